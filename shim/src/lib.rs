@@ -1,1 +1,14 @@
+//! Orion's `libcuda.so.1`: the CUDA driver API, answered here where the answer is known and by a worker where
+//! it is not.
+//!
+//! It lives in somebody else's process: no constructor, no thread and no mapping before `cuInit`, no destructor
+//! that talks to anybody, no dependency but libc.
 
+// UNSAFETY: a C ABI is raw pointers from the application; each function says what it asks of them.
+
+pub mod call;
+pub mod carrier;
+pub mod hand;
+pub mod handles;
+pub mod local;
+pub mod session;

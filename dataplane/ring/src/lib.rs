@@ -1,1 +1,23 @@
+//! Session memory: three rings and a host heap in one memfd, shared by a client and its worker.
+//!
+//! ```text
+//! 0        header page: magic, layout
+//! 4 KiB    control page of the command ring  (client -> worker)
+//! 8 KiB    control page of the reply ring    (worker -> client)
+//! 12 KiB   control page of the event ring    (worker -> client, unsolicited)
+//! 1 MiB    command data, then reply data, then event data
+//! 32 MiB   host heap: staging first, then pinned memory and payloads
+//! ```
+//! The server creates and seals the memory, so a client can neither shrink it under the worker nor grow it.
+//! A local client maps the same pages; for a TCP client each side has its own and a carrier copies ring bytes
+//! and heap ranges across. Neither end of a ring can tell.
 
+pub mod control;
+pub mod memory;
+pub mod ring;
+pub mod spin;
+
+pub use control::Corrupt;
+pub use memory::{Heap, Layout, Memory};
+pub use ring::{Consumer, Producer};
+pub use spin::Spin;

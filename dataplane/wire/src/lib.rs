@@ -1,1 +1,17 @@
+//! What crosses between an application and its worker: records, handles and the handshake.
+//!
+//! Nothing here does I/O. Everything is decoded from a private copy of the peer's bytes; a violation is a
+//! [`Fault`], which ends the session, never a panic.
 
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod handle;
+pub mod hello;
+pub mod record;
+
+pub use codec::{Fault, Reader, Writer};
+pub use handle::{Handle, Kind};
+
+/// Version of the framing and the handshake. Raised when either changes shape.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,263 @@
+//! The memfd behind a session, and how each side maps it.
+
+// UNSAFETY: maps memory and hands out raw pointers into it; nothing here makes a reference to bytes that a
+// peer can write.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::control::Control;
+use crate::ring::{Consumer, Producer, RingView};
+
+pub const COMMAND_BYTES: u64 = 8 << 20;
+pub const REPLY_BYTES: u64 = 4 << 20;
+pub const EVENT_BYTES: u64 = 1 << 20;
+pub const HEAP_OFFSET: u64 = 32 << 20;
+const CONTROL_OFFSET: u64 = 4096;
+const CONTROL_STRIDE: u64 = 4096;
+const DATA_OFFSET: u64 = 1 << 20;
+const MAGIC: u64 = u64::from_le_bytes(*b"orionmem");
+
+/// Sizes that the server chose; the client learns them in Welcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    pub heap_bytes: u64,
+}
+
+impl Layout {
+    pub fn memory_bytes(self) -> u64 {
+        HEAP_OFFSET + self.heap_bytes
+    }
+}
+
+/// Which of the three rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    Command,
+    Reply,
+    Event,
+}
+
+impl Which {
+    fn index(self) -> u64 {
+        self as u64
+    }
+
+    fn data(self) -> (u64, u64) {
+        match self {
+            Which::Command => (DATA_OFFSET, COMMAND_BYTES),
+            Which::Reply => (DATA_OFFSET + COMMAND_BYTES, REPLY_BYTES),
+            Which::Event => (DATA_OFFSET + COMMAND_BYTES + REPLY_BYTES, EVENT_BYTES),
+        }
+    }
+}
+
+/// One side's mapping of header and rings. Lives as long as the process uses the session: it is never unmapped,
+/// because application threads may still be looking at it while the process exits.
+pub struct Memory {
+    fd: OwnedFd,
+    layout: Layout,
+    base: *mut u8,
+}
+
+// SAFETY: `base` points to a mapping that is never removed; all access goes through atomics or the copy
+// routines of `ring`.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Creates and seals the memory of a new session. The heap is sparse: pages cost only once touched.
+    pub fn create(layout: Layout) -> io::Result<Memory> {
+        // SAFETY: the name is a NUL-terminated literal.
+        let fd = unsafe { libc::memfd_create(c"orion-session".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let bytes = layout.memory_bytes() as libc::off_t;
+        // SAFETY: plain system calls on a descriptor we own.
+        let sealed = unsafe {
+            libc::ftruncate(fd.as_raw_fd(), bytes) == 0
+                && libc::fcntl(
+                    fd.as_raw_fd(),
+                    libc::F_ADD_SEALS,
+                    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+                ) == 0
+        };
+        if !sealed {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = Memory { base: map_front(fd.as_fd())?, fd, layout };
+        // SAFETY: the header page is mapped, aligned and not shared with anybody yet.
+        unsafe { memory.base.cast::<u64>().write(MAGIC) };
+        Ok(memory)
+    }
+
+    /// Maps memory that the peer created, after checking that it has the size it was announced with.
+    pub fn open(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
+        // SAFETY: an all-zero stat is a valid value for fstat to overwrite.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is valid for writes.
+        if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if stat.st_size as u64 != layout.memory_bytes() {
+            return Err(io::Error::other(format!(
+                "session memory has {} bytes where {} were announced",
+                stat.st_size,
+                layout.memory_bytes()
+            )));
+        }
+        let memory = Memory { base: map_front(fd.as_fd())?, fd, layout };
+        // SAFETY: the header page is mapped and aligned; the value is only compared.
+        if unsafe { memory.base.cast::<u64>().read_volatile() } != MAGIC {
+            return Err(io::Error::other("session memory does not begin with Orion's magic"));
+        }
+        Ok(memory)
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn ring(&self, which: Which) -> io::Result<RingView> {
+        let (offset, bytes) = which.data();
+        let data = map_twice(self.fd.as_fd(), offset, bytes as usize)?;
+        // SAFETY: the control page lies inside the mapped front part; the mapping is never removed, so 'static
+        // is the life of the process; all fields are atomics, so a hostile peer can only change values.
+        let control = unsafe {
+            &*self.base.add((CONTROL_OFFSET + which.index() * CONTROL_STRIDE) as usize).cast::<Control>()
+        };
+        Ok(RingView::new(control, data, bytes))
+    }
+
+    /// The writing end of a ring. At most one per ring and session may exist.
+    pub fn producer(&self, which: Which) -> io::Result<Producer> {
+        Ok(Producer::new(self.ring(which)?))
+    }
+
+    /// The reading end of a ring. At most one per ring and session may exist.
+    pub fn consumer(&self, which: Which) -> io::Result<Consumer> {
+        Ok(Consumer::new(self.ring(which)?))
+    }
+
+    /// Maps the heap, at exactly `at` where given. An address in use is an error, never an overwrite.
+    pub fn map_heap(&self, at: Option<u64>) -> io::Result<Heap> {
+        let (hint, flags) = match at {
+            Some(a) => (a as *mut libc::c_void, libc::MAP_FIXED_NOREPLACE),
+            None => (ptr::null_mut(), 0),
+        };
+        // SAFETY: without MAP_FIXED no existing mapping can be replaced; the range lies inside the sealed file.
+        let base = unsafe {
+            libc::mmap(
+                hint,
+                self.layout.heap_bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE | flags,
+                self.fd.as_raw_fd(),
+                HEAP_OFFSET as libc::off_t,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if at.is_some_and(|a| a != base as u64) {
+            // A kernel older than 4.17 takes the address as a hint only.
+            // SAFETY: unmaps what was just mapped.
+            unsafe { libc::munmap(base, self.layout.heap_bytes as usize) };
+            return Err(io::Error::other("the kernel cannot map at a fixed address without replacing"));
+        }
+        Ok(Heap { base: base.cast(), bytes: self.layout.heap_bytes })
+    }
+}
+
+/// One side's mapping of the host heap; never unmapped (see [`Memory`]).
+#[derive(Clone, Copy)]
+pub struct Heap {
+    base: *mut u8,
+    bytes: u64,
+}
+
+// SAFETY: a plain address range; every access is an explicit copy or belongs to the application.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Pointer to `offset`, if `offset + len` lies inside the heap.
+    pub fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: the range was just checked to lie inside the mapping.
+        (end <= self.bytes).then(|| unsafe { self.base.add(offset as usize) })
+    }
+
+    /// Offset of a pointer into the heap with `len` bytes behind it.
+    pub fn offset_of(&self, p: u64, len: u64) -> Option<u64> {
+        let offset = p.checked_sub(self.base as u64)?;
+        (offset.checked_add(len)? <= self.bytes).then_some(offset)
+    }
+}
+
+/// Header and control pages.
+fn map_front(fd: BorrowedFd<'_>) -> io::Result<*mut u8> {
+    // SAFETY: a fresh mapping of the first pages of the file.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            DATA_OFFSET as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
+}
+
+/// Maps `bytes` at `offset` twice in a row, so that a record never has to be split at the end of the ring.
+fn map_twice(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<*mut u8> {
+    // SAFETY: reserves address space nobody uses, then replaces exactly that reservation.
+    unsafe {
+        let base = libc::mmap(
+            ptr::null_mut(),
+            2 * bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        for half in 0..2 {
+            let at = base.cast::<u8>().add(half * bytes);
+            let mapped = libc::mmap(
+                at.cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                fd.as_raw_fd(),
+                offset as libc::off_t,
+            );
+            if mapped == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(base.cast())
+    }
+}

@@ -1,0 +1,329 @@
+//! The two ends of a byte ring of records.
+
+// UNSAFETY: copies bytes in and out of memory that a peer can write at any time. Nobody holds a reference to
+// that memory; what was copied out is validated before use.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use orion_wire::Fault;
+use orion_wire::record::{HEADER_BYTES, Header};
+
+use crate::control::{Control, Corrupt};
+use crate::spin::Spin;
+
+/// A ring as one side sees it. The data is mapped twice in a row, so `capacity` bytes from any position are
+/// contiguous.
+pub(crate) struct RingView {
+    control: &'static Control,
+    data: *mut u8,
+    capacity: u64,
+}
+
+// SAFETY: the mapping lives as long as the process; access is by the copy routines below.
+unsafe impl Send for RingView {}
+// SAFETY: as above.
+unsafe impl Sync for RingView {}
+
+impl RingView {
+    pub(crate) fn new(control: &'static Control, data: *mut u8, capacity: u64) -> RingView {
+        assert!(capacity.is_power_of_two());
+        RingView { control, data, capacity }
+    }
+
+    /// Pointer to position `at`; valid for `capacity` bytes.
+    fn pointer(&self, at: u64) -> *mut u8 {
+        // SAFETY: masked to less than `capacity`, and the mapping is twice that long.
+        unsafe { self.data.add((at & (self.capacity - 1)) as usize) }
+    }
+}
+
+pub struct Producer {
+    ring: RingView,
+    /// Our position; what lies in shared memory is for the peer only and is never read back.
+    head: u64,
+    room_seen: u64,
+}
+
+impl Producer {
+    pub(crate) fn new(ring: RingView) -> Producer {
+        let head = ring.control.head.0.load(Ordering::Acquire);
+        Producer { ring, head, room_seen: 0 }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.ring.capacity
+    }
+
+    /// Where the next `len` bytes go, if there is room. The caller writes them and calls [`Self::commit`].
+    pub fn reserve(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
+        // The peer's line is read only when the room last seen is too small.
+        if self.room_seen < len as u64 {
+            self.room_seen = self.ring.control.room(self.head, self.ring.capacity)?;
+            if self.room_seen < len as u64 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.ring.pointer(self.head)))
+    }
+
+    /// Bytes that could be written now.
+    pub fn room(&mut self) -> Result<u64, Corrupt> {
+        self.room_seen = self.ring.control.room(self.head, self.ring.capacity)?;
+        Ok(self.room_seen)
+    }
+
+    /// Publishes `len` reserved bytes and wakes the consumer if it sleeps.
+    pub fn commit(&mut self, len: usize) {
+        debug_assert!(self.room_seen >= len as u64);
+        self.head += len as u64;
+        self.room_seen -= len as u64;
+        if self.ring.control.publish_to(self.head) {
+            wake(&self.ring.control.consumer_sleeps.0);
+        }
+    }
+
+    /// Copies a whole record in; false if there is no room now.
+    pub fn push(&mut self, parts: &[&[u8]]) -> Result<bool, Corrupt> {
+        let len: usize = parts.iter().map(|p| p.len()).sum();
+        let Some(mut at) = self.reserve(len)? else { return Ok(false) };
+        for part in parts {
+            // SAFETY: `reserve` gave `len` writable bytes and the parts together have that many.
+            unsafe {
+                ptr::copy_nonoverlapping(part.as_ptr(), at, part.len());
+                at = at.add(part.len());
+            }
+        }
+        self.commit(len);
+        Ok(true)
+    }
+
+    /// Waits until `len` bytes are free or `timeout` has passed; true if they are.
+    pub fn wait_room(&mut self, len: usize, spin: Spin, timeout: Duration) -> Result<bool, Corrupt> {
+        let mut broken = false;
+        let ready = spin.until(|| match self.room() {
+            Ok(room) => room >= len as u64,
+            Err(Corrupt) => {
+                broken = true;
+                true
+            }
+        });
+        if broken {
+            return Err(Corrupt);
+        }
+        if ready {
+            return Ok(true);
+        }
+        let tail_seen = self.head - (self.ring.capacity - self.room()?);
+        if self.ring.control.producer_may_sleep(tail_seen) {
+            sleep(&self.ring.control.producer_sleeps.0, timeout);
+        }
+        self.ring.control.producer_sleeps.0.store(0, Ordering::SeqCst);
+        Ok(self.room()? >= len as u64)
+    }
+}
+
+pub struct Consumer {
+    ring: RingView,
+    tail: u64,
+    ready_seen: u64,
+}
+
+impl Consumer {
+    pub(crate) fn new(ring: RingView) -> Consumer {
+        let tail = ring.control.tail.0.load(Ordering::Acquire);
+        Consumer { ring, tail, ready_seen: 0 }
+    }
+
+    /// Bytes that can be read now.
+    pub fn ready(&mut self) -> Result<u64, Corrupt> {
+        self.ready_seen = self.ring.control.ready(self.tail, self.ring.capacity)?;
+        Ok(self.ready_seen)
+    }
+
+    /// The next `len <= ready` bytes, contiguous. The peer may still change them: copy, then validate.
+    pub fn pointer(&self) -> *const u8 {
+        self.ring.pointer(self.tail)
+    }
+
+    /// Copies bytes out, `skip` bytes after our position.
+    pub fn copy(&self, skip: usize, to: &mut [u8]) {
+        assert!(skip + to.len() <= self.ring.capacity as usize);
+        // SAFETY: `capacity` bytes from any position are mapped; the destination is ours alone.
+        unsafe { ptr::copy_nonoverlapping(self.pointer().add(skip), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// The header of the next record, once the whole record is there.
+    pub fn next(&mut self) -> Result<Option<Header>, Fault> {
+        if self.ready_seen < HEADER_BYTES as u64 && self.refresh()? < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        let mut bytes = [0u8; HEADER_BYTES];
+        self.copy(0, &mut bytes);
+        let header = Header::decode(&bytes)?;
+        if self.ready_seen < header.size as u64 && self.refresh()? < header.size as u64 {
+            return Ok(None);
+        }
+        Ok(Some(header))
+    }
+
+    /// Copies the body of the record whose header `next` returned.
+    pub fn body(&self, header: &Header, to: &mut Vec<u8>) {
+        let len = header.size as usize - HEADER_BYTES;
+        to.clear();
+        to.resize(len, 0);
+        self.copy(HEADER_BYTES, to);
+    }
+
+    /// Gives `len` bytes back to the producer.
+    pub fn consume(&mut self, len: usize) {
+        self.tail += len as u64;
+        self.ready_seen = self.ready_seen.saturating_sub(len as u64);
+        if self.ring.control.release_to(self.tail) {
+            wake(&self.ring.control.producer_sleeps.0);
+        }
+    }
+
+    fn refresh(&mut self) -> Result<u64, Fault> {
+        self.ready().map_err(|Corrupt| Fault("ring positions are impossible"))
+    }
+
+    /// Whether more bytes are there than when `ready_seen` was last refreshed; cheap enough to spin on.
+    pub fn has_news(&mut self) -> Result<bool, Corrupt> {
+        let before = self.ready_seen;
+        Ok(self.ready()? > before)
+    }
+
+    /// Sleeps until there is more than what was last seen or `timeout` passes.
+    pub fn sleep(&mut self, timeout: Duration) {
+        // Bytes of an incomplete record may already lie in the ring, so "empty" means "nothing beyond them".
+        if self.ring.control.consumer_may_sleep(self.tail + self.ready_seen) {
+            sleep(&self.ring.control.consumer_sleeps.0, timeout);
+        }
+        self.ring.control.consumer_sleeps.0.store(0, Ordering::SeqCst);
+    }
+
+    /// The futex word the producer wakes and the value to wait for, for a reactor that sleeps in io_uring.
+    pub fn sleep_word(&self) -> &'static AtomicU32 {
+        &self.ring.control.consumer_sleeps.0
+    }
+
+    /// Prepares to sleep on [`Self::sleep_word`] with value 1; false if there is news already.
+    pub fn may_sleep(&self) -> bool {
+        self.ring.control.consumer_may_sleep(self.tail + self.ready_seen)
+    }
+}
+
+/// Wakes whoever sleeps on `word`, in whichever process it lives.
+fn wake(word: &AtomicU32) {
+    // SAFETY: FUTEX_WAKE only uses the address as a key.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// Sleeps while `word` is 1, at most `timeout`.
+fn sleep(word: &AtomicU32, timeout: Duration) {
+    let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
+    // SAFETY: the word stays mapped; the kernel reads it and the timespec. Errors (EAGAIN, EINTR, ETIMEDOUT)
+    // all mean "look again".
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, 1, &ts) };
+}
+
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::{Layout, Memory, Which};
+
+    fn record(op: u16, body: &[u8]) -> Vec<u8> {
+        let size = (HEADER_BYTES + body.len()) as u32;
+        let mut out = Header { size, op, thread: 1, context: 2, sequence: 3 }.encode().to_vec();
+        out.extend_from_slice(body);
+        out
+    }
+
+    #[test]
+    fn records_come_out_in_order_across_the_end_of_the_ring() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let body = vec![5u8; 100_000];
+        let mut out = Vec::new();
+        for i in 0..100u16 {
+            let r = record(i, &body);
+            assert!(p.push(&[&r]).unwrap());
+            let h = c.next().unwrap().unwrap();
+            assert_eq!((h.op, h.size as usize), (i, r.len()));
+            c.body(&h, &mut out);
+            assert_eq!(out, body);
+            c.consume(h.size as usize);
+        }
+        assert_eq!(c.next(), Ok(None));
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_more() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut p = memory.producer(Which::Event).unwrap();
+        let r = record(1, &[0u8; 1000]);
+        let mut count = 0;
+        while p.push(&[&r]).unwrap() {
+            count += 1;
+        }
+        assert_eq!(count, (1 << 20) / r.len());
+    }
+
+    #[test]
+    fn impossible_positions_are_corrupt() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut p = memory.producer(Which::Event).unwrap();
+        let mut c = memory.consumer(Which::Event).unwrap();
+        p.ring.control.tail.0.store(99, Ordering::SeqCst);
+        assert_eq!(p.room(), Err(Corrupt));
+        c.ring.control.head.0.store(1 << 40, Ordering::SeqCst);
+        assert_eq!(c.ready(), Err(Corrupt));
+        assert!(c.next().is_err());
+    }
+
+    #[test]
+    fn half_a_record_is_no_record() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let r = record(1, &[7u8; 64]);
+        assert!(p.push(&[&r[..40]]).unwrap());
+        assert_eq!(c.next(), Ok(None));
+        assert!(p.push(&[&r[40..]]).unwrap());
+        assert_eq!(c.next().unwrap().unwrap().op, 1);
+    }
+
+    #[test]
+    fn two_threads_pass_a_million_records() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let spin = Spin::adaptive(Duration::from_micros(20));
+        let sender = std::thread::spawn(move || {
+            for i in 0..1_000_000u64 {
+                let r = record(9, &i.to_le_bytes());
+                while !p.push(&[&r]).unwrap() {
+                    p.wait_room(r.len(), spin, Duration::from_millis(100)).unwrap();
+                }
+            }
+        });
+        let mut body = Vec::new();
+        for i in 0..1_000_000u64 {
+            let h = loop {
+                match c.next().unwrap() {
+                    Some(h) => break h,
+                    None => {
+                        if !spin.until(|| c.has_news().unwrap()) {
+                            c.sleep(Duration::from_millis(100));
+                        }
+                    }
+                }
+            };
+            c.body(&h, &mut body);
+            assert_eq!(body, i.to_le_bytes());
+            c.consume(h.size as usize);
+        }
+        sender.join().unwrap();
+    }
+}

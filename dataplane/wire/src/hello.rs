@@ -1,0 +1,317 @@
+//! The handshake: who is calling, what it is granted, and what the shim may answer by itself from then on.
+//!
+//! ```text
+//! client                                   oriond / worker
+//!   Hello  (version, API hash, token) --->   refuses in words, or
+//!          <---------------------- Welcome   (session, devices, memory layout)  [+ memfd on a local socket]
+//!   Start  (heap base) -------------------->  maps the heap at the client's address
+//!          <---------------------- Started
+//! ```
+//! Each message is a frame: magic u32, kind u32, body bytes u32, reserved u32, body.
+
+use crate::codec::{Fault, Reader, Writer};
+
+pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"ORIO");
+pub const FRAME_HEADER_BYTES: usize = 16;
+/// Welcome is the largest: 16 KiB a device at most.
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Devices a session may be granted.
+pub const DEVICES_MAX: usize = 32;
+
+pub mod kind {
+    pub const HELLO: u32 = 1;
+    pub const WELCOME: u32 = 2;
+    pub const REFUSED: u32 = 3;
+    pub const START: u32 = 4;
+    pub const STARTED: u32 = 5;
+    /// A further TCP connection of an existing session, for bulk data.
+    pub const JOIN: u32 = 6;
+}
+
+/// One frame: `kind` and `body`, ready to send.
+pub fn frame(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
+    out.extend_from_slice(&FRAME_MAGIC.to_le_bytes());
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(body);
+    out
+}
+
+/// Kind and body length of a frame header.
+pub fn frame_header(b: &[u8; FRAME_HEADER_BYTES]) -> Result<(u32, usize), Fault> {
+    let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+    if word(0) != FRAME_MAGIC {
+        return Err(Fault("not an Orion frame: is something else speaking on this port?"));
+    }
+    let len = word(8) as usize;
+    if len > FRAME_BYTES_MAX {
+        return Err(Fault("handshake frame too long"));
+    }
+    Ok((word(4), len))
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    pub protocol_version: u32,
+    /// Hash of the API table this side was generated from.
+    pub api_hash: u64,
+    pub token: String,
+    pub pid: u32,
+    /// The program's name, for `orion-smi` and logs; at most 255 bytes, no control characters.
+    pub program: String,
+    /// libcuda's own environment variables of the application (`CUDA_…`), which the worker's driver obeys.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Hello {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        w.word(self.protocol_version as u64);
+        w.word(self.api_hash);
+        w.bytes(self.token.as_bytes());
+        w.word(self.pid as u64);
+        w.bytes(self.program.as_bytes());
+        w.word(self.environment.len() as u64);
+        for (k, v) in &self.environment {
+            w.bytes(k.as_bytes());
+            w.bytes(v.as_bytes());
+        }
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Hello, Fault> {
+        let mut r = Reader::new(body);
+        // The version comes first and alone: the rest may have another shape in another version.
+        let protocol_version = r.word()? as u32;
+        if protocol_version != crate::PROTOCOL_VERSION {
+            return Ok(Hello {
+                protocol_version,
+                api_hash: 0,
+                token: String::new(),
+                pid: 0,
+                program: String::new(),
+                environment: Vec::new(),
+            });
+        }
+        let api_hash = r.word()?;
+        let token = r.text()?.to_owned();
+        let pid = r.word()? as u32;
+        let program = r.text()?.to_owned();
+        let count = r.word()?;
+        if count > 64 {
+            return Err(Fault("too many environment variables in Hello"));
+        }
+        let mut environment = Vec::new();
+        for _ in 0..count {
+            environment.push((r.text()?.to_owned(), r.text()?.to_owned()));
+        }
+        r.finish()?;
+        Ok(Hello { protocol_version, api_hash, token, pid, program, environment })
+    }
+}
+
+/// One vGPU, with everything the shim may answer about it without asking.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Device {
+    pub name: String,
+    pub uuid: [u8; 16],
+    /// What the program sees as total memory: the session's limit, in bytes.
+    pub total_memory: u64,
+    /// Share of GPU time in percent; 100 is unlimited.
+    pub share: u32,
+    pub pci_bus_id: String,
+    /// `(attribute id, value)` for every `CUdevice_attribute` the driver answers.
+    pub attributes: Vec<(u32, i32)>,
+    /// `cuCtxGetStreamPriorityRange`: least, greatest.
+    pub stream_priorities: (i32, i32),
+    /// `(CUlimit, value)` of a fresh primary context.
+    pub limits: Vec<(u32, u64)>,
+    /// `cuMemGetAllocationGranularity` minimum and recommended for plain device memory.
+    pub granularity: (u64, u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    pub session: u64,
+    /// Lets further TCP connections join this session.
+    pub secret: u64,
+    pub worker_pid: u32,
+    pub driver_version: u32,
+    /// Functions the worker's driver has not: row ids for which the shim answers "not found".
+    pub missing: Vec<u16>,
+    pub devices: Vec<Device>,
+    /// `p2p[i * n + j]`: whether device i can access device j.
+    pub peer_access: Vec<u8>,
+    /// Bytes of the whole session memory and of the host heap at its end.
+    pub memory_bytes: u64,
+    pub heap_bytes: u64,
+    /// The first part of the heap, registered with the driver ahead of time for staging copies.
+    pub staging_bytes: u64,
+}
+
+impl Welcome {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        for v in [self.session, self.secret, self.worker_pid as u64, self.driver_version as u64] {
+            w.word(v);
+        }
+        w.word(self.missing.len() as u64);
+        for id in &self.missing {
+            w.word(*id as u64);
+        }
+        w.word(self.devices.len() as u64);
+        for d in &self.devices {
+            w.bytes(d.name.as_bytes());
+            w.bytes(&d.uuid);
+            w.word(d.total_memory);
+            w.word(d.share as u64);
+            w.bytes(d.pci_bus_id.as_bytes());
+            w.word(d.attributes.len() as u64);
+            for (id, value) in &d.attributes {
+                w.word((*id as u64) << 32 | *value as u32 as u64);
+            }
+            w.word((d.stream_priorities.0 as u32 as u64) << 32 | d.stream_priorities.1 as u32 as u64);
+            w.word(d.limits.len() as u64);
+            for (id, value) in &d.limits {
+                w.word(*id as u64);
+                w.word(*value);
+            }
+            w.word(d.granularity.0);
+            w.word(d.granularity.1);
+        }
+        w.bytes(&self.peer_access);
+        for v in [self.memory_bytes, self.heap_bytes, self.staging_bytes] {
+            w.word(v);
+        }
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Welcome, Fault> {
+        let mut r = Reader::new(body);
+        let session = r.word()?;
+        let secret = r.word()?;
+        let worker_pid = r.word()? as u32;
+        let driver_version = r.word()? as u32;
+        let missing = r.list(0x8000, |r| Ok(r.word()? as u16))?;
+        let devices = r.list(DEVICES_MAX, |r| {
+            let name = r.text()?.to_owned();
+            let uuid = r.bytes()?.try_into().map_err(|_| Fault("device UUID is not 16 bytes"))?;
+            let total_memory = r.word()?;
+            let share = r.word()? as u32;
+            let pci_bus_id = r.text()?.to_owned();
+            let attributes = r.list(1024, |r| r.word().map(|v| ((v >> 32) as u32, v as u32 as i32)))?;
+            let p = r.word()?;
+            let limits = r.list(64, |r| Ok((r.word()? as u32, r.word()?)))?;
+            Ok(Device {
+                name,
+                uuid,
+                total_memory,
+                share,
+                pci_bus_id,
+                attributes,
+                stream_priorities: ((p >> 32) as u32 as i32, p as u32 as i32),
+                limits,
+                granularity: (r.word()?, r.word()?),
+            })
+        })?;
+        let peer_access = r.bytes()?.to_vec();
+        if peer_access.len() != devices.len() * devices.len() {
+            return Err(Fault("peer access matrix has the wrong size"));
+        }
+        let w = Welcome {
+            session,
+            secret,
+            worker_pid,
+            driver_version,
+            missing,
+            devices,
+            peer_access,
+            memory_bytes: r.word()?,
+            heap_bytes: r.word()?,
+            staging_bytes: r.word()?,
+        };
+        r.finish()?;
+        Ok(w)
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// A counted list of at most `max` elements.
+    pub fn list<T>(
+        &mut self,
+        max: usize,
+        mut element: impl FnMut(&mut Reader<'a>) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
+        let count = self.word()?;
+        if count > max as u64 {
+            return Err(Fault("list longer than its limit"));
+        }
+        (0..count).map(|_| element(self)).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// Address at which the client mapped the host heap and the worker has to map it too.
+    pub heap_base: u64,
+}
+
+impl Start {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        w.word(self.heap_base);
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Start, Fault> {
+        let mut r = Reader::new(body);
+        let s = Start { heap_base: r.word()? };
+        r.finish()?;
+        Ok(s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn welcome_comes_back() {
+        let w = Welcome {
+            session: 3,
+            secret: 4,
+            worker_pid: 5,
+            driver_version: 13000,
+            missing: vec![0x101, 0x7fff],
+            devices: vec![Device {
+                name: "GPU".into(),
+                uuid: [7; 16],
+                total_memory: 1 << 37,
+                share: 50,
+                pci_bus_id: "0000:01:00.0".into(),
+                attributes: vec![(1, 1024), (75, -1)],
+                stream_priorities: (0, -5),
+                limits: vec![(0, 1024)],
+                granularity: (2 << 20, 2 << 20),
+            }],
+            peer_access: vec![0],
+            memory_bytes: 1,
+            heap_bytes: 2,
+            staging_bytes: 3,
+        };
+        let body = w.encode();
+        assert_eq!(Welcome::decode(&body), Ok(w));
+        for cut in 0..body.len() {
+            assert!(Welcome::decode(&body[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn hello_of_another_version_is_recognised() {
+        let mut body = Vec::new();
+        body.word(77);
+        assert_eq!(Hello::decode(&body).map(|h| h.protocol_version), Ok(77));
+    }
+}

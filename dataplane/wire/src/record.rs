@@ -1,0 +1,110 @@
+//! Records: what lies in the rings.
+//!
+//! ```text
+//! command  | size u32 | op u16 | thread u16 | context u64 | sequence u64 | body ... |
+//! reply    | size u32 | op u16 | thread u16 | result  u64 | sequence u64 | body ... |
+//! event    | size u32 | op u16 | 0          | argument u64| argument u64 | body ... |
+//! ```
+//! `size` counts the whole record and is a multiple of 8. A command with sequence 0 is *posted*: no reply is
+//! sent for it. Otherwise the reply carries the same thread and sequence.
+
+use crate::codec::{Fault, Reader, Writer};
+
+pub const HEADER_BYTES: usize = 24;
+/// A record larger than this is refused; bigger payloads travel through the host heap by reference.
+pub const RECORD_BYTES_MAX: usize = 256 << 10;
+/// Threads of one client process that may talk to the worker at the same time.
+pub const THREADS_MAX: u16 = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub size: u32,
+    /// Row id of the API table, or one of [`op`].
+    pub op: u16,
+    /// Slot of the calling thread in its process.
+    pub thread: u16,
+    /// Command: the calling thread's current context. Reply: the `CUresult`.
+    pub context: u64,
+    pub sequence: u64,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0u8; HEADER_BYTES];
+        out[0..4].copy_from_slice(&self.size.to_le_bytes());
+        out[4..6].copy_from_slice(&self.op.to_le_bytes());
+        out[6..8].copy_from_slice(&self.thread.to_le_bytes());
+        out[8..16].copy_from_slice(&self.context.to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out
+    }
+
+    pub fn decode(b: &[u8; HEADER_BYTES]) -> Result<Header, Fault> {
+        let h = Header {
+            size: u32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+            op: u16::from_le_bytes([b[4], b[5]]),
+            thread: u16::from_le_bytes([b[6], b[7]]),
+            context: u64::from_le_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
+            sequence: u64::from_le_bytes([b[16], b[17], b[18], b[19], b[20], b[21], b[22], b[23]]),
+        };
+        let size = h.size as usize;
+        if size < HEADER_BYTES || size > RECORD_BYTES_MAX || !size.is_multiple_of(8) {
+            return Err(Fault("record size out of range"));
+        }
+        if h.thread >= THREADS_MAX {
+            return Err(Fault("thread slot out of range"));
+        }
+        Ok(h)
+    }
+}
+
+/// A range of the session's host heap, which both sides see: how payloads too large for a record travel.
+///
+/// In a command the bytes were written by the client before the record; over TCP its carrier sends them
+/// first. In a reply they were written by the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeapRange {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl HeapRange {
+    pub fn put(self, w: &mut impl Writer) {
+        w.word(self.offset);
+        w.word(self.bytes);
+    }
+
+    pub fn get(r: &mut Reader<'_>) -> Result<HeapRange, Fault> {
+        Ok(HeapRange { offset: r.word()?, bytes: r.word()? })
+    }
+
+    /// The range if it lies inside a heap of `heap_bytes`.
+    pub fn check(self, heap_bytes: u64) -> Result<HeapRange, Fault> {
+        match self.offset.checked_add(self.bytes) {
+            Some(end) if end <= heap_bytes => Ok(self),
+            _ => Err(Fault("range outside the session's host heap")),
+        }
+    }
+}
+
+/// Operations that are not functions of the driver API. Rows of the table have ids from 0x0100 to 0x7fff.
+pub mod op {
+    /// Carrier only: "the heap range in the body has to be at the other side before the next record".
+    /// In shared memory both sides ignore it. Body: [`super::HeapRange`]. Command and reply rings.
+    pub const HEAP_WRITTEN: u16 = 0x0001;
+    /// Event: run a host callback. argument 1 = callback id, argument 2 = 0. Body: function word, data word.
+    pub const RUN_CALLBACK: u16 = 0x0002;
+    /// Command: the callback with this id has returned.
+    pub const CALLBACK_DONE: u16 = 0x0003;
+    /// Event: bytes the worker's driver printed (kernel `printf`). argument 1 = 1 stdout, 2 stderr. Body: bytes.
+    pub const OUTPUT: u16 = 0x0004;
+    /// Event: the worker refused or logged something the user should see. Body: text.
+    pub const NOTICE: u16 = 0x0005;
+    /// Command: answers with `CUDA_SUCCESS`; for round-trip measurements.
+    pub const PING: u16 = 0x0006;
+    /// First id of hand-made commands that serve several rows (see the worker's `hand` modules).
+    pub const HAND_FIRST: u16 = 0x0040;
+    /// First and last id that rows of the table use.
+    pub const ROW_FIRST: u16 = 0x0100;
+    pub const ROW_LAST: u16 = 0x7fff;
+}

@@ -1,0 +1,142 @@
+"""What a workload has to say, as one JSON object on its last line of output.
+
+A check is a result that native and Orion must agree on. `exact` values must be the same; `close` values
+carry the tolerance they are compared with. Times and sizes that may differ go into `extra`.
+A section that raises is named in `errors` and the process exits 1, so that a workload which is broken
+in the same way natively and through Orion is never taken for an equal one.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import json
+import statistics
+import sys
+import time
+import traceback
+import warnings
+
+
+class Report:
+    def __init__(self, workload):
+        self.workload = workload
+        self.scale = "correct"
+        self.args = []
+        for arg in sys.argv[1:]:
+            if arg in ("--quick", "--speed"):
+                self.scale = arg[2:]
+            else:
+                self.args.append(arg)
+        self.checks, self.extras, self.errors = {}, {}, {}
+        self.steady_ms = None
+
+    def count(self, correct, speed=None, quick=None):
+        """How often to repeat something at the scale asked for."""
+        if self.scale == "speed":
+            return speed or correct
+        if self.scale == "quick":
+            return quick or max(2, correct // 2)
+        return correct
+
+    def exact(self, name, value):
+        self.checks[name] = {"v": plain(value), "tol": 0}
+
+    def close(self, name, value, rtol=1e-3, atol=0.0):
+        self.checks[name] = {"v": plain(value, digests=False), "rtol": rtol, "atol": atol}
+
+    def extra(self, **values):
+        self.extras.update(values)
+
+    @contextlib.contextmanager
+    def section(self, name):
+        """Runs one part of a workload; what it raises is recorded and the other parts still run."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            traceback.print_exc()
+            self.errors[name] = f"{type(error).__name__}: {error}"[:500]
+        self.extras.setdefault("section_s", {})[name] = round(time.perf_counter() - started, 3)
+
+    def time(self, step, steps, sync, warmup=2, window=1):
+        """Median ms of a step. With a window above 1 the host runs ahead for that many steps, as training does."""
+        for _ in range(warmup):
+            step()
+        sync()
+        samples = []
+        for _ in range(max(1, steps // window)):
+            started = time.perf_counter()
+            for _ in range(window):
+                step()
+            sync()
+            samples.append((time.perf_counter() - started) * 1e3 / window)
+        return statistics.median(samples)
+
+    def finish(self):
+        sys.stderr.flush()
+        result = {
+            "workload": self.workload,
+            "checks": self.checks,
+            "steady_ms": self.steady_ms,
+            "extra": self.extras,
+        }
+        if self.errors:
+            result["errors"] = self.errors
+        print(json.dumps(result), flush=True)
+        sys.exit(1 if self.errors else 0)
+
+
+def require(workload, *modules):
+    """Imports what a workload needs, or ends it as skipped: not every machine has every framework."""
+    try:
+        found = [importlib.import_module(module) for module in modules]
+    except ImportError as error:
+        print(json.dumps({"workload": workload, "skipped": str(error), "checks": {}, "steady_ms": None, "extra": {}}))
+        sys.exit(0)
+    return found[0] if len(found) == 1 else found
+
+
+def deterministic_torch(seed=0):
+    """PyTorch with every choice fixed that it lets us fix; the rest only warns, natively too."""
+    import torch
+
+    warnings.filterwarnings("ignore", message=".*deterministic.*")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling every torch.empty with NaN is for debugging and would add kernels to every step.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.manual_seed(seed)
+    return torch
+
+
+def digest(tensor):
+    """Hex digest of shape, type and bytes of a torch, numpy, CuPy or JAX array."""
+    if hasattr(tensor, "detach"):
+        import torch
+
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        label = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+        data = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        data = data.reshape(-1).view(torch.uint8).numpy().tobytes()
+    else:
+        import numpy
+
+        array = numpy.ascontiguousarray(tensor.get() if hasattr(tensor, "get") else numpy.asarray(tensor))
+        label, data = f"{array.shape} {array.dtype}", array.tobytes()
+    return hashlib.sha256(label.encode() + data).hexdigest()[:16]
+
+
+def digest_all(tensors):
+    return hashlib.sha256("".join(digest(tensor) for tensor in tensors).encode()).hexdigest()[:16]
+
+
+def plain(value, digests=True):
+    if isinstance(value, (str, bool, int, float, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(item, digests) for item in value]
+    if digests:
+        return digest(value)
+    values = value.tolist()
+    return [float(item) for item in values] if isinstance(values, list) else float(values)

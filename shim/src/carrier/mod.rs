@@ -1,0 +1,1 @@
+//! How this process reaches its worker.

@@ -1,0 +1,1 @@
+//! Functions whose arguments need more than the table can say.

@@ -1,0 +1,1 @@
+//! Functions answered from what this process knows.
