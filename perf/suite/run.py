@@ -1,0 +1,431 @@
+#!/usr/bin/env python3
+"""Runs every workload natively and through Orion over shm and tcp, and prints one table of whether they agree.
+
+    python3 perf/suite/run.py                              # everything
+    python3 perf/suite/run.py --only mnist,jit --modes native,shm
+    python3 perf/suite/run.py --jobs 4 --out results.json  # several workloads at once: times then mean nothing
+
+Exits 1 when a row is unequal. See README.md beside this file.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from table import SPEED_ONLY, WORKLOADS
+
+SUITE = Path(__file__).resolve().parent
+BUILD = SUITE / "build"
+REPOSITORY = SUITE.parent.parent
+MODES = ("native", "shm", "tcp")
+TAIL_CHARS = 6000
+
+ENVIRONMENT = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def main():
+    options = parse_options()
+    workloads = select(options.only, options.skip, leave_out=SPEED_ONLY)
+    started = time.monotonic()
+    unbuilt = build(workloads, options)
+    rows = {workload.name: {"title": workload.title, "runs": {}} for workload in workloads}
+    lock = threading.Lock()
+
+    def run_task(task):
+        workload, mode = task
+        if options.budget_s and time.monotonic() - started > options.budget_s:
+            result = {"status": "not run: the time budget was used up"}
+        elif workload.name in unbuilt:
+            result = {"status": "not built", "stderr": unbuilt[workload.name]}
+        else:
+            result = run_workload(workload, mode, options)
+        with lock:
+            rows[workload.name]["runs"][mode] = result
+            print(f"{time.monotonic() - started:6.1f} s  {workload.name} {mode}: {result['status']}", file=sys.stderr)
+            write_json(options.out, rows, options)
+
+    tasks = [(workload, mode) for workload in workloads for mode in options.modes]
+    if options.jobs > 1:
+        tasks.sort(key=lambda task: -task[0].seconds)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(run_task, tasks))
+
+    for workload in workloads:
+        judge(workload, rows[workload.name], options)
+    write_json(options.out, rows, options)
+    print(table(rows, options.modes))
+    print(summary(rows, options.modes, time.monotonic() - started))
+    sys.exit(0 if all(row["equal"] in ("yes", "skipped") for row in rows.values()) else 1)
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_common_options(parser)
+    parser.add_argument("--jobs", type=int, default=1, help="workloads at once; the times then mean nothing")
+    parser.add_argument("--quick", action="store_true", help="fewer steps in each workload")
+    parser.add_argument("--strict", action="store_true", help="a refused function or a new warning also fails a row")
+    options = parser.parse_args()
+    options.scale = "quick" if options.quick else "correct"
+    return finish_options(parser, options)
+
+
+def add_common_options(parser):
+    parser.add_argument("--only", default="", help="comma-separated names of workloads")
+    parser.add_argument("--skip", default="", help="comma-separated names of workloads to leave out")
+    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated, of native, shm, tcp")
+    parser.add_argument("--orion-run", default=REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
+    parser.add_argument("--orion-args", default="", help='more options for orion-run, e.g. "--server host:port"')
+    parser.add_argument("--python", default=sys.executable, help="the Python that holds PyTorch and the others")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one run of one workload")
+    parser.add_argument("--budget-s", type=float, default=0, help="start nothing new after this many seconds")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="everything, as JSON")
+    parser.add_argument("--nvcc", default=find_nvcc())
+    parser.add_argument("--arch", default="native", help="what nvcc builds for, e.g. sm_90")
+    parser.add_argument("--no-build", action="store_true", help="use the CUDA programs in build/ as they are")
+    parser.add_argument("--list", action="store_true", help="list the workloads and exit")
+
+
+def finish_options(parser, options):
+    if options.list:
+        for workload in WORKLOADS:
+            print(f"{workload.name:26} {workload.title}")
+        sys.exit(0)
+    options.modes = options.modes.split(",")
+    unknown = set(options.modes) - set(MODES)
+    if unknown:
+        parser.error(f"unknown modes {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
+    options.orion_run = options.orion_run.resolve()
+    if set(options.modes) != {"native"} and not os.access(options.orion_run, os.X_OK):
+        parser.error(f"{options.orion_run} is not there: build Orion first, or say --orion-run PATH")
+    options.orion_args = shlex.split(options.orion_args)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def select(only, skip, leave_out=()):
+    """The workloads named, in the table's order. What is left out by default runs when it is named."""
+    only, skip = (set(filter(None, names.split(","))) for names in (only, skip))
+    unknown = (only | skip) - {workload.name for workload in WORKLOADS}
+    if unknown:
+        sys.exit(f"unknown workloads {', '.join(sorted(unknown))}; --list names them")
+    wanted = only or {workload.name for workload in WORKLOADS} - set(leave_out)
+    return [workload for workload in WORKLOADS if workload.name in wanted - skip]
+
+
+# Building
+
+
+def find_nvcc():
+    beside_cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/nvcc"
+    return shutil.which("nvcc") or str(beside_cuda)
+
+
+def build(workloads, options):
+    """Builds the CUDA programs that are older than their sources. Returns what nvcc said of those it could not."""
+    stale = [workload for workload in workloads if workload.is_cuda and not options.no_build and is_stale(workload)]
+    if not stale:
+        return {}
+    BUILD.mkdir(exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+        failures = dict(pool.map(functools.partial(build_one, options=options), stale))
+    for name, failure in failures.items():
+        if failure:
+            print(f"{name} was not built:\n{failure}", file=sys.stderr)
+    return {name: failure for name, failure in failures.items() if failure}
+
+
+def is_stale(workload):
+    program = BUILD / workload.name
+    sources = [SUITE / workload.source, SUITE / "cuda/report.h"]
+    return not program.exists() or program.stat().st_mtime < max(source.stat().st_mtime for source in sources)
+
+
+def build_one(workload, options):
+    arch = [] if any("arch" in flag for flag in workload.nvcc) else [f"-arch={options.arch}"]
+    command = [options.nvcc, "-std=c++17", "-O2", "-o", BUILD / workload.name, SUITE / workload.source]
+    # nvcc from PyPI keeps its libraries in lib, where its own profile does not look.
+    libraries = Path(options.nvcc).resolve().parent.parent / "lib"
+    if libraries.is_dir():
+        command.append(f"-L{libraries}")
+    try:
+        done = subprocess.run([*command, *arch, *workload.nvcc], capture_output=True, text=True)
+    except OSError as error:
+        return workload.name, f"{options.nvcc}: {error}"
+    return workload.name, done.stderr[-TAIL_CHARS:] if done.returncode else ""
+
+
+# Running
+
+
+def run_workload(workload, mode, options):
+    """One process, natively or through Orion. Output goes to files, which a server that stays on cannot hold open."""
+    program = [BUILD / workload.name] if workload.is_cuda else [options.python, SUITE / workload.source]
+    arguments = [*workload.args] if options.scale == "correct" else [*workload.args, f"--{options.scale}"]
+    command = [str(part) for part in [*orion_prefix(mode, options), *program, *arguments]]
+    with tempfile.TemporaryDirectory(prefix="orion-suite-", ignore_cleanup_errors=True) as scratch:
+        cold = "cold" in workload.args
+        environment = {**os.environ, **ENVIRONMENT, **caches(Path(scratch) if cold else BUILD / "cache" / mode)}
+        environment.update(workload.env)
+        stdout, stderr = Path(scratch) / "stdout", Path(scratch) / "stderr"
+        started = time.monotonic()
+        with stdout.open("wb") as out, stderr.open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                cwd=scratch,
+                start_new_session=True,
+            )
+            timed_out = not wait(process, options.timeout)
+        wall_s = time.monotonic() - started
+        said, complained = (path.read_text(errors="replace") for path in (stdout, stderr))
+    result = {
+        "rc": process.returncode,
+        "wall_s": round(wall_s, 3),
+        "report": last_json(said),
+        "refused": refused(complained),
+        "stdout": said[-TAIL_CHARS:],
+        "stderr": complained[-TAIL_CHARS:],
+        "lines": notable_lines(complained),
+    }
+    result["status"] = status(result, timed_out, options.timeout)
+    return result
+
+
+def orion_prefix(mode, options):
+    if mode == "native":
+        return []
+    return [options.orion_run, "--transport", mode, *options.orion_args, "--"]
+
+
+def caches(root):
+    """Compiled kernels are kept apart by mode, or Orion would load what native compiled and compile nothing."""
+    root.mkdir(parents=True, exist_ok=True)
+    names = {"TORCHINDUCTOR": "inductor", "TRITON": "triton"}
+    variables = {f"{variable}_CACHE_DIR": str(root / folder) for variable, folder in names.items()}
+    return {**variables, "CUPY_CACHE_DIR": str(root / "cupy"), "CUDA_CACHE_PATH": str(root / "cuda")}
+
+
+def wait(process, timeout_s):
+    """False when the process had to be ended. Asked first, so that orion-run can end what it started."""
+    try:
+        process.wait(timeout_s)
+        return True
+    except subprocess.TimeoutExpired:
+        pass
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(5)
+            break
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+    process.wait()
+    return False
+
+
+def last_json(output):
+    for line in reversed(output.splitlines()):
+        if line.startswith('{"workload"'):
+            try:
+                return json.loads(line)
+            except ValueError:
+                return None
+    return None
+
+
+def status(result, timed_out, timeout_s):
+    report = result["report"]
+    if timed_out:
+        return f"no end after {timeout_s:g} s"
+    if result["rc"] != 0:
+        failed = ", ".join((report or {}).get("errors", {}))
+        return f"failed, rc {result['rc']}" + (f": {failed}" if failed else "")
+    if report is None:
+        return "no result"
+    return "skipped" if "skipped" in report else "ok"
+
+
+def refused(stderr):
+    return sorted(set(re.findall(r"^orion\S*?:? .*?(\w+) refused\b", stderr, re.MULTILINE)))
+
+
+def notable_lines(stderr):
+    """What was said, without what differs from run to run: addresses, numbers, paths of scratch folders."""
+    lines = {}
+    for line in stderr.splitlines():
+        key = re.sub(r"orion-suite-\w+", "", line)
+        key = re.sub(r"0x[0-9a-fA-F]+|\d+", "#", key).strip()
+        if key and not re.search(r"^orion\b.*\brefused\b", key):
+            lines.setdefault(key, line.strip()[:300])
+    return lines
+
+
+# Judging
+
+
+def judge(workload, row, options):
+    runs = row["runs"]
+    native = runs.get("native")
+    row["unequal"], row["varies_natively"], row["new_warnings"], row["notes"] = {}, [], {}, []
+    for mode in (mode for mode in options.modes if mode != "native" and native):
+        row["unequal"][mode] = differences(native, runs[mode])
+        row["new_warnings"][mode] = sorted(
+            text for key, text in runs[mode].get("lines", {}).items() if key not in native.get("lines", {})
+        )
+    if native and any(names_exact(native, unequal) for unequal in row["unequal"].values()):
+        forgive_native_variation(workload, row, options)
+    row["equal"] = verdict(row, options)
+    for mode in options.modes:
+        if runs[mode].get("refused"):
+            row["notes"].append(f"{mode} refused {', '.join(runs[mode]['refused'])}")
+        if row["new_warnings"].get(mode):
+            row["notes"].append(f"{mode} {len(row['new_warnings'][mode])} new lines on stderr")
+    if row["varies_natively"]:
+        row["notes"].append(f"varies natively: {', '.join(row['varies_natively'])}")
+    for run in runs.values():
+        run.pop("lines", None)
+
+
+def differences(native, other):
+    """The names of the checks that differ; a run that gave no result differs in that."""
+    if native["status"] != other["status"] or native["status"] not in ("ok", "skipped"):
+        return [f"[{other['status'] if other['status'] != 'ok' else 'native ' + native['status']}]"]
+    ours, theirs = native["report"]["checks"], other["report"]["checks"]
+    return [name for name in {**ours, **theirs} if not agree(ours.get(name), theirs.get(name))]
+
+
+def agree(ours, theirs):
+    if ours is None or theirs is None:
+        return False
+    tolerance = ours if isinstance(ours, dict) else {}
+    values = [check["v"] if isinstance(check, dict) else check for check in (ours, theirs)]
+    return near(*values, tolerance.get("rtol", 0), tolerance.get("atol", 0))
+
+
+def near(a, b, rtol, atol):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(near(x, y, rtol, atol) for x, y in zip(a, b))
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+        return True
+    if (rtol or atol) and all(isinstance(x, (int, float)) for x in (a, b)):
+        return a == b or abs(a - b) <= atol + rtol * max(abs(a), abs(b))
+    return a == b
+
+
+def is_exact(check):
+    return not isinstance(check, dict) or not (check.get("rtol") or check.get("atol"))
+
+
+def names_exact(native, names):
+    checks = (native.get("report") or {}).get("checks", {})
+    return [name for name in names if name in checks and is_exact(checks[name])]
+
+
+def forgive_native_variation(workload, row, options):
+    """Bit for bit is asked only where native agrees with itself, so native runs once more before Orion is blamed."""
+    again = run_workload(workload, "native", options)
+    if again["status"] != "ok":
+        return
+    varies = set(names_exact(row["runs"]["native"], differences(row["runs"]["native"], again)))
+    row["varies_natively"] = sorted(varies)
+    row["unequal"] = {mode: [n for n in names if n not in varies] for mode, names in row["unequal"].items()}
+
+
+def verdict(row, options):
+    if "native" not in row["runs"]:
+        return "no native run"
+    native = row["runs"]["native"]["status"]
+    bad = sorted({name for names in row["unequal"].values() for name in names})
+    if native not in ("ok", "skipped") and not bad:
+        bad = [f"[native {native}]"]
+    if options.strict and any(run.get("refused") for run in row["runs"].values()):
+        bad.append("[refused]")
+    if options.strict and any(row["new_warnings"].values()):
+        bad.append("[new warnings]")
+    if bad:
+        return "NO: " + ", ".join(bad)
+    return "skipped" if native == "skipped" else "yes"
+
+
+# Writing
+
+
+def table(rows, modes):
+    lines = [["workload", *modes, "equal?", "notes"]]
+    for row in rows.values():
+        cells = [cell(row["runs"][mode]) for mode in modes]
+        lines.append([row["title"], *cells, row["equal"], "; ".join(row["notes"])])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]) - 1)]
+    lines.insert(1, ["-" * width for width in widths] + ["-----"])
+    text = [" | ".join([*(c.ljust(w) for c, w in zip(line, widths)), line[-1]]) for line in lines]
+    return "\n".join(f"| {line.rstrip()} |" for line in text)
+
+
+def cell(run):
+    if run["status"] != "ok":
+        return run["status"]
+    steady_ms = run["report"].get("steady_ms")
+    return f"{run['wall_s']:.1f} s" if steady_ms is None else f"{steady_ms:.3g} ms"
+
+
+def summary(rows, modes, wall_s):
+    equal = sum(row["equal"] == "yes" for row in rows.values())
+    skipped = sum(row["equal"] == "skipped" for row in rows.values())
+    names = sorted({name for row in rows.values() for run in row["runs"].values() for name in run.get("refused", [])})
+    lines = [f"{equal} of {len(rows) - skipped} rows equal over {', '.join(modes)}; {skipped} skipped; {wall_s:.0f} s"]
+    if names:
+        lines.append(f"refused functions met: {', '.join(names)}")
+    return "\n".join(lines)
+
+
+def write_json(path, rows, options):
+    if path:
+        scratch = path.with_suffix(".partial")
+        scratch.write_text(json.dumps({"machine": machine(), "scale": options.scale, "rows": rows}, indent=1))
+        scratch.replace(path)
+
+
+@functools.cache
+def machine():
+    return {
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "gpu": output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
+        "commit": output_of("git", "-C", str(REPOSITORY), "rev-parse", "HEAD"),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""GPT-2 small, greedy, one sequence: gpt2.py TOKENS [cold]
+
+The first generation meets each sequence length for the first time, for each of which cuDNN may compile a kernel.
+`cold` stops after it: the wall time of the whole process is what counts there.
+"""
+
+import time
+
+from report import Report, deterministic_torch, digest, require
+
+transformers = require("gpt2", "torch", "transformers")[1]
+torch = deterministic_torch()
+report = Report("gpt2")
+cold = "cold" in report.args
+tokens = next((int(arg) for arg in report.args if arg.isdigit()), 40)
+
+with report.section("generate"):
+    config = transformers.GPT2Config()
+    model = transformers.GPT2LMHeadModel(config).to("cuda", torch.bfloat16).eval()
+    prompt = torch.randint(0, 50000, (1, 32), generator=torch.Generator().manual_seed(1)).cuda()
+    mask = torch.ones_like(prompt)
+
+    def generate():
+        started = time.perf_counter()
+        with torch.inference_mode():
+            ids = model.generate(
+                prompt,
+                attention_mask=mask,
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                do_sample=False,
+                pad_token_id=0,
+            )
+        torch.cuda.synchronize()
+        return ids, (time.perf_counter() - started) * 1e3 / tokens
+
+    ids, first_ms = generate()
+    report.exact("length", ids.shape[1])
+    report.exact("tokens", digest(ids))
+    with torch.inference_mode():
+        logits = model(ids, attention_mask=torch.ones_like(ids)).logits[0, -1, :64]
+    report.close("logits", logits.float(), rtol=2e-2, atol=2e-2)
+    report.extra(first_token_ms=first_ms)
+    if not cold:
+        timed = [generate() for _ in range(report.count(3, speed=9, quick=1))]
+        report.exact("same_tokens_again", all(torch.equal(ids, again) for again, _ in timed))
+        report.steady_ms = sorted(ms for _, ms in timed)[len(timed) // 2]
+
+report.finish()

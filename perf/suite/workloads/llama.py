@@ -1,0 +1,38 @@
+"""One block of a language model's training: a small Llama in bf16 with fused AdamW."""
+
+from report import Report, deterministic_torch, digest, digest_all, require
+
+transformers = require("llama", "torch", "transformers")[1]
+torch = deterministic_torch()
+report = Report("llama")
+
+with report.section("train"):
+    config = transformers.LlamaConfig(
+        vocab_size=8192,
+        hidden_size=1024,
+        intermediate_size=2752,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        use_cache=False,
+    )
+    model = transformers.LlamaForCausalLM(config).to("cuda", torch.bfloat16).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    ids = torch.randint(0, config.vocab_size, (4, 512), generator=torch.Generator().manual_seed(1)).cuda()
+    losses = []
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+
+    report.steady_ms = report.time(step, report.count(8, speed=60), torch.cuda.synchronize, warmup=2, window=4)
+    report.close("losses", torch.stack(losses).float(), rtol=1e-2)
+    report.exact("losses_exact", digest(torch.stack(losses)))
+    report.exact("weights", digest_all(model.parameters()))
+
+report.finish()
