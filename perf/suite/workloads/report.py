@@ -99,6 +99,7 @@ def require(workload, *modules):
 def deterministic_torch(seed=0):
     """PyTorch with every choice fixed that it lets us fix; the rest only warns, natively too."""
     import torch
+    import torch.utils.deterministic
 
     warnings.filterwarnings("ignore", message=".*deterministic.*")
     torch.use_deterministic_algorithms(True, warn_only=True)

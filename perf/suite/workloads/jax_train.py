@@ -1,0 +1,77 @@
+"""JAX: a jitted training step in bf16, random numbers, FFT and linear algebra."""
+
+import os
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+from report import Report, digest, require  # noqa: E402
+
+jax = require("jax_train", "jax")
+import jax.numpy as jnp  # noqa: E402
+
+report = Report("jax_train")
+LAYERS, WIDTH, BATCH = 6, 1024, 1024
+
+with report.section("device"):
+    device = jax.devices()[0]
+    report.exact("platform", device.platform)
+    report.exact("kind", device.device_kind)
+
+with report.section("train"):
+    keys = jax.random.split(jax.random.key(0), LAYERS + 1)
+    weights = [jax.random.normal(key, (WIDTH, WIDTH)) * WIDTH**-0.5 for key in keys[:LAYERS]]
+    x = jax.random.normal(keys[LAYERS], (BATCH, WIDTH), jnp.bfloat16)
+
+    def loss_of(weights, x):
+        y = x
+        for weight in weights:
+            y = y + jax.nn.gelu(y @ weight.astype(jnp.bfloat16))
+        return jnp.mean(jnp.square(y.astype(jnp.float32) - x.astype(jnp.float32)))
+
+    @jax.jit
+    def train(state, x):
+        weights, momentum = state
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x)
+        momentum = [0.9 * m + g for m, g in zip(momentum, gradients)]
+        weights = [w - 0.1 * m for w, m in zip(weights, momentum)]
+        return (weights, momentum), loss
+
+    state, losses = (weights, [jnp.zeros_like(weight) for weight in weights]), []
+
+    def step():
+        global state
+        state, loss = train(state, x)
+        losses.append(loss)
+
+    report.steady_ms = report.time(
+        step, report.count(20, speed=200), lambda: jax.block_until_ready(state), warmup=5, window=5
+    )
+    # XLA chooses its matrix kernels by timing them, so the bits may differ from run to run.
+    report.close("losses", [float(loss) for loss in losses[:8]], rtol=2e-2)
+    report.exact("losses_are_finite", bool(jnp.isfinite(jnp.stack(losses)).all()))
+
+with report.section("random"):
+    key = jax.random.key(42)
+    report.exact("normal", digest(jax.random.normal(key, (10000,))))
+    report.exact("uniform", digest(jax.random.uniform(key, (1000, 3))))
+    report.exact("permutation", digest(jax.random.permutation(key, 1000)))
+    report.exact("categorical", digest(jax.random.categorical(key, jnp.zeros((100, 10)))))
+
+with report.section("fft"):
+    signal = jax.random.normal(jax.random.key(1), (8, 4096))
+    report.exact("rfft", digest(jnp.fft.rfft(signal)))
+    report.close("fft_round_trip", float(jnp.abs(jnp.fft.ifft(jnp.fft.fft(signal)).real - signal).max()), atol=1e-5)
+
+with report.section("linalg"):
+    matrix = jax.random.normal(jax.random.key(2), (64, 64))
+    report.close("svd", [float(v) for v in jnp.linalg.svd(matrix, compute_uv=False)], rtol=1e-4, atol=1e-4)
+    report.close("solve", float(jnp.abs(jnp.linalg.solve(matrix, matrix) - jnp.eye(64)).max()), atol=1e-2)
+    report.exact("sort", digest(jnp.sort(signal, axis=1)))
+
+with report.section("control"):
+    total = jax.jit(lambda n: jax.lax.fori_loop(0, n, lambda i, s: s + i * i, 0))(1000)
+    report.exact("while_loop", int(total))
+    scanned = jax.lax.scan(lambda carry, v: (carry + v, carry * v), 0.0, jnp.arange(100.0))
+    report.exact("scan", [float(scanned[0]), digest(scanned[1])])
+
+report.finish()
