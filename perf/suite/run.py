@@ -186,6 +186,8 @@ def run_workload(workload, mode, options):
     with tempfile.TemporaryDirectory(prefix="orion-suite-", ignore_cleanup_errors=True) as scratch:
         cold = "cold" in workload.args
         environment = {**os.environ, **ENVIRONMENT, **caches(Path(scratch) if cold else BUILD / "cache" / mode)}
+        # For the one workload that asks nvidia-smi, which must not be answered by what Orion puts in front.
+        environment["SUITE_LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH", "")
         environment.update(workload.env)
         stdout, stderr = Path(scratch) / "stdout", Path(scratch) / "stderr"
         started = time.monotonic()

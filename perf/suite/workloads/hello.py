@@ -29,7 +29,8 @@ with report.section("properties"):
     report.exact("capability", list(torch.cuda.get_device_capability()))
     report.exact("arch_list_nonempty", len(torch.cuda.get_arch_list()) > 0)
     report.exact("bf16", torch.cuda.is_bf16_supported())
-    report.exact("can_access_self", torch.cuda.can_device_access_peer(0, 0) if torch.cuda.device_count() > 1 else False)
+    if torch.cuda.device_count() > 1:
+        report.exact("peer_access", torch.cuda.can_device_access_peer(0, 1))
     report.extra(total_memory=properties.total_memory, uuid=str(getattr(properties, "uuid", "")))
 
 with report.section("memory"):
