@@ -75,7 +75,8 @@ def main():
     write_json(options.out, rows, options)
     print(table(rows, options.modes))
     print(summary(rows, options.modes, time.monotonic() - started))
-    sys.exit(0 if all(row["equal"] in ("yes", "skipped") for row in rows.values()) else 1)
+    print(details(rows, options.modes))
+    sys.exit(0 if all(row["equal"] in ("yes", "refused", "skipped") for row in rows.values()) else 1)
 
 
 def parse_options():
@@ -293,8 +294,12 @@ def judge(workload, row, options):
     runs = row["runs"]
     native = runs.get("native")
     row["unequal"], row["varies_natively"], row["new_warnings"], row["notes"] = {}, [], {}, []
+    row["refusals"] = {}
     for mode in (mode for mode in options.modes if mode != "native" and native):
         row["unequal"][mode] = differences(native, runs[mode])
+        row["refusals"][mode] = refusals(native, runs[mode])
+        if row["refusals"][mode]:
+            row["unequal"][mode] = []
         row["new_warnings"][mode] = sorted(
             text for key, text in runs[mode].get("lines", {}).items() if key not in native.get("lines", {})
         )
@@ -305,7 +310,9 @@ def judge(workload, row, options):
         if runs[mode].get("refused"):
             row["notes"].append(f"{mode} refused {', '.join(runs[mode]['refused'])}")
         if row["new_warnings"].get(mode):
-            row["notes"].append(f"{mode} {len(row['new_warnings'][mode])} new lines on stderr")
+            row["notes"].append(f"{mode} +{len(row['new_warnings'][mode])} lines on stderr")
+        if row["refusals"].get(mode):
+            row["notes"].append(f"{mode} lacks {', '.join(row['refusals'][mode])}")
     if row["varies_natively"]:
         row["notes"].append(f"varies natively: {', '.join(row['varies_natively'])}")
     for run in runs.values():
@@ -320,12 +327,21 @@ def differences(native, other):
     return [name for name in {**ours, **theirs} if not agree(ours.get(name), theirs.get(name))]
 
 
+def refusals(native, other):
+    """What a program found refused in clear words, and so left out, where native has it."""
+    ours, theirs = ((run.get("report") or {}).get("checks", {}) for run in (native, other))
+    return [name for name, check in theirs.items() if value_of(check) == "refused" != value_of(ours.get(name))]
+
+
+def value_of(check):
+    return check.get("v") if isinstance(check, dict) else check
+
+
 def agree(ours, theirs):
     if ours is None or theirs is None:
         return False
     tolerance = ours if isinstance(ours, dict) else {}
-    values = [check["v"] if isinstance(check, dict) else check for check in (ours, theirs)]
-    return near(*values, tolerance.get("rtol", 0), tolerance.get("atol", 0))
+    return near(value_of(ours), value_of(theirs), tolerance.get("rtol", 0), tolerance.get("atol", 0))
 
 
 def near(a, b, rtol, atol):
@@ -370,6 +386,8 @@ def verdict(row, options):
         bad.append("[new warnings]")
     if bad:
         return "NO: " + ", ".join(bad)
+    if any(row["refusals"].values()):
+        return "refused"
     return "skipped" if native == "skipped" else "yes"
 
 
@@ -398,9 +416,32 @@ def summary(rows, modes, wall_s):
     equal = sum(row["equal"] == "yes" for row in rows.values())
     skipped = sum(row["equal"] == "skipped" for row in rows.values())
     names = sorted({name for row in rows.values() for run in row["runs"].values() for name in run.get("refused", [])})
-    lines = [f"{equal} of {len(rows) - skipped} rows equal over {', '.join(modes)}; {skipped} skipped; {wall_s:.0f} s"]
+    clear = sum(row["equal"] == "refused" for row in rows.values())
+    lines = [
+        f"{equal} of {len(rows) - skipped} rows equal over {', '.join(modes)}; "
+        f"{clear} refused in clear words; {skipped} skipped; {wall_s:.0f} s"
+    ]
     if names:
         lines.append(f"refused functions met: {', '.join(names)}")
+    return "\n".join(lines)
+
+
+def details(rows, modes):
+    """Enough about each bad row to start on it without the JSON."""
+    lines = []
+    for name, row in rows.items():
+        for mode in modes:
+            run, native = row["runs"][mode], row["runs"].get("native", {})
+            if row["equal"].startswith("NO") and run["status"] not in ("ok", "skipped"):
+                lines.append(f"{name} {mode}: {run['status']}")
+                lines += [f"    {line[:200]}" for line in run.get("stderr", "").strip().splitlines()[-3:]]
+            for check in row["unequal"].get(mode, [])[:6]:
+                ours, theirs = (
+                    value_of(((r.get("report") or {}).get("checks") or {}).get(check)) for r in (native, run)
+                )
+                if not check.startswith("["):
+                    lines.append(f"{name} {mode} {check}: {str(ours)[:90]} natively, {str(theirs)[:90]}")
+            lines += [f"{name} {mode} stderr: {line[:200]}" for line in row["new_warnings"].get(mode, [])[:2]]
     return "\n".join(lines)
 
 

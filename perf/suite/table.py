@@ -97,6 +97,7 @@ WORKLOADS = [
     cuda_row("pools", "memory pools"),
     cuda_row("vmm", "virtual memory management"),
     cuda_row("mapped", "mapped and registered host memory"),
+    cuda_row("mapped_live", "mapped memory, host and running kernel", "mapped", args=("live",)),
     cuda_row("managed", "managed memory (a named refusal is accepted)"),
     cuda_row("printf", "printf from kernels"),
     cuda_row("errors", "error cases, sticky errors, assert"),

@@ -37,7 +37,7 @@ int main() {
     CHECK(cudaEventCreateWithFlags(&second, cudaEventDisableTiming | cudaEventBlockingSync));
     CHECK(cudaEventCreate(&start));
     CHECK(cudaEventCreate(&stop));
-    spin<<<1, 1, 0, blocking>>>(20000000);
+    spin<<<1, 1, 0, blocking>>>(100000000);
     append<<<1, 1, 0, blocking>>>(log, length, 1);
     CHECK(cudaEventRecord(first, blocking));
     report.exact("stream_still_busy", cudaStreamQuery(blocking));
@@ -56,7 +56,7 @@ int main() {
     // The legacy default stream waits for blocking streams and they for it; the one of a thread does not.
     CHECK(cudaMemset(length, 0, sizeof(int)));
     CHECK(cudaDeviceSynchronize());
-    spin<<<1, 1, 0, blocking>>>(50000000);
+    spin<<<1, 1, 0, blocking>>>(200000000);
     append<<<1, 1, 0, blocking>>>(log, length, 1);
     append<<<1, 1>>>(log, length, 2);
     append<<<1, 1, 0, other>>>(log, length, 3);
@@ -69,7 +69,7 @@ int main() {
 #endif
     CHECK(cudaMemset(length, 0, sizeof(int)));
     CHECK(cudaDeviceSynchronize());
-    spin<<<1, 1, 0, blocking>>>(50000000);
+    spin<<<1, 1, 0, blocking>>>(200000000);
     append<<<1, 1, 0, blocking>>>(log, length, 1);
     append<<<1, 1, 0, cudaStreamLegacy>>>(log, length, 2);
     CHECK(cudaDeviceSynchronize());
