@@ -1,0 +1,279 @@
+//! Loads, stores and atomics of a warp: address windows, validity, alignment.
+
+// UNSAFETY: kernels address host memory by number. Every pointer made here was found in the range table first, and is
+// used through relaxed atomics because other blocks, streams and the host may touch the same bytes.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::{Env, Fault, FaultKind};
+use crate::exec::float;
+use crate::exec::warp::{Frame, Warp};
+use crate::ptx::isa::*;
+use crate::vram;
+
+/// The ranges a warp touched last; most warps walk a handful of buffers.
+#[derive(Default)]
+pub struct RangeCache {
+    generation: u64,
+    entries: [(u64, u64, bool); 4],
+    next: usize,
+}
+
+impl RangeCache {
+    #[inline]
+    pub fn check(&mut self, at: u64, bytes: u64, write: bool) -> bool {
+        let generation = vram::generation();
+        if self.generation == generation {
+            for &(base, reach, writable) in &self.entries {
+                if at.wrapping_sub(base) < reach && at - base + bytes <= reach && (writable || !write) {
+                    return true;
+                }
+            }
+        }
+        self.refill(generation, at, bytes, write)
+    }
+
+    #[cold]
+    fn refill(&mut self, generation: u64, at: u64, bytes: u64, write: bool) -> bool {
+        if self.generation != generation {
+            self.entries = Default::default();
+            self.generation = generation;
+        }
+        let Some(r) = vram::find(at) else { return false };
+        if (write && !r.writable) || at - r.base + bytes > r.reach {
+            return false;
+        }
+        self.entries[self.next] = (r.base, r.reach, r.writable);
+        self.next = (self.next + 1) % self.entries.len();
+        true
+    }
+}
+
+fn load_raw(p: u64, bytes: u32) -> u64 {
+    // SAFETY: the caller checked that the bytes are in a live range and aligned to their size.
+    unsafe {
+        match bytes {
+            1 => u64::from(AtomicU8::from_ptr(p as *mut u8).load(Ordering::Relaxed)),
+            2 => u64::from(AtomicU16::from_ptr(p as *mut u16).load(Ordering::Relaxed)),
+            4 => u64::from(AtomicU32::from_ptr(p as *mut u32).load(Ordering::Relaxed)),
+            _ => AtomicU64::from_ptr(p as *mut u64).load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn store_raw(p: u64, bytes: u32, v: u64) {
+    // SAFETY: as in load_raw, and the range is writable.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(p as *mut u8).store(v as u8, Ordering::Relaxed),
+            2 => AtomicU16::from_ptr(p as *mut u16).store(v as u16, Ordering::Relaxed),
+            4 => AtomicU32::from_ptr(p as *mut u32).store(v as u32, Ordering::Relaxed),
+            _ => AtomicU64::from_ptr(p as *mut u64).store(v, Ordering::Relaxed),
+        }
+    }
+}
+
+fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let b = s.get(at..at.checked_add(bytes as usize)?)?;
+    Some(match bytes {
+        1 => u64::from(b[0]),
+        2 => u64::from(u16::from_le_bytes(b.try_into().ok()?)),
+        4 => u64::from(u32::from_le_bytes(b.try_into().ok()?)),
+        _ => u64::from_le_bytes(b.try_into().ok()?),
+    })
+}
+
+fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
+    let at = usize::try_from(at).ok()?;
+    let b = s.get_mut(at..at.checked_add(bytes as usize)?)?;
+    b.copy_from_slice(&v.to_le_bytes()[..bytes as usize]);
+    Some(())
+}
+
+fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
+    Fault { kind, what: format!("{what} of {bytes} bytes at {at:#x}"), line: 0 }
+}
+
+impl Warp {
+    pub fn load(&mut self, env: &Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
+        if at % u64::from(bytes) != 0 {
+            return Err(fault(FaultKind::Misaligned, "misaligned load", at, bytes));
+        }
+        let hit = match space {
+            Space::Generic => match at & WINDOW_MASK {
+                0 => return self.load_global(at, bytes),
+                SHARED_WINDOW => load_slice(env.shared, at - SHARED_WINDOW, bytes),
+                LOCAL_WINDOW => load_slice(&self.local[lane], at - LOCAL_WINDOW, bytes),
+                PARAM_WINDOW => load_slice(&env.launch.params, at - PARAM_WINDOW, bytes),
+                _ => None,
+            },
+            Space::Global | Space::Const => return self.load_global(at, bytes),
+            Space::Shared => load_slice(env.shared, at & !WINDOW_MASK, bytes),
+            Space::Local => load_slice(&self.local[lane], at & !WINDOW_MASK, bytes),
+            Space::Param => load_slice(&env.launch.params, at & !WINDOW_MASK, bytes),
+        };
+        hit.ok_or_else(|| fault(FaultKind::IllegalAddress, "load", at, bytes))
+    }
+
+    #[inline]
+    fn load_global(&mut self, at: u64, bytes: u32) -> Result<u64, Fault> {
+        if !self.cache.check(at, u64::from(bytes), false) {
+            return Err(fault(FaultKind::IllegalAddress, "load", at, bytes));
+        }
+        Ok(load_raw(at, bytes))
+    }
+
+    pub fn store(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        at: u64,
+        bytes: u32,
+        v: u64,
+    ) -> Result<(), Fault> {
+        if at % u64::from(bytes) != 0 {
+            return Err(fault(FaultKind::Misaligned, "misaligned store", at, bytes));
+        }
+        let hit = match (space, at & WINDOW_MASK) {
+            (Space::Generic, 0) | (Space::Global, _) => {
+                if self.cache.check(at, u64::from(bytes), true) {
+                    store_raw(at, bytes, v);
+                    Some(())
+                } else {
+                    None
+                }
+            }
+            (Space::Generic, SHARED_WINDOW) | (Space::Shared, _) => {
+                store_slice(env.shared, at & !WINDOW_MASK, bytes, v)
+            }
+            (Space::Generic, LOCAL_WINDOW) | (Space::Local, _) => {
+                store_slice(&mut self.local[lane], at & !WINDOW_MASK, bytes, v)
+            }
+            _ => None,
+        };
+        hit.ok_or_else(|| fault(FaultKind::IllegalAddress, "store", at, bytes))
+    }
+
+    pub fn atomic(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        (op, ty): (AtomOp, Ty),
+        at: u64,
+        (b, c): (u64, u64),
+    ) -> Result<u64, Fault> {
+        let bytes = ty.bytes();
+        let global = match space {
+            Space::Generic => at & WINDOW_MASK == 0,
+            Space::Global => true,
+            _ => false,
+        };
+        if !global {
+            let old = self.load(env, lane, space, at, bytes)?;
+            self.store(env, lane, space, at, bytes, combine(op, ty, old, b, c))?;
+            return Ok(old);
+        }
+        if at % u64::from(bytes) != 0 {
+            return Err(fault(FaultKind::Misaligned, "misaligned atomic", at, bytes));
+        }
+        if !self.cache.check(at, u64::from(bytes), true) {
+            return Err(fault(FaultKind::IllegalAddress, "atomic", at, bytes));
+        }
+        // SAFETY: the address was just found in a live, writable range and is aligned.
+        let old = unsafe {
+            match bytes {
+                2 => {
+                    let p = AtomicU16::from_ptr(at as *mut u16);
+                    let f = |v| Some(combine(op, ty, u64::from(v), b, c) as u16);
+                    p.fetch_update(Ordering::SeqCst, Ordering::SeqCst, f).map_or(0, u64::from)
+                }
+                4 => {
+                    let p = AtomicU32::from_ptr(at as *mut u32);
+                    if op == AtomOp::Add && !ty.is_float() {
+                        return Ok(u64::from(p.fetch_add(b as u32, Ordering::SeqCst)));
+                    }
+                    let f = |v| Some(combine(op, ty, u64::from(v), b, c) as u32);
+                    p.fetch_update(Ordering::SeqCst, Ordering::SeqCst, f).map_or(0, u64::from)
+                }
+                _ => {
+                    let p = AtomicU64::from_ptr(at as *mut u64);
+                    let f = |v| Some(combine(op, ty, v, b, c));
+                    p.fetch_update(Ordering::SeqCst, Ordering::SeqCst, f).unwrap_or(0)
+                }
+            }
+        };
+        Ok(old)
+    }
+
+    /// The addresses of a memory instruction's lanes.
+    pub fn addresses(&self, ins: &Instr, f: &Frame, env: &Env, offset: i64) -> [u64; 32] {
+        let mut at: [u64; 32] = self.read::<u64>(ins.a, f, env);
+        if offset != 0 {
+            for a in &mut at {
+                *a = a.wrapping_add(offset as u64);
+            }
+        }
+        at
+    }
+}
+
+fn pair(old: u64, b: u64, f: impl Fn(u16, u16) -> u16) -> u64 {
+    let lo = f(old as u16, b as u16);
+    let hi = f((old >> 16) as u16, (b >> 16) as u16);
+    u64::from(lo) | (u64::from(hi) << 16)
+}
+
+/// The value an atomic leaves behind.
+pub fn combine(op: AtomOp, ty: Ty, old: u64, b: u64, c: u64) -> u64 {
+    let wide = ty.bytes() == 8;
+    let (x, y) = if wide { (old, b) } else { (old & 0xffff_ffff, b & 0xffff_ffff) };
+    let h = |v: u16| f64::from(float::f16_to(v));
+    let bf = |v: u16| f64::from(float::bf16_to(v));
+    match op {
+        AtomOp::Add => match ty {
+            Ty::F32 => u64::from((f32::from_bits(x as u32) + f32::from_bits(y as u32)).to_bits()),
+            Ty::F64 => (f64::from_bits(x) + f64::from_bits(y)).to_bits(),
+            Ty::F16x2 => pair(x, y, |p, q| float::f16_from(h(p) + h(q), Round::Nearest)),
+            Ty::Bf16x2 => pair(x, y, |p, q| float::bf16_from(bf(p) + bf(q), Round::Nearest)),
+            Ty::F16 => u64::from(float::f16_from(h(x as u16) + h(y as u16), Round::Nearest)),
+            Ty::Bf16 => u64::from(float::bf16_from(bf(x as u16) + bf(y as u16), Round::Nearest)),
+            _ => x.wrapping_add(y),
+        },
+        AtomOp::And => x & y,
+        AtomOp::Or => x | y,
+        AtomOp::Xor => x ^ y,
+        AtomOp::Exch => y,
+        AtomOp::Cas => {
+            let mask = if wide { u64::MAX } else { (1u64 << (8 * ty.bytes())) - 1 };
+            if x & mask == y & mask { c } else { x }
+        }
+        AtomOp::Inc => {
+            if x >= y {
+                0
+            } else {
+                x + 1
+            }
+        }
+        AtomOp::Dec => {
+            if x == 0 || x > y {
+                y
+            } else {
+                x - 1
+            }
+        }
+        AtomOp::Min | AtomOp::Max => {
+            let take = |less: bool| if less == (op == AtomOp::Min) { x } else { y };
+            match ty {
+                Ty::S32 => take((x as i32) < (y as i32)),
+                Ty::S64 => take((x as i64) < (y as i64)),
+                Ty::F32 => take(f32::from_bits(x as u32) < f32::from_bits(y as u32)),
+                Ty::F64 => take(f64::from_bits(x) < f64::from_bits(y)),
+                Ty::F16x2 => pair(x, y, |p, q| if (h(p) < h(q)) == (op == AtomOp::Min) { p } else { q }),
+                _ => take(x < y),
+            }
+        }
+    }
+}

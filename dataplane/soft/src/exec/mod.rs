@@ -1,0 +1,369 @@
+//! Runs kernels: blocks of a grid on a few host threads, warps of a block in turn.
+
+pub mod float;
+pub mod memory;
+pub mod ops;
+pub mod warp;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Instant;
+
+use crate::ptx::isa::Program;
+use crate::vram;
+use warp::Warp;
+
+pub const SM_COUNT: u32 = 4;
+pub const BARRIERS: usize = 17;
+
+/// Warp instructions a block runs before its host thread looks for another one. Long enough that ordinary blocks end
+/// in their first turn; a block that spins on another block gives way after it.
+const BLOCK_TURN: i64 = 200_000;
+const COOPERATIVE_TURN: i64 = 20_000;
+const WARP_TURN: i64 = 8192;
+/// Blocks of an ordinary grid that may be begun and unfinished at once.
+const RESIDENT_MAX: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    IllegalAddress,
+    Misaligned,
+    Trap,
+    Assert,
+    Unsupported,
+    Deadlock,
+}
+
+/// Why a kernel stopped. Becomes the context's sticky error.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub kind: FaultKind,
+    pub what: String,
+    pub line: u32,
+}
+
+impl Fault {
+    pub fn new(kind: FaultKind, what: &str) -> Self {
+        Self { kind, what: what.to_string(), line: 0 }
+    }
+}
+
+/// One kernel launch, shared by the threads that run its blocks.
+pub struct Launch {
+    pub id: u64,
+    pub program: Arc<Program>,
+    pub func: u32,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub params: Vec<u8>,
+    pub static_shared: u32,
+    pub dynamic_shared: u32,
+    /// Offset of dynamic shared memory.
+    pub dynamic_base: u32,
+    pub cooperative: bool,
+    /// Address of the grid barrier cooperative groups use; zero for ordinary launches.
+    pub workspace: u64,
+    pub device: i32,
+    pub context: u64,
+}
+
+impl Launch {
+    pub fn threads(&self) -> u32 {
+        self.block[0] * self.block[1] * self.block[2]
+    }
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.grid[0]) * u64::from(self.grid[1]) * u64::from(self.grid[2])
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct Barrier {
+    pub arrived: u32,
+    /// Threads the barrier waits for; zero for all of the block.
+    pub expected: u32,
+    pub popc: u32,
+}
+
+/// What a warp sees of its block.
+pub struct Env<'a> {
+    pub launch: &'a Launch,
+    pub program: &'a Program,
+    pub shared: &'a mut [u8],
+    pub ctaid: [u32; 3],
+    pub block_index: u64,
+    pub bars: &'a mut [Barrier; BARRIERS],
+    pub bar_arrived: &'a mut bool,
+    pub live_threads: &'a mut u32,
+}
+
+struct Block {
+    index: u64,
+    ctaid: [u32; 3],
+    shared: Vec<u8>,
+    warps: Vec<Warp>,
+    bars: [Barrier; BARRIERS],
+    live_threads: u32,
+}
+
+impl Block {
+    fn new(l: &Launch, index: u64) -> Self {
+        let threads = l.threads();
+        let (gx, gy) = (u64::from(l.grid[0]), u64::from(l.grid[1]));
+        let warps =
+            (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
+        Self {
+            index,
+            ctaid: [(index % gx) as u32, (index / gx % gy) as u32, (index / (gx * gy)) as u32],
+            shared: vec![0; (l.dynamic_base.max(l.static_shared) + l.dynamic_shared) as usize],
+            warps,
+            bars: [Barrier::default(); BARRIERS],
+            live_threads: threads,
+        }
+    }
+
+    /// Runs up to `turn` warp instructions; true when every thread has exited.
+    fn run(&mut self, l: &Launch, mut turn: i64, abort: &AtomicBool) -> Result<bool, Fault> {
+        loop {
+            let mut ran = false;
+            for w in 0..self.warps.len() {
+                if self.warps[w].runnable == 0 {
+                    continue;
+                }
+                ran = true;
+                let mut arrived = false;
+                let mut budget = WARP_TURN;
+                let live_before = self.live_threads;
+                let mut env = Env {
+                    launch: l,
+                    program: &l.program,
+                    shared: &mut self.shared,
+                    ctaid: self.ctaid,
+                    block_index: self.index,
+                    bars: &mut self.bars,
+                    bar_arrived: &mut arrived,
+                    live_threads: &mut self.live_threads,
+                };
+                self.warps[w].run(&mut env, &mut budget)?;
+                turn -= WARP_TURN - budget;
+                if arrived || self.live_threads != live_before {
+                    self.release_barriers(l);
+                }
+                if abort.load(Ordering::Relaxed) {
+                    return Ok(true);
+                }
+            }
+            if self.live_threads == 0 {
+                return Ok(true);
+            }
+            if !ran && !self.release_stuck(l) {
+                return Err(Fault::new(FaultKind::Deadlock, "every thread of the block waits at a barrier"));
+            }
+            if turn <= 0 {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn release_barriers(&mut self, l: &Launch) {
+        for id in 0..BARRIERS {
+            let b = self.bars[id];
+            let expected = if b.expected == 0 { self.live_threads } else { b.expected };
+            if b.arrived > 0 && b.arrived >= expected {
+                self.release(id, l);
+            }
+        }
+    }
+
+    /// All live threads wait: a barrier whose count can no longer be met by arrivals of part warps lets go.
+    fn release_stuck(&mut self, l: &Launch) -> bool {
+        for id in 0..BARRIERS {
+            let waiting: u32 = self
+                .warps
+                .iter()
+                .map(|w| warp::lanes(w.barred).filter(|&k| usize::from(w.bar[k]) == id).count() as u32)
+                .sum();
+            if waiting > 0 && waiting == self.live_threads {
+                self.release(id, l);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn release(&mut self, id: usize, l: &Launch) {
+        let b = std::mem::take(&mut self.bars[id]);
+        let mut arrived = false;
+        for w in 0..self.warps.len() {
+            let env = Env {
+                launch: l,
+                program: &l.program,
+                shared: &mut self.shared,
+                ctaid: self.ctaid,
+                block_index: self.index,
+                bars: &mut self.bars,
+                bar_arrived: &mut arrived,
+                live_threads: &mut self.live_threads,
+            };
+            self.warps[w].release_barrier(id as u8, b.arrived, b.popc, &env);
+        }
+    }
+}
+
+/// A grid in progress.
+struct Job {
+    launch: Launch,
+    next: AtomicU64,
+    begun: Mutex<VecDeque<Block>>,
+    /// Blocks not yet finished.
+    left: AtomicU64,
+    abort: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+    done: Mutex<bool>,
+    finished: Condvar,
+}
+
+impl Job {
+    fn take(&self) -> Option<Block> {
+        let total = self.launch.blocks();
+        let mut begun = self.begun.lock().ok()?;
+        let start_new = self.launch.cooperative || begun.len() < RESIDENT_MAX;
+        if start_new {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index < total {
+                drop(begun);
+                return Some(Block::new(&self.launch, index));
+            }
+        }
+        begun.pop_front()
+    }
+
+    /// Runs blocks until none can be taken.
+    fn work(&self) {
+        let turn = if self.launch.cooperative { COOPERATIVE_TURN } else { BLOCK_TURN };
+        while let Some(mut block) = self.take() {
+            let outcome =
+                if self.abort.load(Ordering::Relaxed) { Ok(true) } else { block.run(&self.launch, turn, &self.abort) };
+            match outcome {
+                Ok(false) => {
+                    if let Ok(mut begun) = self.begun.lock() {
+                        begun.push_back(block);
+                    }
+                    continue;
+                }
+                Ok(true) => {}
+                Err(fault) => {
+                    self.abort.store(true, Ordering::Relaxed);
+                    if let Ok(mut f) = self.fault.lock() {
+                        f.get_or_insert(fault);
+                    }
+                }
+            }
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+                && let Ok(mut done) = self.done.lock()
+            {
+                *done = true;
+                self.finished.notify_all();
+            }
+        }
+    }
+}
+
+/// Threads that help with grids of more than one block.
+struct Pool {
+    queue: Mutex<VecDeque<Arc<Job>>>,
+    wake: Condvar,
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<&'static Pool> = OnceLock::new();
+    POOL.get_or_init(|| {
+        let pool: &'static Pool = Box::leak(Box::new(Pool { queue: Mutex::default(), wake: Condvar::new() }));
+        let helpers = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 15);
+        for n in 0..helpers {
+            let helper = move || {
+                loop {
+                    let Ok(mut q) = pool.queue.lock() else { return };
+                    let job = loop {
+                        if let Some(job) = q.pop_front() {
+                            break job;
+                        }
+                        match pool.wake.wait(q) {
+                            Ok(guard) => q = guard,
+                            Err(_) => return,
+                        }
+                    };
+                    drop(q);
+                    job.work();
+                }
+            };
+            // Without helpers the stream's own thread runs every block.
+            let _ = std::thread::Builder::new().name(format!("soft-block-{n}")).spawn(helper);
+        }
+        pool
+    })
+}
+
+/// Runs a grid to its end on this thread and the pool's.
+pub fn run(launch: Launch) -> Result<(), Fault> {
+    let blocks = launch.blocks();
+    if blocks == 0 {
+        return Ok(());
+    }
+    let job = Arc::new(Job {
+        launch,
+        next: AtomicU64::new(0),
+        begun: Mutex::default(),
+        left: AtomicU64::new(blocks),
+        abort: AtomicBool::new(false),
+        fault: Mutex::new(None),
+        done: Mutex::new(false),
+        finished: Condvar::new(),
+    });
+    if blocks > 1 {
+        let pool = pool();
+        if let Ok(mut q) = pool.queue.lock() {
+            let copies = (blocks - 1).min(15);
+            for _ in 0..copies {
+                q.push_back(job.clone());
+            }
+        }
+        pool.wake.notify_all();
+    }
+    job.work();
+    // Another thread may hold the last block; it may also put it back for us to finish.
+    while let Ok(done) = job.done.lock() {
+        if *done {
+            break;
+        }
+        let wait = std::time::Duration::from_millis(1);
+        let Ok((done, _)) = job.finished.wait_timeout(done, wait) else { break };
+        let finished = *done;
+        drop(done);
+        if finished {
+            break;
+        }
+        job.work();
+    }
+    let fault = job.fault.lock().ok().and_then(|mut f| f.take());
+    fault.map_or(Ok(()), Err)
+}
+
+pub fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
+}
+
+/// Device-side `malloc`. Zero when the device is out of memory, as the C function answers.
+pub fn heap_allocate(l: &Launch, bytes: u64) -> u64 {
+    crate::device::charge(l.device, bytes.max(1).next_multiple_of(512))
+        .and_then(|()| vram::allocate(bytes, vram::Kind::Internal, l.device, l.context))
+        .map_or(0, |r| r.base)
+}
+
+pub fn heap_free(l: &Launch, at: u64) {
+    if let Some(r) = vram::find(at).filter(|r| r.kind == vram::Kind::Internal && r.base == at) {
+        crate::device::refund(l.device, r.reach);
+        vram::free(at);
+    }
+}

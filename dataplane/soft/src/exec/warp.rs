@@ -1,0 +1,573 @@
+//! One warp: which lanes run, at which instruction, and when they meet again.
+//!
+//! Lanes are grouped by equal position (instruction and frame). The group deepest in calls and lowest in the code runs
+//! first, which makes the sides of a branch meet where they join. A group that runs long while others wait gives way to
+//! the one that has waited longest, so a lane spinning on a lock never starves the lane that holds it.
+
+use super::memory::RangeCache;
+use super::{Env, Fault, FaultKind};
+use crate::ptx::decode::function_index;
+use crate::ptx::isa::*;
+
+/// Where a function's registers and local memory begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    pub func: u32,
+    pub r32: u32,
+    pub r64: u32,
+    pub preds: u32,
+    pub sp: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Return {
+    pub pc: u32,
+    pub frame: Frame,
+}
+
+/// Hardware stops at 512 KiB of local memory per thread.
+const LOCAL_BYTES_MAX: usize = 512 << 10;
+const CALL_DEPTH_MAX: usize = 16 << 10;
+/// Instructions a group may run while another group of its warp waits.
+const FAIR_SLICE: u32 = 4096;
+
+pub struct Warp {
+    pub index: u32,
+    pub live: u32,
+    pub runnable: u32,
+    /// Lanes at a warp-wide operation, waiting for the other members.
+    pub waiting: u32,
+    pub barred: u32,
+    pub pc: [u32; 32],
+    pub frame: [Frame; 32],
+    pub members: [u32; 32],
+    pub bar: [u8; 32],
+    pub stack: Vec<Vec<Return>>,
+    pub r32: Vec<[u32; 32]>,
+    pub r64: Vec<[u64; 32]>,
+    pub preds: Vec<u32>,
+    pub carry: u32,
+    pub local: Vec<Vec<u8>>,
+    pub tid: [[u32; 32]; 3],
+    pub cache: RangeCache,
+    stamp: [u64; 32],
+    clock: u64,
+    fair: bool,
+}
+
+impl Warp {
+    pub fn new(index: u32, threads: u32, block: [u32; 3], program: &Program, func: u32) -> Self {
+        let f = &program.funcs[func as usize];
+        let lanes = (threads - index * 32).min(32);
+        let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
+        let mut tid = [[0; 32]; 3];
+        for l in 0..32 {
+            let t = index * 32 + l as u32;
+            tid[0][l] = t % block[0];
+            tid[1][l] = t / block[0] % block[1];
+            tid[2][l] = t / (block[0] * block[1]);
+        }
+        Self {
+            index,
+            live,
+            runnable: live,
+            waiting: 0,
+            barred: 0,
+            pc: [f.entry; 32],
+            frame: [Frame { func, ..Frame::default() }; 32],
+            members: [0; 32],
+            bar: [0; 32],
+            stack: vec![Vec::new(); 32],
+            r32: vec![[0; 32]; f.rows32 as usize],
+            r64: vec![[0; 32]; f.rows64 as usize],
+            preds: vec![0; f.preds as usize],
+            carry: 0,
+            local: vec![vec![0; f.frame_bytes as usize]; 32],
+            tid,
+            cache: RangeCache::default(),
+            stamp: [0; 32],
+            clock: 0,
+            fair: false,
+        }
+    }
+
+    /// Runs until nothing is runnable or the budget of instructions is used up.
+    pub fn run(&mut self, env: &mut Env, budget: &mut i64) -> Result<(), Fault> {
+        while self.runnable != 0 && *budget > 0 {
+            let (mask, stop) = self.select();
+            let lane = mask.trailing_zeros() as usize;
+            let mut g = Group { mask, pc: self.pc[lane], frame: self.frame[lane], stop };
+            let outcome = self.run_group(&mut g, env, budget);
+            if let Err(mut fault) = outcome {
+                fault.line = env.program.code.get(g.pc as usize).map_or(0, |i| i.line);
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Picks a group and the lowest instruction at which another group waits to be joined.
+    fn select(&mut self) -> (u32, u32) {
+        let fair = std::mem::take(&mut self.fair);
+        let mut best = None;
+        for l in lanes(self.runnable) {
+            let key =
+                if fair { (self.stamp[l], 0, 0) } else { (0, usize::MAX - self.stack[l].len(), self.pc[l]) };
+            if best.is_none_or(|(k, _)| key < k) {
+                best = Some((key, l));
+            }
+        }
+        let (_, leader) = best.expect("called with runnable lanes");
+        let (pc, frame, depth) = (self.pc[leader], self.frame[leader], self.stack[leader].len());
+        let (mut mask, mut stop) = (0, u32::MAX);
+        for l in lanes(self.runnable) {
+            if self.pc[l] == pc && self.frame[l] == frame {
+                mask |= 1 << l;
+            } else if !fair && self.stack[l].len() == depth && self.pc[l] > pc {
+                stop = stop.min(self.pc[l]);
+            }
+        }
+        self.clock += 1;
+        for l in lanes(mask) {
+            self.stamp[l] = self.clock;
+        }
+        (mask, stop)
+    }
+
+    fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
+        for l in lanes(mask) {
+            self.pc[l] = pc;
+            self.frame[l] = frame;
+        }
+    }
+
+    fn run_group(&mut self, g: &mut Group, env: &mut Env, budget: &mut i64) -> Result<(), Fault> {
+        let program = env.program;
+        let code = program.code.as_slice();
+        let mut slice = FAIR_SLICE;
+        loop {
+            if g.pc >= g.stop {
+                self.save(g.mask, g.pc, g.frame);
+                return Ok(());
+            }
+            *budget -= 1;
+            slice -= 1;
+            if *budget <= 0 || slice == 0 {
+                slice = FAIR_SLICE;
+                if *budget <= 0 || g.mask != self.runnable {
+                    self.fair = g.mask != self.runnable;
+                    self.save(g.mask, g.pc, g.frame);
+                    return Ok(());
+                }
+            }
+            let ins = &code[g.pc as usize];
+            let mut m = g.mask;
+            if ins.guard != u32::MAX {
+                let p = self.preds[(g.frame.preds + ins.guard) as usize];
+                m &= if ins.guard_negated { !p } else { p };
+                if m == 0 {
+                    g.pc += 1;
+                    continue;
+                }
+            }
+            match &ins.op {
+                Op::Bra(target) => {
+                    if m == g.mask {
+                        g.pc = *target;
+                    } else {
+                        self.save(g.mask & !m, g.pc + 1, g.frame);
+                        self.save(m, *target, g.frame);
+                        return Ok(());
+                    }
+                }
+                Op::BrxIdx(_)
+                | Op::Warp(_)
+                | Op::Bar(_)
+                | Op::Call(_)
+                | Op::Ret
+                | Op::Exit
+                | Op::Trap
+                | Op::Nanosleep => {
+                    if m != g.mask {
+                        self.save(g.mask & !m, g.pc + 1, g.frame);
+                        g.mask = m;
+                        g.stop = g.stop.min(g.pc + 1);
+                    }
+                    if !self.control(g, ins, env, budget)? {
+                        return Ok(());
+                    }
+                }
+                _ => {
+                    self.data(ins, m, &g.frame, env)?;
+                    g.pc += 1;
+                }
+            }
+        }
+    }
+
+    /// Runs an instruction that may change which lanes go on. True when the group continues at its new `pc`.
+    fn control(&mut self, g: &mut Group, ins: &Instr, env: &mut Env, budget: &mut i64) -> Result<bool, Fault> {
+        match &ins.op {
+            Op::BrxIdx(targets) => {
+                let index = self.read::<u32>(ins.a, &g.frame, env);
+                for l in lanes(g.mask) {
+                    let Some(&t) = targets.get(index[l] as usize) else {
+                        return Err(Fault::new(FaultKind::Trap, "branch table index out of range"));
+                    };
+                    self.save(1 << l, t, g.frame);
+                }
+                Ok(false)
+            }
+            Op::Call(call) => self.call(g, ins, call, env),
+            Op::Ret => self.ret(g, env),
+            Op::Exit => {
+                self.exit(g.mask, env)?;
+                Ok(false)
+            }
+            Op::Trap => Err(Fault::new(FaultKind::Trap, "trap instruction")),
+            Op::Nanosleep => {
+                // Sleeping gives the rest of the slice to other warps and blocks.
+                g.pc += 1;
+                self.save(g.mask, g.pc, g.frame);
+                self.fair = g.mask != self.runnable;
+                *budget = (*budget).min(1) - 1;
+                Ok(false)
+            }
+            Op::Warp(op) => self.warp_op(g, ins, *op, env),
+            Op::Bar(op) => self.barrier(g, ins, *op, env),
+            _ => Ok(true),
+        }
+    }
+
+    fn call(&mut self, g: &mut Group, ins: &Instr, call: &Call, env: &mut Env) -> Result<bool, Fault> {
+        let program = env.program;
+        let index = match &call.target {
+            Target::Builtin(b) => {
+                self.builtin(*b, call, g.mask, &g.frame, env)?;
+                g.pc += 1;
+                return Ok(true);
+            }
+            Target::Function(i) => *i,
+            Target::Register(r) => {
+                let at = self.read::<u64>(*r, &g.frame, env);
+                let first = at[g.mask.trailing_zeros() as usize];
+                let same = lanes(g.mask).filter(|&l| at[l] == first).fold(0, |m, l| m | (1 << l));
+                if same != g.mask {
+                    // Lanes that call something else stay at this call and are selected later.
+                    self.save(g.mask & !same, g.pc, g.frame);
+                    g.mask = same;
+                }
+                function_index(first, program.funcs.len())
+                    .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, "call through an invalid function pointer"))?
+            }
+        };
+        let f = &program.funcs[index as usize];
+        if let Some(why) = &f.unsupported {
+            return Err(Fault { kind: FaultKind::Unsupported, what: why.clone(), line: ins.line });
+        }
+        if f.params.len() != call.args.len() || f.returns.len() != call.returns.len() {
+            return Err(Fault::new(FaultKind::Trap, "call does not match the function's signature"));
+        }
+        let caller = &program.funcs[g.frame.func as usize];
+        let callee = Frame {
+            func: index,
+            r32: g.frame.r32 + caller.rows32,
+            r64: g.frame.r64 + caller.rows64,
+            preds: g.frame.preds + caller.preds,
+            sp: g.frame.sp + caller.frame_bytes,
+        };
+        let local = (callee.sp + f.frame_bytes) as usize;
+        if local > LOCAL_BYTES_MAX {
+            return Err(Fault::new(FaultKind::IllegalAddress, "stack overflow"));
+        }
+        grow(&mut self.r32, (callee.r32 + f.rows32) as usize, [0; 32]);
+        grow(&mut self.r64, (callee.r64 + f.rows64) as usize, [0; 32]);
+        grow(&mut self.preds, (callee.preds + f.preds) as usize, 0);
+        for l in lanes(g.mask) {
+            if self.stack[l].len() >= CALL_DEPTH_MAX {
+                return Err(Fault::new(FaultKind::IllegalAddress, "stack overflow"));
+            }
+            let memory = &mut self.local[l];
+            grow(memory, local, 0);
+            for (a, p) in call.args.iter().zip(&f.params) {
+                let from = (g.frame.sp + a.offset) as usize;
+                let n = a.bytes.min(p.bytes) as usize;
+                memory.copy_within(from..from + n, (callee.sp + p.offset) as usize);
+            }
+            self.stack[l].push(Return { pc: g.pc + 1, frame: g.frame });
+        }
+        let whole = g.mask == self.runnable;
+        g.pc = f.entry;
+        g.frame = callee;
+        if !whole {
+            self.save(g.mask, g.pc, g.frame);
+        }
+        g.stop = u32::MAX;
+        Ok(whole)
+    }
+
+    fn ret(&mut self, g: &mut Group, env: &mut Env) -> Result<bool, Fault> {
+        let program = env.program;
+        let mut ended = 0;
+        let mut first = None;
+        let mut uniform = true;
+        for l in lanes(g.mask) {
+            let Some(r) = self.stack[l].pop() else {
+                ended |= 1 << l;
+                continue;
+            };
+            let f = &program.funcs[g.frame.func as usize];
+            if let Op::Call(call) = &program.code[(r.pc - 1) as usize].op {
+                for (to, from) in call.returns.iter().zip(&f.returns) {
+                    let at = (g.frame.sp + from.offset) as usize;
+                    let n = to.bytes.min(from.bytes) as usize;
+                    self.local[l].copy_within(at..at + n, (r.frame.sp + to.offset) as usize);
+                }
+            }
+            self.pc[l] = r.pc;
+            self.frame[l] = r.frame;
+            let here = (r.pc, r.frame);
+            uniform &= *first.get_or_insert(here) == here;
+        }
+        if ended != 0 {
+            self.exit(ended, env)?;
+            return Ok(false);
+        }
+        if uniform && g.mask == self.runnable {
+            let lane = g.mask.trailing_zeros() as usize;
+            g.pc = self.pc[lane];
+            g.frame = self.frame[lane];
+            g.stop = u32::MAX;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn exit(&mut self, mask: u32, env: &mut Env) -> Result<(), Fault> {
+        self.live &= !mask;
+        self.runnable &= !mask;
+        *env.live_threads -= mask.count_ones();
+        // A member that is gone counts as arrived.
+        while let Some(l) = lanes(self.waiting).find(|&l| {
+            let m = self.members[l];
+            let arrived = lanes(self.waiting).filter(|&k| self.members[k] == m).fold(0, |s, k| s | (1 << k));
+            m & self.live & !arrived == 0
+        }) {
+            let m = self.members[l];
+            let arrived = lanes(self.waiting).filter(|&k| self.members[k] == m).fold(0, |s, k| s | (1 << k));
+            self.complete(arrived, m, env);
+        }
+        Ok(())
+    }
+
+    fn warp_op(&mut self, g: &mut Group, ins: &Instr, op: WarpOp, env: &mut Env) -> Result<bool, Fault> {
+        if ins.e == Src::None {
+            // The forms without a member mask act on the lanes that happen to be together.
+            self.finish_warp_op(ins, op, g.mask, g.mask, &g.frame, env);
+            g.pc += 1;
+            return Ok(true);
+        }
+        let members = self.read::<u32>(ins.e, &g.frame, env);
+        let first = members[g.mask.trailing_zeros() as usize];
+        if first & self.live & !g.mask == 0 && lanes(g.mask).all(|l| members[l] == first) {
+            self.finish_warp_op(ins, op, g.mask, first, &g.frame, env);
+            g.pc += 1;
+            return Ok(true);
+        }
+        self.save(g.mask, g.pc, g.frame);
+        let mut rest = g.mask;
+        while rest != 0 {
+            let m = members[rest.trailing_zeros() as usize];
+            let part = lanes(rest).filter(|&l| members[l] == m).fold(0, |s, l| s | (1 << l));
+            rest &= !part;
+            for l in lanes(part) {
+                self.members[l] = m;
+            }
+            self.waiting |= part;
+            self.runnable &= !part;
+            let arrived = lanes(self.waiting).filter(|&l| self.members[l] == m).fold(0, |s, l| s | (1 << l));
+            if m & self.live & !arrived == 0 {
+                self.complete(arrived, m, env);
+            }
+        }
+        Ok(false)
+    }
+
+    /// All members have arrived: run the operation at each place they wait and let them go.
+    fn complete(&mut self, arrived: u32, members: u32, env: &mut Env) {
+        self.waiting &= !arrived;
+        self.runnable |= arrived;
+        let mut rest = arrived;
+        while rest != 0 {
+            let leader = rest.trailing_zeros() as usize;
+            let (pc, frame) = (self.pc[leader], self.frame[leader]);
+            let here =
+                lanes(rest).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            rest &= !here;
+            let program = env.program;
+            let ins = &program.code[pc as usize];
+            if let Op::Warp(op) = ins.op {
+                self.finish_warp_op(ins, op, here, members, &frame, env);
+            }
+            self.save(here, pc + 1, frame);
+        }
+    }
+
+    fn finish_warp_op(&mut self, ins: &Instr, op: WarpOp, mask: u32, members: u32, f: &Frame, env: &Env) {
+        match op {
+            WarpOp::Sync => {}
+            WarpOp::Shfl(mode) => {
+                let a = self.read::<u32>(ins.a, f, env);
+                let b = self.read::<u32>(ins.b, f, env);
+                let c = self.read::<u32>(ins.c, f, env);
+                let mut d = [0; 32];
+                let mut in_range = 0;
+                for l in lanes(mask) {
+                    let lane = l as i32;
+                    let seg = (c[l] >> 8) as i32 & 31;
+                    let clamp = c[l] as i32 & 31;
+                    let max = (lane & seg) | (clamp & !seg & 31);
+                    let min = lane & seg;
+                    let delta = b[l] as i32 & 31;
+                    let (from, ok) = match mode {
+                        ShflMode::Up => (lane - delta, lane - delta >= max),
+                        ShflMode::Down => (lane + delta, lane + delta <= max),
+                        ShflMode::Bfly => (lane ^ delta, (lane ^ delta) <= max),
+                        ShflMode::Idx => {
+                            let j = min | (delta & !seg & 31);
+                            (j, j <= max)
+                        }
+                    };
+                    let from = if ok { from } else { lane };
+                    d[l] = a[(from & 31) as usize];
+                    in_range |= u32::from(ok) << l;
+                }
+                self.write::<u32>(ins.d, mask, &d, f);
+                self.write_pred(ins.d2, mask, in_range, f);
+            }
+            WarpOp::Vote(mode) => {
+                let votes = self.read_pred(ins.a, f, env) & mask;
+                let v = match mode {
+                    VoteMode::Ballot => {
+                        self.write::<u32>(ins.d, mask, &[votes; 32], f);
+                        return;
+                    }
+                    VoteMode::All => votes == mask,
+                    VoteMode::Any => votes != 0,
+                    VoteMode::Uni => votes == mask || votes == 0,
+                };
+                self.write_pred(ins.d, mask, if v { u32::MAX } else { 0 }, f);
+            }
+            WarpOp::MatchAny => {
+                let a = self.read::<u64>(ins.a, f, env);
+                let mut d = [0; 32];
+                for l in lanes(mask) {
+                    d[l] = lanes(mask).filter(|&k| a[k] == a[l]).fold(0, |s, k| s | (1 << k));
+                }
+                self.write::<u32>(ins.d, mask, &d, f);
+            }
+            WarpOp::MatchAll => {
+                let a = self.read::<u64>(ins.a, f, env);
+                let first = a[mask.trailing_zeros() as usize & 31];
+                let same = lanes(mask).all(|l| a[l] == first);
+                self.write::<u32>(ins.d, mask, &[if same { mask } else { 0 }; 32], f);
+                self.write_pred(ins.d2, mask, if same { u32::MAX } else { 0 }, f);
+            }
+            WarpOp::Redux(op, signed) => {
+                let a = self.read::<u32>(ins.a, f, env);
+                let ty = if signed { Ty::S32 } else { Ty::U32 };
+                let v = lanes(mask)
+                    .map(|l| u64::from(a[l]))
+                    .reduce(|x, y| super::memory::combine(op, ty, x, y, 0))
+                    .unwrap_or(0);
+                self.write::<u32>(ins.d, mask, &[v as u32; 32], f);
+            }
+            WarpOp::Elect => {
+                let leader = (members & self.live).trailing_zeros().min(31);
+                self.write::<u32>(ins.d, mask, &[leader; 32], f);
+                self.write_pred(ins.d2, mask, 1 << leader, f);
+            }
+        }
+    }
+
+    fn barrier(&mut self, g: &mut Group, ins: &Instr, op: BarOp, env: &mut Env) -> Result<bool, Fault> {
+        let lane = g.mask.trailing_zeros() as usize;
+        let id = self.read::<u32>(ins.a, &g.frame, env);
+        let count = if ins.b == Src::None { 0 } else { self.read::<u32>(ins.b, &g.frame, env)[lane] };
+        let same = lanes(g.mask).filter(|&l| id[l] == id[lane]).fold(0, |s, l| s | (1 << l));
+        let others = g.mask & !same;
+        self.save(others, g.pc, g.frame);
+        let id = id[lane];
+        let Some(bar) = env.bars.get_mut(id as usize) else {
+            return Err(Fault::new(FaultKind::Trap, "barrier number out of range"));
+        };
+        bar.arrived += same.count_ones();
+        bar.expected = count;
+        if op == BarOp::Arrive {
+            self.save(same, g.pc + 1, g.frame);
+            *env.bar_arrived = true;
+            return Ok(false);
+        }
+        let pred = if ins.c == Src::None { 0 } else { self.read_pred(ins.c, &g.frame, env) & same };
+        let bar = &mut env.bars[id as usize];
+        bar.popc += pred.count_ones();
+        self.save(same, g.pc, g.frame);
+        for l in lanes(same) {
+            self.bar[l] = id as u8;
+        }
+        self.barred |= same;
+        self.runnable &= !same;
+        *env.bar_arrived = true;
+        Ok(false)
+    }
+
+    /// The barrier completed: hand its result to the lanes that wait at it.
+    pub fn release_barrier(&mut self, id: u8, arrived: u32, popc: u32, env: &Env) {
+        let mut mask = lanes(self.barred).filter(|&l| self.bar[l] == id).fold(0, |s, l| s | (1 << l));
+        self.barred &= !mask;
+        self.runnable |= mask;
+        while mask != 0 {
+            let leader = mask.trailing_zeros() as usize;
+            let (pc, frame) = (self.pc[leader], self.frame[leader]);
+            let here =
+                lanes(mask).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            mask &= !here;
+            let ins = &env.program.code[pc as usize];
+            if let Op::Bar(op) = ins.op {
+                let all = |v: bool| if v { u32::MAX } else { 0 };
+                match op {
+                    BarOp::RedPopc => self.write::<u32>(ins.d, here, &[popc; 32], &frame),
+                    BarOp::RedAnd => self.write_pred(ins.d, here, all(popc == arrived), &frame),
+                    BarOp::RedOr => self.write_pred(ins.d, here, all(popc > 0), &frame),
+                    _ => {}
+                }
+            }
+            self.save(here, pc + 1, frame);
+        }
+    }
+}
+
+struct Group {
+    mask: u32,
+    pc: u32,
+    frame: Frame,
+    stop: u32,
+}
+
+fn grow<T: Clone>(v: &mut Vec<T>, n: usize, fill: T) {
+    if v.len() < n {
+        v.resize(n, fill);
+    }
+}
+
+/// The set bits of a lane mask.
+pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let l = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        Some(l)
+    })
+}

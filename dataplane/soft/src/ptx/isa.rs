@@ -1,0 +1,512 @@
+//! The pre-decoded register machine: what `decode` emits and `exec` runs.
+//!
+//! A register is a row of 32 lanes. 32-bit and narrower registers live in `R32` rows, 64-bit ones in `R64` rows and
+//! predicates in one bit per lane, so that lanes of a diverged warp that sit in different functions never share bytes.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ty {
+    Pred,
+    B8,
+    B16,
+    B32,
+    B64,
+    B128,
+    U8,
+    U16,
+    U32,
+    U64,
+    S8,
+    S16,
+    S32,
+    S64,
+    F16,
+    F16x2,
+    Bf16,
+    Bf16x2,
+    Tf32,
+    F32,
+    F64,
+}
+
+impl Ty {
+    pub fn from_name(s: &str) -> Option<Self> {
+        Some(match s {
+            "pred" => Self::Pred,
+            "b8" => Self::B8,
+            "b16" => Self::B16,
+            "b32" => Self::B32,
+            "b64" => Self::B64,
+            "b128" => Self::B128,
+            "u8" => Self::U8,
+            "u16" => Self::U16,
+            "u32" => Self::U32,
+            "u64" => Self::U64,
+            "s8" => Self::S8,
+            "s16" => Self::S16,
+            "s32" => Self::S32,
+            "s64" => Self::S64,
+            "f16" => Self::F16,
+            "f16x2" => Self::F16x2,
+            "bf16" => Self::Bf16,
+            "bf16x2" => Self::Bf16x2,
+            "tf32" => Self::Tf32,
+            "f32" => Self::F32,
+            "f64" => Self::F64,
+            _ => return None,
+        })
+    }
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::Pred | Self::B8 | Self::U8 | Self::S8 => 1,
+            Self::B16 | Self::U16 | Self::S16 | Self::F16 | Self::Bf16 => 2,
+            Self::B32 | Self::U32 | Self::S32 | Self::F32 | Self::F16x2 | Self::Bf16x2 | Self::Tf32 => 4,
+            Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
+            Self::B128 => 16,
+        }
+    }
+    pub fn is_signed(self) -> bool {
+        matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
+    }
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::F16x2 | Self::Bf16 | Self::Bf16x2 | Self::F32 | Self::F64 | Self::Tf32)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    Generic,
+    Global,
+    Const,
+    Shared,
+    Local,
+    /// Kernel parameters; parameters of device functions are decoded to `Local`.
+    Param,
+}
+
+/// Generic addresses of the spaces that are not plain memory. The windows lie above every user address of the host.
+pub const SHARED_WINDOW: u64 = 0x00ff_0000_0000_0000;
+pub const LOCAL_WINDOW: u64 = 0x00fe_0000_0000_0000;
+pub const PARAM_WINDOW: u64 = 0x00fd_0000_0000_0000;
+pub const FUNCTION_WINDOW: u64 = 0x00fc_0000_0000_0000;
+pub const WINDOW_MASK: u64 = 0xffff_0000_0000_0000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reg {
+    None,
+    R32(u32),
+    R64(u32),
+    P(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Src {
+    None,
+    R32(u32),
+    R64(u32),
+    /// Predicate, negated when true.
+    P(u32, bool),
+    Imm(u64),
+    /// Offset inside the frame's local memory.
+    Local(u32),
+    /// Offset from the start of dynamic shared memory.
+    DynShared(u32),
+    Special(Special),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    Tid(u8),
+    Ntid(u8),
+    Ctaid(u8),
+    Nctaid(u8),
+    LaneId,
+    WarpId,
+    NwarpId,
+    SmId,
+    NsmId,
+    GridId,
+    Clock,
+    Clock64,
+    ClockHi,
+    GlobalTimer,
+    GlobalTimerLo,
+    GlobalTimerHi,
+    LaneMaskEq,
+    LaneMaskLt,
+    LaneMaskLe,
+    LaneMaskGt,
+    LaneMaskGe,
+    DynamicSmem,
+    TotalSmem,
+    EnvReg(u8),
+    Zero,
+    One,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cmp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Equ,
+    Neu,
+    Ltu,
+    Leu,
+    Gtu,
+    Geu,
+    Num,
+    Nan,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logic {
+    And,
+    Or,
+    Xor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    Nearest,
+    Zero,
+    Down,
+    Up,
+    /// Ties away from zero.
+    Away,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntBin {
+    Add,
+    Sub,
+    MulLo,
+    MulHi,
+    Mul24Lo,
+    Mul24Hi,
+    Div,
+    Rem,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+    Shl,
+    Shr,
+    AddSat,
+    SubSat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatBin {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+    MinNan,
+    MaxNan,
+    CopySign,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatUn {
+    Neg,
+    Abs,
+    Sqrt,
+    Rsqrt,
+    Rcp,
+    Sin,
+    Cos,
+    Ex2,
+    Lg2,
+    Tanh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntUn {
+    Not,
+    Neg,
+    Abs,
+    Popc,
+    Clz,
+    Brev,
+    Bfind,
+    BfindShift,
+    Cnot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fp {
+    pub round: Round,
+    pub ftz: bool,
+    pub sat: bool,
+    pub relu: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomOp {
+    Add,
+    And,
+    Or,
+    Xor,
+    Exch,
+    Cas,
+    Inc,
+    Dec,
+    Min,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShflMode {
+    Up,
+    Down,
+    Bfly,
+    Idx,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoteMode {
+    All,
+    Any,
+    Uni,
+    Ballot,
+}
+
+/// Operations that wait for the lanes of a member mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarpOp {
+    Sync,
+    Shfl(ShflMode),
+    Vote(VoteMode),
+    MatchAny,
+    MatchAll,
+    Redux(AtomOp, bool),
+    Elect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarOp {
+    Sync,
+    Arrive,
+    RedPopc,
+    RedAnd,
+    RedOr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Builtin {
+    Vprintf,
+    AssertFail,
+    Malloc,
+    Free,
+}
+
+/// Where a call's argument lies in the caller's frame and how many bytes it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub offset: u32,
+    pub bytes: u32,
+}
+
+#[derive(Debug)]
+pub struct Call {
+    pub target: Target,
+    pub args: Vec<Slot>,
+    pub returns: Vec<Slot>,
+}
+
+#[derive(Debug)]
+pub enum Target {
+    Function(u32),
+    Builtin(Builtin),
+    Register(Src),
+}
+
+#[derive(Debug)]
+pub enum Op {
+    Nop,
+    Mov,
+    /// `a` plus the window of a space.
+    Cvta {
+        window: u64,
+    },
+    CvtaTo {
+        window: u64,
+    },
+    IsSpace(Space),
+    Pack(Ty, Box<[Src]>),
+    Unpack(Ty, Box<[Reg]>),
+    IntBin(IntBin, Ty),
+    IntUn(IntUn, Ty),
+    MulWide(Ty),
+    MadLo(Ty),
+    MadHi(Ty),
+    MadWide(Ty),
+    Mad24(Ty),
+    Sad(Ty),
+    /// Carry chain: `sub` subtracts, `cin` uses and `cout` sets the carry.
+    Carry {
+        ty: Ty,
+        sub: bool,
+        cin: bool,
+        cout: bool,
+    },
+    MadCarry {
+        ty: Ty,
+        hi: bool,
+        cin: bool,
+        cout: bool,
+    },
+    Bfe(Ty),
+    Bfi(Ty),
+    Bmsk,
+    Szext(bool),
+    Fns,
+    Shf {
+        left: bool,
+        wrap: bool,
+    },
+    Prmt(u8),
+    Lop3(u8),
+    Dp4a(bool, bool),
+    Dp2a(bool, bool, bool),
+    FloatBin(FloatBin, Ty, Fp),
+    FloatUn(FloatUn, Ty, Fp),
+    Fma(Ty, Fp),
+    Testp(u8, Ty),
+    Cvt {
+        to: Ty,
+        from: Ty,
+        round: Round,
+        integer: bool,
+        fp: Fp,
+    },
+    /// Two floats to a packed pair; `a` becomes the upper half.
+    CvtPair {
+        to: Ty,
+        fp: Fp,
+    },
+    CvtPack {
+        to: Ty,
+        from: Ty,
+        merge: bool,
+    },
+    Setp {
+        cmp: Cmp,
+        ty: Ty,
+        logic: Option<Logic>,
+        ftz: bool,
+    },
+    Set {
+        cmp: Cmp,
+        to: Ty,
+        ty: Ty,
+        logic: Option<Logic>,
+        ftz: bool,
+    },
+    PredBin(Logic),
+    PredNot,
+    PredMov,
+    Selp(Ty),
+    Slct(Ty, bool),
+    Ld {
+        space: Space,
+        ty: Ty,
+        offset: i64,
+    },
+    LdVec {
+        space: Space,
+        ty: Ty,
+        offset: i64,
+        regs: Box<[Reg]>,
+    },
+    St {
+        space: Space,
+        ty: Ty,
+        offset: i64,
+    },
+    StVec {
+        space: Space,
+        ty: Ty,
+        offset: i64,
+        regs: Box<[Src]>,
+    },
+    Atom {
+        space: Space,
+        op: AtomOp,
+        ty: Ty,
+        offset: i64,
+    },
+    CpAsync {
+        bytes: u32,
+        to: i64,
+        from: i64,
+    },
+    Fence,
+    Nanosleep,
+    Activemask,
+    Warp(WarpOp),
+    Bar(BarOp),
+    Bra(u32),
+    BrxIdx(Box<[u32]>),
+    Call(Box<Call>),
+    Ret,
+    Exit,
+    Trap,
+}
+
+#[derive(Debug)]
+pub struct Instr {
+    pub op: Op,
+    /// Predicate register that must hold; `u32::MAX` for none.
+    pub guard: u32,
+    pub guard_negated: bool,
+    pub d: Reg,
+    pub d2: Reg,
+    pub a: Src,
+    pub b: Src,
+    pub c: Src,
+    pub e: Src,
+    pub line: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Param {
+    pub offset: u32,
+    pub bytes: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct Func {
+    pub name: String,
+    pub is_entry: bool,
+    pub entry: u32,
+    pub rows32: u32,
+    pub rows64: u32,
+    pub preds: u32,
+    pub frame_bytes: u32,
+    /// Kernel parameters, or a device function's formals inside its frame.
+    pub params: Vec<Param>,
+    pub returns: Vec<Param>,
+    pub param_bytes: u32,
+    pub static_shared: u32,
+    pub const_bytes: u32,
+    pub max_threads: u32,
+    pub req_ntid: Option<[u32; 3]>,
+    pub req_cluster: Option<[u32; 3]>,
+    /// Why this function cannot run, when it uses an instruction the software GPU does not know.
+    pub unsupported: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub struct Program {
+    pub code: Vec<Instr>,
+    pub funcs: Vec<Func>,
+    pub target: u32,
+    pub version: (u32, u32),
+}

@@ -1,0 +1,6 @@
+//! PTX: text to syntax (`lex`, `parse`), syntax to the register machine the executor runs (`decode`).
+
+pub mod decode;
+pub mod isa;
+pub mod lex;
+pub mod parse;

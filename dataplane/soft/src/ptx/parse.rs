@@ -1,0 +1,733 @@
+//! Parses tokens into a module: variables, functions, and instructions with unresolved names.
+//!
+//! Names are resolved in `decode`, because addresses of globals differ between the contexts a module is loaded in.
+
+use super::isa::{Space, Ty};
+use super::lex::{Tok, Token, lex};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    Name(String),
+    Int(u64),
+    F32(u32),
+    F64(u64),
+    /// `[base+offset]`; the base is a name or an integer.
+    Addr(Box<Operand>, i64),
+    /// `name+offset` outside brackets.
+    Offset(String, i64),
+    Vec(Vec<Operand>),
+    /// `a|b`, as in `setp` and `shfl`.
+    Pair(Box<Operand>, Box<Operand>),
+    Not(Box<Operand>),
+    Paren(Vec<Operand>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Instruction {
+    pub guard: Option<(String, bool)>,
+    pub opcode: String,
+    pub operands: Vec<Operand>,
+    pub line: u32,
+}
+
+#[derive(Clone, Debug)]
+pub enum Init {
+    Int(u64),
+    F32(u32),
+    F64(u64),
+    /// Address of a symbol; `mask` is the byte selected by `0xFF00(sym)` forms, or all ones.
+    Symbol {
+        name: String,
+        addend: i64,
+        mask: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Variable {
+    pub space: Space,
+    pub name: String,
+    pub ty: Ty,
+    pub vector: u32,
+    pub align: u32,
+    /// Element count of a plain array; `None` for `name[]`.
+    pub count: Option<u64>,
+    pub init: Vec<Init>,
+    pub is_extern: bool,
+    pub is_managed: bool,
+}
+
+impl Variable {
+    pub fn element_bytes(&self) -> u64 {
+        u64::from(self.ty.bytes()) * u64::from(self.vector)
+    }
+    pub fn bytes(&self) -> u64 {
+        self.element_bytes() * self.count.unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    Open,
+    Close,
+    Reg { ty: Ty, vector: u32, name: String, count: Option<u32> },
+    Var(Variable),
+    Label(String),
+    Targets(String, Vec<String>),
+    Instruction(Instruction),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Function {
+    pub name: String,
+    pub is_entry: bool,
+    pub has_body: bool,
+    pub params: Vec<Variable>,
+    pub returns: Vec<Variable>,
+    pub body: Vec<Stmt>,
+    pub max_ntid: Option<[u32; 3]>,
+    pub req_ntid: Option<[u32; 3]>,
+    pub req_cluster: Option<[u32; 3]>,
+    pub min_ctas: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Module {
+    pub version: (u32, u32),
+    pub target: u32,
+    pub variables: Vec<Variable>,
+    pub functions: Vec<Function>,
+    pub aliases: Vec<(String, String)>,
+}
+
+pub fn parse(text: &str) -> Result<Module, String> {
+    let tokens = lex(text)?;
+    let mut p = Parser { tokens, at: 0 };
+    p.module()
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+}
+
+type Result<T, E = String> = core::result::Result<T, E>;
+
+impl Parser {
+    fn peek(&self) -> Option<&Tok> {
+        self.tokens.get(self.at).map(|t| &t.tok)
+    }
+    fn line(&self) -> u32 {
+        self.tokens.get(self.at.min(self.tokens.len().saturating_sub(1))).map_or(0, |t| t.line)
+    }
+    fn fail<T>(&self, what: &str) -> Result<T> {
+        let near = match self.peek() {
+            Some(t) => format!("{t:?}"),
+            None => "end of text".into(),
+        };
+        Err(format!("line {}: {what} near {near}", self.line()))
+    }
+    fn next(&mut self) -> Result<Tok> {
+        match self.tokens.get(self.at) {
+            Some(t) => {
+                self.at += 1;
+                Ok(t.tok.clone())
+            }
+            None => Err("unexpected end of text".into()),
+        }
+    }
+    fn is(&self, c: char) -> bool {
+        self.peek() == Some(&Tok::Punct(c))
+    }
+    fn eat(&mut self, c: char) -> bool {
+        let hit = self.is(c);
+        self.at += usize::from(hit);
+        hit
+    }
+    fn expect(&mut self, c: char) -> Result<()> {
+        if self.eat(c) { Ok(()) } else { self.fail(&format!("expected '{c}'")) }
+    }
+    fn word(&mut self) -> Result<String> {
+        match self.peek() {
+            Some(Tok::Word(w)) => {
+                let w = w.clone();
+                self.at += 1;
+                Ok(w)
+            }
+            _ => self.fail("expected a name"),
+        }
+    }
+    fn peek_word(&self) -> Option<&str> {
+        match self.peek() {
+            Some(Tok::Word(w)) => Some(w),
+            _ => None,
+        }
+    }
+    fn int(&mut self) -> Result<u64> {
+        let negative = self.eat('-');
+        match self.next()? {
+            Tok::Int(v) => Ok(if negative { v.wrapping_neg() } else { v }),
+            _ => {
+                self.at -= 1;
+                self.fail("expected an integer")
+            }
+        }
+    }
+    fn skip_line(&mut self) {
+        let line = self.line();
+        while self.at < self.tokens.len() && self.tokens[self.at].line == line {
+            self.at += 1;
+        }
+    }
+    fn skip_braces(&mut self) -> Result<()> {
+        let mut depth = 0;
+        loop {
+            match self.next()? {
+                Tok::Punct('{') => depth += 1,
+                Tok::Punct('}') => {
+                    depth -= 1;
+                    if depth == 0 {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn module(&mut self) -> Result<Module> {
+        let mut m = Module::default();
+        let mut seen_version = false;
+        while let Some(tok) = self.peek() {
+            let Tok::Word(w) = tok else {
+                if self.eat(';') {
+                    continue;
+                }
+                return self.fail("expected a directive");
+            };
+            match w.as_str() {
+                ".version" => {
+                    self.at += 1;
+                    m.version = match self.next()? {
+                        Tok::F64(v) => {
+                            let v = (f64::from_bits(v) * 10.0).round() as u32;
+                            (v / 10, v % 10)
+                        }
+                        Tok::Int(v) => (v as u32, 0),
+                        _ => return self.fail("malformed .version"),
+                    };
+                    seen_version = true;
+                }
+                ".target" => {
+                    self.at += 1;
+                    let target = self.word()?;
+                    let digits: String =
+                        target.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
+                    m.target = digits.parse().map_err(|_| format!("line {}: unknown .target {target}", self.line()))?;
+                    while self.eat(',') {
+                        self.word()?;
+                    }
+                }
+                ".address_size" => {
+                    self.at += 1;
+                    if self.int()? != 64 {
+                        return self.fail("only .address_size 64 is known");
+                    }
+                }
+                ".file" | ".loc" => self.skip_line(),
+                ".section" => {
+                    self.at += 1;
+                    self.skip_braces()?;
+                }
+                ".pragma" => {
+                    while !self.eat(';') {
+                        self.next()?;
+                    }
+                }
+                ".alias" => {
+                    self.at += 1;
+                    let a = self.word()?;
+                    self.expect(',')?;
+                    let b = self.word()?;
+                    self.expect(';')?;
+                    m.aliases.push((a, b));
+                }
+                _ => {
+                    if !seen_version {
+                        return self.fail("missing .version directive");
+                    }
+                    self.top_level(&mut m)?;
+                }
+            }
+        }
+        if !seen_version {
+            return Err("not PTX: no .version directive".into());
+        }
+        Ok(m)
+    }
+
+    fn top_level(&mut self, m: &mut Module) -> Result<()> {
+        let mut is_extern = false;
+        loop {
+            match self.peek_word() {
+                Some(".visible" | ".weak" | ".common") => self.at += 1,
+                Some(".extern") => {
+                    is_extern = true;
+                    self.at += 1;
+                }
+                Some(".entry") => {
+                    self.at += 1;
+                    let f = self.function(true)?;
+                    add_function(m, f);
+                    return Ok(());
+                }
+                Some(".func") => {
+                    self.at += 1;
+                    let f = self.function(false)?;
+                    add_function(m, f);
+                    return Ok(());
+                }
+                Some(".global" | ".const" | ".shared" | ".tex") => {
+                    for mut v in self.variables()? {
+                        v.is_extern = is_extern;
+                        m.variables.push(v);
+                    }
+                    return Ok(());
+                }
+                _ => return self.fail("unknown directive"),
+            }
+        }
+    }
+
+    fn function(&mut self, is_entry: bool) -> Result<Function> {
+        let mut f = Function { is_entry, ..Function::default() };
+        while self.peek_word().is_some_and(|w| w.starts_with('.')) {
+            self.attribute(&mut f)?;
+        }
+        if self.is('(') {
+            f.returns = self.formals()?;
+        }
+        while self.peek_word().is_some_and(|w| w.starts_with('.')) {
+            self.attribute(&mut f)?;
+        }
+        f.name = self.word()?;
+        if self.is('(') {
+            f.params = self.formals()?;
+        }
+        while let Some(w) = self.peek_word() {
+            if matches!(w, ".loc" | ".file") {
+                self.skip_line();
+            } else if w.starts_with('.') {
+                self.attribute(&mut f)?;
+            } else {
+                break;
+            }
+        }
+        if self.eat(';') {
+            return Ok(f);
+        }
+        if !self.is('{') {
+            return self.fail("expected a function body");
+        }
+        f.has_body = true;
+        self.at += 1;
+        let mut depth = 1;
+        while depth > 0 {
+            if self.eat('{') {
+                depth += 1;
+                f.body.push(Stmt::Open);
+            } else if self.eat('}') {
+                depth -= 1;
+                if depth > 0 {
+                    f.body.push(Stmt::Close);
+                }
+            } else if !self.eat(';') {
+                self.statement(&mut f.body)?;
+            }
+        }
+        Ok(f)
+    }
+
+    fn attribute(&mut self, f: &mut Function) -> Result<()> {
+        let w = self.word()?;
+        let dims = |p: &mut Self| -> Result<[u32; 3]> {
+            let mut d = [1u32; 3];
+            d[0] = p.int()? as u32;
+            for slot in &mut d[1..] {
+                if p.eat(',') {
+                    *slot = p.int()? as u32;
+                }
+            }
+            Ok(d)
+        };
+        match w.as_str() {
+            ".maxntid" => f.max_ntid = Some(dims(self)?),
+            ".reqntid" => f.req_ntid = Some(dims(self)?),
+            ".reqnctapercluster" => f.req_cluster = Some(dims(self)?),
+            ".minnctapersm" => f.min_ctas = self.int()? as u32,
+            ".maxnreg" | ".maxnctapersm" | ".maxclusterrank" | ".abi_preserve" | ".abi_preserve_control" => {
+                self.int()?;
+            }
+            ".noreturn" | ".explicitcluster" | ".blocksareclusters" => {}
+            ".pragma" => {
+                while !self.eat(';') {
+                    self.next()?;
+                }
+            }
+            ".attribute" => {
+                self.expect('(')?;
+                while !self.eat(')') {
+                    self.next()?;
+                }
+            }
+            ".unified" => {
+                self.expect('(')?;
+                while !self.eat(')') {
+                    self.next()?;
+                }
+            }
+            _ => {
+                self.at -= 1;
+                return self.fail("unknown function directive");
+            }
+        }
+        Ok(())
+    }
+
+    fn formals(&mut self) -> Result<Vec<Variable>> {
+        self.expect('(')?;
+        let mut out = Vec::new();
+        while !self.eat(')') {
+            let v = self.variable_head()?;
+            out.push(v);
+            self.eat(',');
+        }
+        Ok(out)
+    }
+
+    /// `.space .align n .ty name[count]`, without initialiser and terminator. `.reg` formals count as parameters.
+    fn variable_head(&mut self) -> Result<Variable> {
+        let mut v = Variable {
+            space: Space::Param,
+            name: String::new(),
+            ty: Ty::B32,
+            vector: 1,
+            align: 0,
+            count: Some(1),
+            init: Vec::new(),
+            is_extern: false,
+            is_managed: false,
+        };
+        loop {
+            let w = self.word()?;
+            match w.as_str() {
+                ".global" => v.space = Space::Global,
+                ".const" => v.space = Space::Const,
+                ".shared" => v.space = Space::Shared,
+                ".local" => v.space = Space::Local,
+                ".param" | ".reg" => v.space = Space::Param,
+                ".tex" => v.space = Space::Global,
+                ".align" => v.align = self.int()? as u32,
+                ".ptr" => {
+                    // `.ptr .global .align 8` describes what the parameter points to.
+                    while let Some(w) = self.peek_word() {
+                        match w {
+                            ".global" | ".const" | ".shared" | ".local" | ".generic" => self.at += 1,
+                            ".align" => {
+                                self.at += 1;
+                                self.int()?;
+                                break;
+                            }
+                            _ => break,
+                        }
+                    }
+                }
+                ".attribute" => {
+                    self.expect('(')?;
+                    while !self.eat(')') {
+                        if let Tok::Word(w) = self.next()? {
+                            v.is_managed |= w == ".managed";
+                        }
+                    }
+                }
+                ".v2" => v.vector = 2,
+                ".v4" => v.vector = 4,
+                ".texref" | ".samplerref" | ".surfref" => v.ty = Ty::B64,
+                w if w.starts_with('.') => match Ty::from_name(&w[1..]) {
+                    Some(ty) => v.ty = ty,
+                    None => {
+                        self.at -= 1;
+                        return self.fail("unknown type");
+                    }
+                },
+                _ => {
+                    v.name = w;
+                    break;
+                }
+            }
+        }
+        while self.eat('[') {
+            if self.eat(']') {
+                v.count = None;
+            } else {
+                let n = self.int()?;
+                v.count = v.count.map(|c| c.saturating_mul(n));
+                self.expect(']')?;
+            }
+        }
+        if v.align == 0 {
+            v.align = v.element_bytes() as u32;
+        }
+        Ok(v)
+    }
+
+    fn variables(&mut self) -> Result<Vec<Variable>> {
+        let mut out = Vec::new();
+        let mut v = self.variable_head()?;
+        loop {
+            if self.eat('=') {
+                self.initialiser(&mut v.init)?;
+                if v.count.is_none() {
+                    v.count = Some(v.init.len() as u64);
+                }
+            }
+            let template = Variable { init: Vec::new(), count: Some(1), ..v.clone() };
+            out.push(v);
+            if !self.eat(',') {
+                break;
+            }
+            v = template;
+            v.name = self.word()?;
+            while self.eat('[') {
+                let n = self.int()?;
+                v.count = v.count.map(|c| c.saturating_mul(n));
+                self.expect(']')?;
+            }
+        }
+        self.expect(';')?;
+        Ok(out)
+    }
+
+    fn initialiser(&mut self, out: &mut Vec<Init>) -> Result<()> {
+        if self.eat('{') {
+            while !self.eat('}') {
+                self.initialiser(out)?;
+                self.eat(',');
+            }
+            return Ok(());
+        }
+        let negative = self.eat('-');
+        let init = match self.next()? {
+            Tok::Int(mask) if self.is('(') => {
+                self.at += 1;
+                let (name, addend) = self.symbol_expression()?;
+                self.expect(')')?;
+                Init::Symbol { name, addend, mask }
+            }
+            Tok::Int(v) => Init::Int(if negative { v.wrapping_neg() } else { v }),
+            Tok::F32(v) => Init::F32(if negative { v ^ 0x8000_0000 } else { v }),
+            Tok::F64(v) => Init::F64(if negative { v ^ (1 << 63) } else { v }),
+            Tok::Word(_) => {
+                self.at -= 1;
+                let (name, addend) = self.symbol_expression()?;
+                Init::Symbol { name, addend, mask: u64::MAX }
+            }
+            _ => return self.fail("malformed initialiser"),
+        };
+        out.push(init);
+        Ok(())
+    }
+
+    fn symbol_expression(&mut self) -> Result<(String, i64)> {
+        let mut name = self.word()?;
+        if name == "generic" && self.eat('(') {
+            let (inner, addend) = self.symbol_expression()?;
+            self.expect(')')?;
+            name = inner;
+            return Ok((name, addend + self.addend()?));
+        }
+        Ok((name, self.addend()?))
+    }
+
+    fn addend(&mut self) -> Result<i64> {
+        let mut sum = 0i64;
+        loop {
+            if self.eat('+') {
+                sum = sum.wrapping_add(self.int()? as i64);
+            } else if self.eat('-') {
+                sum = sum.wrapping_sub(self.int()? as i64);
+            } else {
+                return Ok(sum);
+            }
+        }
+    }
+
+    fn statement(&mut self, body: &mut Vec<Stmt>) -> Result<()> {
+        let line = self.line();
+        if self.eat('@') {
+            let negated = self.eat('!');
+            let p = self.word()?;
+            let opcode = self.word()?;
+            return self.instruction(body, Some((p, negated)), opcode, line);
+        }
+        let w = self.word()?;
+        match w.as_str() {
+            ".loc" | ".file" => {
+                self.at -= 1;
+                self.skip_line();
+                return Ok(());
+            }
+            ".pragma" => {
+                while !self.eat(';') {
+                    self.next()?;
+                }
+                return Ok(());
+            }
+            ".section" => return self.skip_braces(),
+            ".reg" => return self.registers(body),
+            ".local" | ".shared" | ".param" | ".global" | ".const" => {
+                self.at -= 1;
+                for v in self.variables()? {
+                    body.push(Stmt::Var(v));
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        if self.eat(':') {
+            match self.peek_word() {
+                Some(".callprototype") => {
+                    while !self.eat(';') {
+                        self.next()?;
+                    }
+                }
+                Some(".branchtargets" | ".calltargets") => {
+                    self.at += 1;
+                    let mut names = Vec::new();
+                    while !self.eat(';') {
+                        names.push(self.word()?);
+                        self.eat(',');
+                    }
+                    body.push(Stmt::Targets(w, names));
+                }
+                _ => body.push(Stmt::Label(w)),
+            }
+            return Ok(());
+        }
+        self.instruction(body, None, w, line)
+    }
+
+    fn registers(&mut self, body: &mut Vec<Stmt>) -> Result<()> {
+        let mut vector = 1;
+        let mut ty = None;
+        while let Some(w) = self.peek_word().filter(|w| w.starts_with('.')).map(str::to_string) {
+            self.at += 1;
+            match w.as_str() {
+                ".v2" => vector = 2,
+                ".v4" => vector = 4,
+                w => ty = Ty::from_name(&w[1..]),
+            }
+        }
+        let Some(ty) = ty else { return self.fail("unknown register type") };
+        loop {
+            let name = self.word()?;
+            let mut count = None;
+            if self.eat('<') {
+                count = Some(self.int()? as u32);
+                self.expect('>')?;
+            }
+            body.push(Stmt::Reg { ty, vector, name, count });
+            if !self.eat(',') {
+                break;
+            }
+        }
+        self.expect(';')
+    }
+
+    fn instruction(
+        &mut self,
+        body: &mut Vec<Stmt>,
+        guard: Option<(String, bool)>,
+        opcode: String,
+        line: u32,
+    ) -> Result<()> {
+        if !opcode.starts_with(|c: char| c.is_ascii_lowercase()) {
+            self.at -= 1;
+            return self.fail("expected an instruction");
+        }
+        let mut operands = Vec::new();
+        while !self.eat(';') {
+            operands.push(self.operand()?);
+            if !self.eat(',') && !self.is(';') {
+                return self.fail("expected ',' or ';'");
+            }
+        }
+        body.push(Stmt::Instruction(Instruction { guard, opcode, operands, line }));
+        Ok(())
+    }
+
+    fn operand(&mut self) -> Result<Operand> {
+        let first = self.simple_operand()?;
+        if self.eat('|') {
+            let second = self.simple_operand()?;
+            return Ok(Operand::Pair(Box::new(first), Box::new(second)));
+        }
+        Ok(first)
+    }
+
+    fn list(&mut self, close: char) -> Result<Vec<Operand>> {
+        let mut out = Vec::new();
+        while !self.eat(close) {
+            out.push(self.operand()?);
+            if !self.eat(',') && !self.is(close) {
+                return self.fail("malformed operand list");
+            }
+        }
+        Ok(out)
+    }
+
+    fn simple_operand(&mut self) -> Result<Operand> {
+        if self.eat('!') {
+            return Ok(Operand::Not(Box::new(self.simple_operand()?)));
+        }
+        if self.eat('{') {
+            return Ok(Operand::Vec(self.list('}')?));
+        }
+        if self.eat('(') {
+            return Ok(Operand::Paren(self.list(')')?));
+        }
+        if self.eat('[') {
+            let base = self.simple_operand()?;
+            let (base, mut offset) = match base {
+                Operand::Offset(n, o) => (Operand::Name(n), o),
+                b => (b, 0),
+            };
+            offset += self.addend()?;
+            self.expect(']')?;
+            return Ok(Operand::Addr(Box::new(base), offset));
+        }
+        let negative = self.eat('-');
+        match self.next()? {
+            Tok::Int(v) => Ok(Operand::Int(if negative { v.wrapping_neg() } else { v })),
+            Tok::F32(v) => Ok(Operand::F32(if negative { v ^ 0x8000_0000 } else { v })),
+            Tok::F64(v) => Ok(Operand::F64(if negative { v ^ (1 << 63) } else { v })),
+            Tok::Word(w) => {
+                let offset = self.addend()?;
+                Ok(if offset != 0 { Operand::Offset(w, offset) } else { Operand::Name(w) })
+            }
+            _ => {
+                self.at -= 1;
+                self.fail("malformed operand")
+            }
+        }
+    }
+}
+
+/// A definition replaces an earlier forward declaration of the same name, and never the other way round.
+fn add_function(m: &mut Module, f: Function) {
+    match m.functions.iter_mut().find(|g| g.name == f.name) {
+        Some(g) if f.has_body => *g = f,
+        Some(_) => {}
+        None => m.functions.push(f),
+    }
+}
