@@ -1,0 +1,344 @@
+//! What lies at which address: the session's device memory, pinned and registered host memory.
+//!
+//! Device addresses are the driver's own, so nothing here translates; the map answers "which side is this
+//! pointer?" and the attribute questions, and keeps this process from placing something else at a device's
+//! address.
+
+// UNSAFETY: reserves address space.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, RwLock};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    Device,
+    /// `cuMemAllocAsync` and its like.
+    Pool,
+    /// `cuMemMap`.
+    Vmm,
+    ModuleGlobal,
+    /// `cuIpcOpenMemHandle`.
+    Ipc,
+    /// `cuMemHostAlloc`: pages of the session's heap.
+    PinnedHost,
+    /// `cuMemHostRegister`: the application's memory. `device_pointer` is 0 where the GPU cannot reach it.
+    RegisteredHost,
+}
+
+/// One allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    pub base: u64,
+    pub bytes: u64,
+    pub kind: Kind,
+    /// Handle of the context it was made in; 0 where it belongs to none (pools, VMM).
+    pub context: u64,
+    pub device: u32,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: no two allocations of the process share one.
+    pub id: u64,
+    /// As given to the allocating function.
+    pub flags: u32,
+    /// The pool it came from, or the generic allocation mapped here.
+    pub owner: u64,
+    /// Where the GPU sees `base`; 0 where it does not.
+    pub device_pointer: u64,
+    pub sync_memops: bool,
+}
+
+impl Range {
+    pub fn new(base: u64, bytes: u64, kind: Kind, context: u64, device: u32) -> Range {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let device_pointer = if kind == Kind::RegisteredHost { 0 } else { base };
+        Range { base, bytes, kind, context, device, id, flags: 0, owner: 0, device_pointer, sync_memops: false }
+    }
+
+    pub fn is_device(&self) -> bool {
+        !matches!(self.kind, Kind::PinnedHost | Kind::RegisteredHost)
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base) < self.bytes
+    }
+
+    pub fn end(&self) -> u64 {
+        self.base + self.bytes
+    }
+
+    /// Bytes from `address` to the end of the allocation.
+    pub fn bytes_from(&self, address: u64) -> u64 {
+        self.end() - address
+    }
+}
+
+static RANGES: RwLock<BTreeMap<u64, Range>> = RwLock::new(BTreeMap::new());
+
+/// The allocation that `address` lies in.
+pub fn find(address: u64) -> Option<Range> {
+    let ranges = RANGES.read().expect("no panic happens under this lock");
+    let (_, range) = ranges.range(..=address).next_back()?;
+    range.contains(address).then_some(*range)
+}
+
+/// Whether `address` is device memory of this session.
+pub fn is_device(address: u64) -> bool {
+    find(address).is_some_and(|r| r.is_device())
+}
+
+/// Records device memory at `base` and keeps the addresses free in this process.
+pub fn insert_device(base: u64, bytes: u64, kind: Kind, context: u64, device: u32) {
+    insert(Range::new(base, bytes, kind, context, device));
+}
+
+pub fn insert(range: Range) {
+    if range.bytes == 0 || range.base.checked_add(range.bytes).is_none() {
+        return;
+    }
+    if range.is_device() {
+        reserve_blocks(range.base, range.bytes);
+    }
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    // The driver would not give out an address that is in use: what overlaps is gone by a way that named no
+    // address (a module was unloaded, a context reset).
+    while let Some((&base, old)) = ranges.range(..range.end()).next_back() {
+        if old.end() <= range.base {
+            break;
+        }
+        ranges.remove(&base);
+    }
+    ranges.insert(range.base, range);
+}
+
+/// Forgets the allocation that begins at `base`. The addresses stay reserved: the driver gives them out again.
+pub fn remove(base: u64) -> Option<Range> {
+    RANGES.write().expect("no panic happens under this lock").remove(&base)
+}
+
+/// As [`remove`], if the allocation is one that `which` accepts.
+pub fn remove_if(base: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    if !which(ranges.get(&base)?) {
+        return None;
+    }
+    ranges.remove(&base)
+}
+
+/// Forgets every allocation inside `[base, base + bytes)`; answers how many there were.
+pub fn remove_inside(base: u64, bytes: u64) -> Vec<Range> {
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    let end = base.saturating_add(bytes);
+    let inside: Vec<Range> = ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect();
+    for range in &inside {
+        ranges.remove(&range.base);
+    }
+    inside
+}
+
+/// Changes what is known of the allocation that `address` lies in; false if there is none.
+pub fn update(address: u64, change: impl FnOnce(&mut Range)) -> bool {
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    match ranges.range_mut(..=address).next_back() {
+        Some((_, range)) if range.contains(address) => {
+            change(range);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A context was destroyed or reset: its device memory is gone.
+pub fn forget_context(context: u64) {
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    ranges.retain(|_, r| !(r.context == context && matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc)));
+}
+
+/// Small allocations share blocks of this size in the driver, so reserving whole blocks saves a system call
+/// for most of them.
+const BLOCK: u64 = 2 << 20;
+const PAGE: u64 = 4096;
+
+/// Address space that this module holds, as merged `start -> end`.
+static RESERVED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+fn reserve_blocks(base: u64, bytes: u64) {
+    let start = base / BLOCK * BLOCK;
+    let Some(end) = (base + bytes).checked_next_multiple_of(BLOCK) else { return };
+    if reserve(start, end - start).is_ok() {
+        return;
+    }
+    // Something of the application's is in a block; perhaps not in the allocation itself.
+    let start = base / PAGE * PAGE;
+    let end = (base + bytes).next_multiple_of(PAGE);
+    if let Err(taken) = reserve(start, end - start) {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            eprintln!(
+                "orion: device memory at {base:#x} ({bytes} bytes) overlaps memory of this process at {taken:#x}; \
+                 a pointer into the overlap is taken for device memory"
+            )
+        });
+    }
+}
+
+/// Keeps `[start, start + bytes)` free of mappings of this process. What is already held is fine; the first
+/// address that somebody else uses is the error, and nothing new stays held then.
+pub fn reserve(start: u64, bytes: u64) -> Result<(), u64> {
+    let end = start.checked_add(bytes).ok_or(start)?;
+    let mut reserved = RESERVED.lock().expect("no panic happens under this lock");
+    let gaps = gaps(&reserved, start, end);
+    if gaps.is_empty() {
+        return Ok(());
+    }
+    for (i, &(from, to)) in gaps.iter().enumerate() {
+        let failed = match map_nothing(from, to) {
+            Mapped::Held => continue,
+            Mapped::Taken => Err(from),
+            // Past RLIMIT_AS nothing can be held; the session works without.
+            Mapped::Unable => Ok(()),
+        };
+        for &(from, to) in &gaps[..i] {
+            unmap(from, to);
+        }
+        return failed;
+    }
+    let first = reserved.range(..=start).next_back().filter(|(_, e)| **e >= start).map_or(start, |(s, _)| *s);
+    let last = reserved.range(..=end).next_back().map_or(end, |(_, e)| (*e).max(end));
+    let joined: Vec<u64> = reserved.range(first..=last).map(|(s, _)| *s).collect();
+    for s in joined {
+        reserved.remove(&s);
+    }
+    reserved.insert(first, last);
+    Ok(())
+}
+
+/// Gives back what [`reserve`] holds of `[start, start + bytes)`.
+pub fn unreserve(start: u64, bytes: u64) {
+    let end = start.saturating_add(bytes);
+    let mut reserved = RESERVED.lock().expect("no panic happens under this lock");
+    let touched: Vec<(u64, u64)> =
+        reserved.range(..end).rev().take_while(|(_, e)| **e > start).map(|(s, e)| (*s, *e)).collect();
+    for (s, e) in touched {
+        reserved.remove(&s);
+        unmap(s.max(start), e.min(end));
+        if s < start {
+            reserved.insert(s, start);
+        }
+        if e > end {
+            reserved.insert(end, e);
+        }
+    }
+}
+
+/// The parts of `[start, end)` that are not in `held`.
+fn gaps(held: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let mut at = held.range(..=start).next_back().map_or(start, |(_, e)| (*e).max(start));
+    let mut gaps = Vec::new();
+    for (&s, &e) in held.range(start..end) {
+        if s > at {
+            gaps.push((at, s));
+        }
+        at = at.max(e);
+    }
+    if at < end {
+        gaps.push((at, end));
+    }
+    gaps
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Mapped {
+    Held,
+    /// Something else is there.
+    Taken,
+    /// The kernel has no room for another mapping.
+    Unable,
+}
+
+/// Maps `[from, to)` inaccessible.
+fn map_nothing(from: u64, to: u64) -> Mapped {
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping; the pages cannot be touched.
+    let p = unsafe {
+        libc::mmap(
+            from as *mut libc::c_void,
+            (to - from) as usize,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        let full = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
+        return if full { Mapped::Unable } else { Mapped::Taken };
+    }
+    if p as u64 != from {
+        // A kernel older than 4.17 takes the address as a hint.
+        unmap(p as u64, p as u64 + (to - from));
+        return Mapped::Taken;
+    }
+    Mapped::Held
+}
+
+fn unmap(from: u64, to: u64) {
+    // SAFETY: called only with ranges that `map_nothing` mapped.
+    unsafe { libc::munmap(from as *mut libc::c_void, (to - from) as usize) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses nobody maps in a test process, one area a test.
+    const AREA: u64 = 0x1234_0000_0000;
+
+    #[test]
+    fn inner_addresses_are_found_and_outer_ones_are_not() {
+        let base = AREA + 512;
+        insert_device(base, 1000, Kind::Device, 7, 1);
+        insert_device(base + 1024, 16, Kind::Pool, 0, 1);
+        assert_eq!(find(base).map(|r| (r.base, r.device)), Some((base, 1)));
+        assert_eq!(find(base + 999).map(|r| r.base), Some(base));
+        assert_eq!(find(base + 1000), None);
+        assert_eq!(find(base - 1), None);
+        assert_ne!(find(base).unwrap().id, find(base + 1024).unwrap().id);
+        assert_eq!(remove(base + 1), None);
+        assert_eq!(remove(base).map(|r| r.bytes), Some(1000));
+        assert_eq!(find(base), None);
+        assert!(is_device(base + 1024));
+    }
+
+    #[test]
+    fn an_overlapping_insert_replaces_what_was_there() {
+        let base = AREA + (1 << 32);
+        insert_device(base, 100, Kind::ModuleGlobal, 7, 0);
+        insert_device(base + 100, 100, Kind::ModuleGlobal, 7, 0);
+        insert_device(base + 50, 100, Kind::Device, 7, 0);
+        assert_eq!((find(base), find(base + 160)), (None, None));
+        assert_eq!(find(base + 60).map(|r| r.kind), Some(Kind::Device));
+        forget_context(7_777);
+        assert!(is_device(base + 60));
+    }
+
+    #[test]
+    fn device_memory_keeps_its_addresses() {
+        let base = AREA + (2 << 32);
+        insert_device(base, 100, Kind::Device, 7, 0);
+        assert_eq!(map_nothing(base, base + PAGE), Mapped::Taken);
+        assert_eq!(reserve(base - BLOCK, 3 * BLOCK), Ok(()));
+        unreserve(base, BLOCK);
+        assert_eq!(map_nothing(base, base + BLOCK), Mapped::Held);
+        assert_eq!(reserve(base - BLOCK, 3 * BLOCK), Err(base));
+        assert_eq!(map_nothing(base + BLOCK, base + BLOCK + PAGE), Mapped::Taken);
+    }
+
+    #[test]
+    fn gaps_are_what_is_not_held() {
+        let held = BTreeMap::from([(10, 20), (30, 40)]);
+        assert_eq!(gaps(&held, 0, 50), [(0, 10), (20, 30), (40, 50)]);
+        assert_eq!(gaps(&held, 12, 35), [(20, 30)]);
+        assert_eq!(gaps(&held, 32, 38), []);
+        assert_eq!(gaps(&held, 20, 30), [(20, 30)]);
+    }
+}
