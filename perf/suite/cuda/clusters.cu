@@ -23,7 +23,14 @@ __global__ void histogram(const int* in, int n, int* bins, int bins_per_block) {
 #endif
 }
 
-__global__ void __cluster_dims__(2, 1, 1) swap_halves(int* x) {
+// Older GPUs get a kernel without the attribute, which main then does not launch.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define IN_PAIRS __cluster_dims__(2, 1, 1)
+#else
+#define IN_PAIRS
+#endif
+
+__global__ void IN_PAIRS swap_halves(int* x) {
 #if __CUDA_ARCH__ >= 900
     __shared__ int mine[32];
     auto cluster = groups::this_cluster();

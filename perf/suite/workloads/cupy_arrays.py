@@ -14,7 +14,7 @@ extern "C" __global__ void scale_add(const float* x, float* y, float a, int n) {
 """
 
 MODULE = r"""
-__constant__ float table[4];
+extern "C" { __constant__ float table[4]; }
 template <typename T> __global__ void square(T* x, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = x[i] * x[i] + T(table[i % 4]);
 }
