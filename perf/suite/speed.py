@@ -67,7 +67,7 @@ def write(options, runs):
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(text + "\n")
     if options.out:
-        kept = {name: {mode: [brief(r) for r in results] for mode, results in modes.items()} for name, modes in runs.items()}
+        kept = {name: {mode: list(map(brief, done)) for mode, done in modes.items()} for name, modes in runs.items()}
         everything = {"machine": run.machine(), "modes": options.modes, "rows": rows, "runs": kept}
         options.out.write_text(json.dumps(everything, indent=1))
     return text
@@ -80,7 +80,8 @@ def brief(result):
 
 
 def row(goal, results, modes):
-    measured = {mode: [value for result in results[mode] if (value := metric(goal, result)) is not None] for mode in modes}
+    measured = {mode: [metric(goal, result) for result in results[mode]] for mode in modes}
+    measured = {mode: [value for value in values if value is not None] for mode, values in measured.items()}
     medians = {mode: statistics.median(values) for mode, values in measured.items() if values}
     limits = {"shm": goal.shm, "tcp": goal.tcp}
     failed = {mode: sum(result["status"] != "ok" for result in results[mode]) for mode in modes}

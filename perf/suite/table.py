@@ -81,7 +81,9 @@ WORKLOADS = [
     torch_row("copies", "pinned, pageable and 1 KiB copies"),
     torch_row("first_use", "first CUDA use of a process", seconds=4),
     torch_row("footprint", "idle CPU and GPU memory of a session", seconds=8),
-    torch_row("jax_train", "JAX: training step, random, FFT", seconds=15, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    torch_row(
+        "jax_train", "JAX: training step, random, FFT", seconds=15, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    ),
     torch_row("cupy_arrays", "CuPy: elementwise, reductions, FFT, SVD, raw kernels", seconds=12),
     torch_row("triton_programs", "Triton: vector add, matmul with tensor descriptors", seconds=10),
     torch_row("numba_kernels", "numba-cuda kernels (optional)"),

@@ -15,7 +15,8 @@ with report.section("backend"):
 with report.section("grow_and_shrink"):
     kept, total = [], torch.zeros((), device="cuda")
     for round_index in range(6):
-        blocks = [torch.full((size << 20,), round_index, dtype=torch.uint8, device="cuda") for size in (1, 3, 24, 40, 130)]
+        sizes = [mib << 20 for mib in (1, 3, 24, 40, 130)]
+        blocks = [torch.full((size,), round_index, dtype=torch.uint8, device="cuda") for size in sizes]
         total += sum(block.float().mean() for block in blocks)
         kept.append(blocks[round_index % 5])
         del blocks

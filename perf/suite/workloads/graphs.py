@@ -9,7 +9,8 @@ report = Report("graphs")
 
 def layers():
     torch.manual_seed(0)
-    return torch.nn.Sequential(*[layer for _ in range(40) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]).cuda()
+    pairs = [(torch.nn.Linear(256, 256), torch.nn.Tanh()) for _ in range(40)]
+    return torch.nn.Sequential(*[layer for pair in pairs for layer in pair]).cuda()
 
 
 def warm_up(function):
