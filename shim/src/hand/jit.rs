@@ -1,0 +1,194 @@
+//! JIT options: pairs of a number and a `void *` that is a value, a buffer, or both ways, as the number says.
+
+// UNSAFETY: reads option values from the application's arrays and writes logs and times back to them.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use orion_cuda::sys::*;
+use orion_wire::{Fault, Reader, Writer};
+
+/// The driver knows 35; a program that repeats one is not worth more.
+const OPTIONS_MAX: u32 = 64;
+const SYMBOLS_MAX: usize = 1024;
+
+/// One application's options. Where results are expected the application's arrays stay valid for as long as
+/// this lives: that is CUDA's rule.
+#[derive(Default)]
+pub struct Options {
+    options: Vec<Entry>,
+}
+
+struct Entry {
+    option: CUjit_option,
+    value: u64,
+    /// The application's slot, for values that come back.
+    slot: *mut *mut c_void,
+}
+
+// SAFETY: the slots are used only under the rule above, whichever thread does it.
+unsafe impl Send for Options {}
+
+impl Options {
+    /// # Safety
+    /// Two arrays of `count` elements, as for `cuModuleLoadDataEx`.
+    pub unsafe fn from_raw(
+        count: u32,
+        options: *mut CUjit_option,
+        values: *mut *mut c_void,
+    ) -> Result<Options, CUresult> {
+        if count == 0 {
+            return Ok(Options::default());
+        }
+        if count > OPTIONS_MAX || options.is_null() || values.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut all = Vec::new();
+        for i in 0..count as usize {
+            // SAFETY: `i` is below `count`.
+            let (option, slot) = unsafe { (options.add(i).read(), values.add(i)) };
+            if option >= CU_JIT_NUM_OPTIONS {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            // SAFETY: as above.
+            let value = unsafe { slot.read() } as u64;
+            // Integers are written as 32 bits by many programs; the rest of the slot is whatever was there.
+            let value = if is_pointer(option) { value } else { value as u32 as u64 };
+            all.push(Entry { option, value, slot });
+        }
+        Ok(Options { options: all })
+    }
+
+    pub fn encode(&self, w: &mut Vec<u8>) {
+        w.word(self.options.len() as u64);
+        for e in &self.options {
+            w.word(e.option as u64);
+            match e.option {
+                CU_JIT_WALL_TIME => {}
+                CU_JIT_INFO_LOG_BUFFER | CU_JIT_ERROR_LOG_BUFFER => w.word((e.value != 0) as u64),
+                CU_JIT_GLOBAL_SYMBOL_NAMES => self.names(w, e, CU_JIT_GLOBAL_SYMBOL_COUNT),
+                CU_JIT_REFERENCED_KERNEL_NAMES => self.names(w, e, CU_JIT_REFERENCED_KERNEL_COUNT),
+                CU_JIT_REFERENCED_VARIABLE_NAMES => self.names(w, e, CU_JIT_REFERENCED_VARIABLE_COUNT),
+                CU_JIT_GLOBAL_SYMBOL_ADDRESSES => {
+                    let count = self.count(e, CU_JIT_GLOBAL_SYMBOL_COUNT);
+                    w.word(count as u64);
+                    for i in 0..count {
+                        // SAFETY: an array of as many addresses as the count option says.
+                        w.word(unsafe { (e.value as *const u64).add(i).read() });
+                    }
+                }
+                _ => w.word(e.value),
+            }
+        }
+    }
+
+    fn names(&self, w: &mut Vec<u8>, e: &Entry, count: CUjit_option) {
+        let count = self.count(e, count);
+        w.word(count as u64);
+        for i in 0..count {
+            // SAFETY: an array of as many C strings as the count option says.
+            let name = unsafe { (e.value as *const *const c_char).add(i).read() };
+            // SAFETY: as above.
+            w.bytes(if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() });
+        }
+    }
+
+    /// Elements behind a list option, from its count option.
+    fn count(&self, list: &Entry, count: CUjit_option) -> usize {
+        if list.value == 0 {
+            return 0;
+        }
+        (self.value(count).unwrap_or(0) as usize).min(SYMBOLS_MAX)
+    }
+
+    fn value(&self, option: CUjit_option) -> Option<u64> {
+        self.options.iter().find(|e| e.option == option).map(|e| e.value)
+    }
+
+    /// Writes what came back to the application: times, log texts and how long they are.
+    pub fn absorb(&self, r: &mut Reader<'_>) -> Result<(), Fault> {
+        for e in &self.options {
+            match e.option {
+                CU_JIT_WALL_TIME
+                | CU_JIT_THREADS_PER_BLOCK
+                | CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES
+                | CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
+                    let value = r.word()? as u32;
+                    // SAFETY: the application's slot; these values are 32 bits wide.
+                    unsafe { e.slot.cast::<u32>().write(value) };
+                }
+                CU_JIT_INFO_LOG_BUFFER => self.log(e, r.bytes()?, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES),
+                CU_JIT_ERROR_LOG_BUFFER => self.log(e, r.bytes()?, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a text into the application's buffer, always with a NUL at its end.
+    fn log(&self, buffer: &Entry, text: &[u8], size: CUjit_option) {
+        let room = self.value(size).unwrap_or(0) as usize;
+        if buffer.value == 0 || room == 0 {
+            return;
+        }
+        let len = text.len().min(room - 1);
+        // SAFETY: the application's buffer has the size that its size option gave before the call.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.value as *mut u8, len);
+            (buffer.value as *mut u8).add(len).write(0);
+        }
+    }
+}
+
+fn is_pointer(option: CUjit_option) -> bool {
+    matches!(
+        option,
+        CU_JIT_INFO_LOG_BUFFER
+            | CU_JIT_ERROR_LOG_BUFFER
+            | CU_JIT_GLOBAL_SYMBOL_NAMES
+            | CU_JIT_GLOBAL_SYMBOL_ADDRESSES
+            | CU_JIT_REFERENCED_KERNEL_NAMES
+            | CU_JIT_REFERENCED_VARIABLE_NAMES
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_and_values_come_back_within_their_bounds() {
+        let mut log = [0xffu8; 8];
+        let mut options =
+            [CU_JIT_MAX_REGISTERS, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CU_JIT_WALL_TIME];
+        let mut values: [*mut c_void; 4] =
+            [0xdead_0000_0020u64 as *mut c_void, log.as_mut_ptr().cast(), 4 as *mut c_void, std::ptr::null_mut()];
+        // SAFETY: two arrays of four.
+        let options = unsafe { Options::from_raw(4, options.as_mut_ptr(), values.as_mut_ptr()) }.unwrap();
+        let mut w = Vec::new();
+        options.encode(&mut w);
+        let mut r = Reader::new(&w);
+        let words: Vec<u64> = std::iter::from_fn(|| r.word().ok()).collect();
+        assert_eq!(words, [4, 0, 0x20, 5, 1, 6, 4, 2]);
+
+        let mut reply = Vec::new();
+        reply.bytes(b"a long message");
+        reply.word(14);
+        reply.word(1.5f32.to_bits() as u64);
+        let mut r = Reader::new(&reply);
+        options.absorb(&mut r).unwrap();
+        assert!(r.is_empty());
+        assert_eq!(&log, b"a l\0\xff\xff\xff\xff");
+        assert_eq!(values[2] as u64, 14);
+        assert_eq!(values[3] as u64, 1.5f32.to_bits() as u64);
+    }
+
+    #[test]
+    fn unknown_options_are_refused() {
+        let (mut option, mut value) = (CU_JIT_NUM_OPTIONS, std::ptr::null_mut());
+        // SAFETY: two arrays of one.
+        assert_eq!(unsafe { Options::from_raw(1, &mut option, &mut value) }.err(), Some(CUDA_ERROR_INVALID_VALUE));
+        // SAFETY: no arrays are needed for none.
+        let none = unsafe { Options::from_raw(0, std::ptr::null_mut(), std::ptr::null_mut()) };
+        assert!(none.is_ok());
+    }
+}
