@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Mutex;
 
 use crate::control::Control;
 use crate::ring::{Consumer, Producer, RingView};
@@ -53,21 +54,44 @@ impl Which {
     }
 }
 
-/// One side's mapping of header and rings. Lives as long as the process uses the session: it is never unmapped,
-/// because application threads may still be looking at it while the process exits.
+/// One side's mapping of header and rings. Dropping it does not unmap anything, because application threads may
+/// still be looking at it while the process exits; see [`Memory::unmap_all`].
 pub struct Memory {
     fd: OwnedFd,
     layout: Layout,
     base: *mut u8,
+    /// Everything mapped so far, for [`Memory::unmap_all`].
+    mapped: Mutex<Vec<(usize, usize)>>,
 }
 
-// SAFETY: `base` points to a mapping that is never removed; all access goes through atomics or the copy
+// SAFETY: `base` points to a mapping that only `unmap_all` removes, whose caller vouches for it; all access goes through atomics or the copy
 // routines of `ring`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    fn new(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
+        let base = map_front(fd.as_fd())?;
+        Ok(Memory { fd, layout, base, mapped: Mutex::new(vec![(base as usize, DATA_OFFSET as usize)]) })
+    }
+
+    fn note(&self, base: *mut u8, bytes: usize) {
+        self.mapped.lock().expect("nothing panics under this lock").push((base as usize, bytes));
+    }
+
+    /// Removes every mapping, for a process that outlives its sessions.
+    ///
+    /// # Safety
+    /// No ring end and no heap made from this memory is used afterwards, by this process or by the kernel on its
+    /// behalf (requests under way in an io_uring).
+    pub unsafe fn unmap_all(self) {
+        for (base, bytes) in self.mapped.into_inner().expect("nothing panics under this lock") {
+            // SAFETY: these are our own mappings, and the caller vouches that nothing refers to them any more.
+            unsafe { libc::munmap(base as *mut libc::c_void, bytes) };
+        }
+    }
+
     /// Creates and seals the memory of a new session. The heap is sparse: pages cost only once touched.
     pub fn create(layout: Layout) -> io::Result<Memory> {
         // SAFETY: the name is a NUL-terminated literal.
@@ -90,7 +114,7 @@ impl Memory {
         if !sealed {
             return Err(io::Error::last_os_error());
         }
-        let memory = Memory { base: map_front(fd.as_fd())?, fd, layout };
+        let memory = Memory::new(fd, layout)?;
         // SAFETY: the header page is mapped, aligned and not shared with anybody yet.
         unsafe { memory.base.cast::<u64>().write(MAGIC) };
         Ok(memory)
@@ -111,7 +135,7 @@ impl Memory {
                 layout.memory_bytes()
             )));
         }
-        let memory = Memory { base: map_front(fd.as_fd())?, fd, layout };
+        let memory = Memory::new(fd, layout)?;
         // SAFETY: the header page is mapped and aligned; the value is only compared.
         if unsafe { memory.base.cast::<u64>().read_volatile() } != MAGIC {
             return Err(io::Error::other("session memory does not begin with Orion's magic"));
@@ -130,6 +154,7 @@ impl Memory {
     fn ring(&self, which: Which) -> io::Result<RingView> {
         let (offset, bytes) = which.data();
         let data = map_twice(self.fd.as_fd(), offset, bytes as usize)?;
+        self.note(data, 2 * bytes as usize);
         // SAFETY: the control page lies inside the mapped front part; the mapping is never removed, so 'static
         // is the life of the process; all fields are atomics, so a hostile peer can only change values.
         let control = unsafe {
@@ -174,6 +199,7 @@ impl Memory {
             unsafe { libc::munmap(base, self.layout.heap_bytes as usize) };
             return Err(io::Error::other("the kernel cannot map at a fixed address without replacing"));
         }
+        self.note(base.cast(), self.layout.heap_bytes as usize);
         Ok(Heap { base: base.cast(), bytes: self.layout.heap_bytes })
     }
 }

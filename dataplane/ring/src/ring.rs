@@ -124,6 +124,19 @@ impl Producer {
     }
 }
 
+impl Producer {
+    /// The futex word the consumer wakes when it gives room back, for a reactor that sleeps in io_uring.
+    pub fn sleep_word(&self) -> &'static AtomicU32 {
+        &self.ring.control.producer_sleeps.0
+    }
+
+    /// Prepares to sleep on [`Self::sleep_word`] with value 1 until there is more room than last seen; false if
+    /// there is already.
+    pub fn may_sleep(&self) -> bool {
+        self.ring.control.producer_may_sleep(self.head - (self.ring.capacity - self.room_seen))
+    }
+}
+
 pub struct Consumer {
     ring: RingView,
     tail: u64,

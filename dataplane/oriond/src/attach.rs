@@ -1,0 +1,170 @@
+//! What oriond and its workers say to each other, and how a worker greets its client.
+//!
+//! ```text
+//! oriond                      worker                        client (or the engine, for a TCP client)
+//!   spawn  ------------------>  warms up
+//!          <--- Ready, or Failed in words
+//!   Assign + attach socket -->
+//!                               WELCOME + memfd  ----------->
+//!                               <----------------------------  START
+//!                               maps the heap; STARTED, or REFUSED in words
+//! ```
+//! Control messages travel over a SEQPACKET socket, one message a packet.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use orion_transport::fds;
+use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::{Fault, Reader, Writer};
+
+/// The largest is Assign, with the client's Hello inside.
+const CONTROL_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// The worker is warm: driver loaded, contexts made, session memory staged.
+    Ready,
+    /// The worker cannot serve anybody, and why.
+    Failed { reason: String },
+    /// A tenant. The attach socket comes along.
+    Assign(Assign),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assign {
+    pub session: u64,
+    /// For Welcome; lets the client's further connections join.
+    pub secret: u64,
+    /// Body of the client's Hello frame, already checked for version, API hash and token.
+    pub hello: Vec<u8>,
+    /// What the session may allocate on each device; 0 is the whole device.
+    pub memory_limit_bytes: u64,
+    /// Share of GPU time in percent.
+    pub share_percent: u32,
+}
+
+impl Control {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        match self {
+            Control::Ready => w.word(1),
+            Control::Failed { reason } => {
+                w.word(2);
+                w.bytes(reason.as_bytes());
+            }
+            Control::Assign(a) => {
+                w.word(3);
+                for word in [a.session, a.secret, a.memory_limit_bytes, a.share_percent as u64] {
+                    w.word(word);
+                }
+                w.bytes(&a.hello);
+            }
+        }
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Control, Fault> {
+        let mut r = Reader::new(body);
+        let control = match r.word()? {
+            1 => Control::Ready,
+            2 => Control::Failed { reason: r.text()?.to_owned() },
+            3 => Control::Assign(Assign {
+                session: r.word()?,
+                secret: r.word()?,
+                memory_limit_bytes: r.word()?,
+                share_percent: r.word()? as u32,
+                hello: r.bytes()?.to_vec(),
+            }),
+            _ => return Err(Fault("unknown control message")),
+        };
+        r.finish()?;
+        Ok(control)
+    }
+}
+
+/// Sends one control message. With `MSG_DONTWAIT` semantics: the socket's buffer holds several, and an engine thread
+/// must not wait for a worker.
+pub fn send_control(socket: BorrowedFd<'_>, control: &Control, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fds::send_some(socket, &control.encode(), fd.as_slice(), libc::MSG_DONTWAIT).map(drop)
+}
+
+/// Waits for a control message; `None` when the other side is gone.
+pub fn recv_control(socket: BorrowedFd<'_>) -> io::Result<Option<(Control, Vec<OwnedFd>)>> {
+    let mut buffer = vec![0; CONTROL_BYTES_MAX];
+    let (n, fds) = fds::recv_some(socket, &mut buffer, 0)?;
+    if n == 0 {
+        return Ok(None);
+    }
+    let control = Control::decode(&buffer[..n]).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))?;
+    Ok(Some((control, fds)))
+}
+
+/// The worker's end of a session's attach socket.
+pub struct Attachment {
+    socket: OwnedFd,
+}
+
+impl Attachment {
+    pub fn new(socket: OwnedFd) -> Attachment {
+        Attachment { socket }
+    }
+
+    /// Sends Welcome with the session memory and waits for the client's Start.
+    pub fn welcome(&self, welcome: &Welcome, memory: BorrowedFd<'_>) -> io::Result<Start> {
+        fds::send_frame(self.socket.as_fd(), kind::WELCOME, &welcome.encode(), &[memory])?;
+        let (kind, body, _) = fds::recv_frame(self.socket.as_fd())?;
+        if kind != kind::START {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the client sent something else than START"));
+        }
+        Start::decode(&body).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))
+    }
+
+    pub fn started(&self) -> io::Result<()> {
+        fds::send_frame(self.socket.as_fd(), kind::STARTED, &[], &[])
+    }
+
+    pub fn refuse(&self, reason: &str) -> io::Result<()> {
+        fds::send_frame(self.socket.as_fd(), kind::REFUSED, &refusal(reason), &[])
+    }
+
+    /// Returns when the client is gone. Nothing is ever sent on the socket after STARTED; bytes are ignored.
+    pub fn wait_until_gone(&self) {
+        let mut byte = [0u8; 64];
+        while let Ok((n, _)) = fds::recv_some(self.socket.as_fd(), &mut byte, 0) {
+            if n == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Body of a REFUSED frame.
+pub fn refusal(reason: &str) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.bytes(reason.as_bytes());
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_come_back() {
+        let assign = Assign { session: 1, secret: 2, hello: vec![3; 13], memory_limit_bytes: 4, share_percent: 5 };
+        for control in [Control::Ready, Control::Failed { reason: "no GPU".into() }, Control::Assign(assign)] {
+            let body = control.encode();
+            assert_eq!(Control::decode(&body), Ok(control));
+            for cut in 0..body.len() {
+                assert!(Control::decode(&body[..cut]).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `--driver echo`: a worker without a driver, for the tests of everything around workers.
+//!
+//! It answers each command that asks for a reply with the command's own body. A few operations do more, to
+//! exercise the heap, the event ring and sudden death.
+
+// UNSAFETY: reads and writes the session's heap.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use orion_ring::memory::{Layout, Which};
+use orion_ring::{Heap, Memory, Producer, Spin};
+use orion_wire::hello::{Device, Welcome};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::attach::{Attachment, Control, recv_control, send_control};
+
+/// Body: a heap range. Reply: the sum of its bytes.
+pub const SUM: u16 = 0x7ff0;
+/// Body: a heap range and a seed. Fills the range with [`pattern`] and announces it before the reply.
+pub const FILL: u16 = 0x7ff1;
+/// The worker dies at once.
+pub const DIE: u16 = 0x7ff2;
+/// Body: count, bytes. Sends that many events of so many bytes, then the reply.
+pub const EVENTS: u16 = 0x7ff3;
+/// Body: milliseconds. Does nothing for so long, then replies.
+pub const STALL: u16 = 0x7ff4;
+/// Writes a record that no worker writes.
+pub const NONSENSE: u16 = 0x7ff5;
+
+const HEAP_BYTES: u64 = 1 << 30;
+
+/// Byte `i` of the pattern that `FILL` writes.
+pub fn pattern(seed: u64, i: u64) -> u8 {
+    (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// Serves one session and exits.
+pub fn main(control: OwnedFd) -> Result<(), String> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what} failed: {e}");
+    let memory = Memory::create(Layout { heap_bytes: HEAP_BYTES }).map_err(|e| failed("creating memory", &e))?;
+    send_control(control.as_fd(), &Control::Ready, None).map_err(|e| failed("saying ready", &e))?;
+    let Some((Control::Assign(assign), mut fds)) = recv_control(control.as_fd()).map_err(|e| failed("waiting", &e))?
+    else {
+        return Ok(());
+    };
+    let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
+    let welcome = Welcome {
+        session: assign.session,
+        secret: assign.secret,
+        worker_pid: std::process::id(),
+        driver_version: 13000,
+        missing: Vec::new(),
+        devices: vec![Device { name: "echo".into(), ..Device::default() }],
+        peer_access: vec![0],
+        memory_bytes: memory.layout().memory_bytes(),
+        heap_bytes: HEAP_BYTES,
+        staging_bytes: 64 << 20,
+    };
+    let start = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
+    let heap = match memory.map_heap(Some(start.heap_base)) {
+        Ok(heap) => heap,
+        Err(e) => {
+            let reason = format!("the worker cannot map the heap at {:#x}: {e}", start.heap_base);
+            return attachment.refuse(&reason).map_err(|e| failed("refusing", &e));
+        }
+    };
+    attachment.started().map_err(|e| failed("starting", &e))?;
+    std::thread::spawn(move || {
+        attachment.wait_until_gone();
+        std::process::exit(0);
+    });
+    serve(&memory, heap).map_err(|f| failed("serving", &f))
+}
+
+fn serve(memory: &Memory, heap: Heap) -> Result<(), Fault> {
+    let mut commands = memory.consumer(Which::Command).expect("mapping a ring");
+    let mut replies = memory.producer(Which::Reply).expect("mapping a ring");
+    let mut events = memory.producer(Which::Event).expect("mapping a ring");
+    let spin = Spin::adaptive(Duration::from_micros(200));
+    let mut body = Vec::new();
+    loop {
+        let Some(header) = commands.next()? else {
+            if !spin.until(|| commands.has_news() != Ok(false)) {
+                commands.sleep(Duration::from_secs(1));
+            }
+            continue;
+        };
+        commands.body(&header, &mut body);
+        commands.consume(header.size as usize);
+        if header.sequence != 0 {
+            let body = answer(&header, std::mem::take(&mut body), heap, &mut replies, &mut events)?;
+            push(&mut replies, Header { context: 0, ..header }, &body)?;
+        }
+    }
+}
+
+fn answer(
+    header: &Header,
+    body: Vec<u8>,
+    heap: Heap,
+    replies: &mut Producer,
+    events: &mut Producer,
+) -> Result<Vec<u8>, Fault> {
+    let mut r = Reader::new(&body);
+    let mut out = Vec::new();
+    match header.op {
+        SUM => {
+            let range = HeapRange::get(&mut r)?.check(heap.bytes())?;
+            // SAFETY: inside the heap; the test's client leaves the range alone meanwhile.
+            let bytes = unsafe { std::slice::from_raw_parts(heap.base().add(range.offset as usize), range.bytes as usize) };
+            out.word(bytes.iter().map(|b| *b as u64).sum());
+        }
+        FILL => {
+            let range = HeapRange::get(&mut r)?.check(heap.bytes())?;
+            let seed = r.word()?;
+            for i in 0..if seed == 0 { 0 } else { range.bytes } {
+                // SAFETY: inside the heap.
+                unsafe { heap.base().add((range.offset + i) as usize).write(pattern(seed, i)) };
+            }
+            let mut announced = Vec::new();
+            range.put(&mut announced);
+            push(replies, Header { op: op::HEAP_WRITTEN, sequence: 0, ..*header }, &announced)?;
+        }
+        DIE => std::process::abort(),
+        EVENTS => {
+            let (count, bytes) = (r.word()?, r.word()?);
+            let filler = vec![0x55; (bytes as usize).next_multiple_of(8)];
+            for i in 0..count {
+                push(events, Header { op: op::OUTPUT, thread: 0, context: 1, sequence: i, size: 0 }, &filler)?;
+            }
+        }
+        STALL => std::thread::sleep(Duration::from_millis(r.word()?)),
+        NONSENSE => {
+            replies.push(&[&[0xff; HEADER_BYTES]]).map_err(|_| Fault("ring positions are impossible"))?;
+        }
+        _ => out = body,
+    }
+    Ok(out)
+}
+
+fn push(ring: &mut Producer, header: Header, body: &[u8]) -> Result<(), Fault> {
+    let size = HEADER_BYTES + body.len();
+    let header = Header { size: size as u32, ..header }.encode();
+    let spin = Spin::adaptive(Duration::from_micros(200));
+    while !ring.push(&[&header, body]).map_err(|_| Fault("ring positions are impossible"))? {
+        ring.wait_room(size, spin, Duration::from_millis(100)).map_err(|_| Fault("ring positions are impossible"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,482 @@
+//! The worker on another machine: this side has its own session memory, and threads copy what changes.
+//!
+//! ```text
+//! orion-send      command ring -> main connection, large heap ranges -> lanes
+//! orion-receive   main connection -> reply and event ring, heap
+//! orion-lane-N    chunks -> lane N            orion-land-N    lane N -> heap
+//! ```
+
+// UNSAFETY: sends from and receives into ring and heap memory by address.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Memory, Spin};
+use orion_wire::hello::{Hello, kind};
+use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Writer};
+
+use super::{Attached, Link, Lost, Server, Tuning, layout, local, map_heap, say_hello, shutdown, start};
+use crate::gather::{Gather, Stripe};
+use crate::lanes::{LANES_MAX, LaneCounts, Striper};
+use crate::scatter::{Blocked, Scatter};
+use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
+use crate::{fds, socket};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RECEIVE_BYTES: usize = 256 << 10;
+/// A sleeping pump looks this often whether the session is over.
+const NAP: Duration = Duration::from_millis(500);
+/// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
+const CHUNKS_QUEUED_MAX: usize = 4096;
+
+pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> Result<Attached, String> {
+    let main = connect(address).map_err(|e| unreachable(server, e))?;
+    let (welcome, _) = say_hello(server, main.as_fd(), hello)?;
+    let layout = layout(&welcome).expect("say_hello has checked it");
+    let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
+    let heap = map_heap(&memory).map_err(|e| local::mapping_failed(layout.heap_bytes, e))?;
+    start(server, main.as_fd(), &heap, true)?;
+
+    let link = Arc::new(TcpLink {
+        main,
+        lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
+        lanes_ready: AtomicUsize::new(0),
+        counts: LaneCounts::default(),
+        barrier_waits: AtomicU32::new(0),
+        heap,
+        spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
+        lost: Lost::default(),
+    });
+    start_pumps(&link, &memory, address, welcome.session, welcome.secret)
+        .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+    Ok(Attached { welcome, memory, heap, mirrored: true, link })
+}
+
+/// Connects with the options every connection of a session has.
+pub fn connect(address: &str) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for candidate in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                socket::tune_tcp(stream.as_fd())?;
+                return Ok(stream.into());
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn unreachable(server: &Server, e: io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            format!("no oriond listens on {server}; check the port, or start one with `oriond serve --listen …`")
+        }
+        io::ErrorKind::TimedOut => {
+            format!("{server} did not answer within {} s; is a firewall in between?", CONNECT_TIMEOUT.as_secs())
+        }
+        _ => format!("connecting to {server} failed: {e}"),
+    }
+}
+
+struct TcpLink {
+    main: OwnedFd,
+    lanes: Vec<Lane>,
+    /// Lanes that have joined the session; bulk data waits for none of them, it goes inline until all have.
+    lanes_ready: AtomicUsize,
+    counts: LaneCounts,
+    /// 1 while the receive pump sleeps because of a barrier. A futex word.
+    barrier_waits: AtomicU32,
+    heap: Heap,
+    spin: Spin,
+    lost: Lost,
+}
+
+#[derive(Default)]
+struct Lane {
+    socket: Mutex<Option<Arc<OwnedFd>>>,
+    queue: Mutex<VecDeque<HeapRange>>,
+    /// Chunks in `queue`, to spin on without the lock.
+    queued: AtomicUsize,
+    filled: Condvar,
+    emptied: Condvar,
+}
+
+impl Link for TcpLink {
+    fn lost(&self) -> bool {
+        self.lost.is_set()
+    }
+
+    fn close(&self) {
+        if !self.lost.set() {
+            return;
+        }
+        shutdown(&self.main);
+        for lane in &self.lanes {
+            if let Some(socket) = lane.socket.lock().expect("nothing panics under this lock").as_ref() {
+                shutdown(socket);
+            }
+            lane.filled.notify_all();
+            lane.emptied.notify_all();
+        }
+        wake(&self.barrier_waits);
+    }
+
+    fn sockets(&self) -> Vec<RawFd> {
+        let lanes = self.lanes.iter().filter_map(|lane| {
+            // A forked child calls this: a lock that another thread held at the fork stays locked there.
+            Some(lane.socket.try_lock().ok()?.as_ref()?.as_raw_fd())
+        });
+        std::iter::once(self.main.as_raw_fd()).chain(lanes).collect()
+    }
+}
+
+fn start_pumps(link: &Arc<TcpLink>, memory: &Memory, address: &str, session: u64, secret: u64) -> io::Result<()> {
+    let commands = memory.consumer(Which::Command)?;
+    let scatter = Scatter::new(
+        vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
+        link.heap,
+    );
+    with_signals_blocked(|| {
+        let l = link.clone();
+        spawn("orion-send".into(), move || {
+            let end = send_commands(&l, commands);
+            finish(&l, end);
+        })?;
+        let l = link.clone();
+        spawn("orion-receive".into(), move || {
+            let end = receive(&l, scatter);
+            finish(&l, end);
+        })?;
+        for index in 0..link.lanes.len() {
+            let l = link.clone();
+            let address = address.to_owned();
+            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &address, session, secret))?;
+        }
+        Ok(())
+    })
+}
+
+fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name).stack_size(512 << 10).spawn(f).map(drop)
+}
+
+/// Threads inherit a mask with every signal blocked: the application's handlers expect its own threads.
+fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: plain calls on local signal sets.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Why a pump stopped. Nothing is printed for a connection that merely ended: the callers who notice say it once.
+enum End {
+    Gone,
+    Fault(Fault),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Gone
+    }
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> End {
+        End::Fault(fault)
+    }
+}
+
+fn finish(link: &TcpLink, end: Result<(), End>) {
+    if let Err(End::Fault(fault)) = end
+        && !link.lost()
+    {
+        eprintln!("orion: the connection to the server broke the protocol ({fault}); the session is over");
+    }
+    link.close();
+}
+
+struct Lanes<'a> {
+    link: &'a TcpLink,
+    striper: Striper,
+}
+
+impl Stripe for Lanes<'_> {
+    fn stripe(&mut self, range: HeapRange) -> Option<[u64; LANES_MAX]> {
+        let lanes = self.link.lanes.len();
+        if range.bytes < STRIPE_BYTES_MIN || lanes == 0 || self.link.lanes_ready.load(Ordering::Acquire) < lanes {
+            return None;
+        }
+        self.striper.deal(range, lanes, |lane, chunk| self.link.lanes[lane].put(chunk, self.link));
+        Some(*self.striper.sent())
+    }
+}
+
+impl Lane {
+    fn put(&self, chunk: HeapRange, link: &TcpLink) {
+        let mut queue = self.queue.lock().expect("nothing panics under this lock");
+        while queue.len() >= CHUNKS_QUEUED_MAX && !link.lost() {
+            queue = self.emptied.wait_timeout(queue, NAP).expect("nothing panics under this lock").0;
+        }
+        queue.push_back(chunk);
+        self.queued.store(queue.len(), Ordering::Release);
+        drop(queue);
+        self.filled.notify_one();
+    }
+
+    fn take(&self, link: &TcpLink) -> Option<HeapRange> {
+        link.spin.until(|| self.queued.load(Ordering::Acquire) > 0 || link.lost());
+        let mut queue = self.queue.lock().expect("nothing panics under this lock");
+        loop {
+            if link.lost() {
+                return None;
+            }
+            if let Some(chunk) = queue.pop_front() {
+                self.queued.store(queue.len(), Ordering::Release);
+                self.emptied.notify_one();
+                return Some(chunk);
+            }
+            queue = self.filled.wait_timeout(queue, NAP).expect("nothing panics under this lock").0;
+        }
+    }
+}
+
+fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), End> {
+    let mut batch = Gather::default();
+    let mut lanes = Lanes { link, striper: Striper::default() };
+    while !link.lost() {
+        let taken = batch.collect(Frame::Command, &mut commands, &link.heap, &mut lanes)?;
+        if taken == 0 && batch.is_empty() {
+            if !link.spin.until(|| commands.has_news() != Ok(false)) {
+                commands.sleep(NAP);
+            }
+            continue;
+        }
+        while !batch.is_empty() {
+            let sent = send_parts(&link.main, batch.parts())?;
+            batch.advance(sent);
+        }
+        batch.clear();
+        // Only now: the ring's bytes were being read until here.
+        commands.consume(taken);
+    }
+    Ok(())
+}
+
+fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), End> {
+    let mut buffer = vec![0u8; RECEIVE_BYTES];
+    loop {
+        if let Some((to, len)) = scatter.in_place() {
+            // SAFETY: `in_place` gave `len` writable bytes of the heap.
+            let n = unsafe { receive_some(&link.main, to, len, 0, link.spin)? };
+            scatter.received_in_place(n);
+            continue;
+        }
+        // SAFETY: the buffer is ours.
+        let n = unsafe { receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, link.spin)? };
+        let mut at = 0;
+        loop {
+            let (used, blocked) = scatter.feed(&buffer[at..n], &link.counts)?;
+            at += used;
+            match blocked {
+                Some(Blocked::Room(ring)) => {
+                    scatter
+                        .ring(ring)
+                        .wait_room(1, link.spin, Duration::from_millis(100))
+                        .map_err(|_| Fault("ring positions are impossible"))?;
+                }
+                Some(Blocked::Barrier) => wait_barrier(link, &mut scatter)?,
+                None => break,
+            }
+            if link.lost() {
+                return Err(End::Gone);
+            }
+        }
+    }
+}
+
+fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), End> {
+    let mut fault = None;
+    let mut open = || match scatter.feed(&[], &link.counts) {
+        Ok((_, blocked)) => blocked.is_none(),
+        Err(f) => {
+            fault = Some(f);
+            true
+        }
+    };
+    while !link.spin.until(&mut open) && !link.lost() {
+        // Set first, then one more look: whoever counts bytes up looks at the word afterwards.
+        link.barrier_waits.store(1, Ordering::SeqCst);
+        if open() {
+            break;
+        }
+        sleep(&link.barrier_waits, Duration::from_millis(100));
+    }
+    fault.map_or(Ok(()), |f| Err(f.into()))
+}
+
+/// Both directions of one lane. A lane that cannot join is not used; one that breaks later ends the session.
+fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, secret: u64) {
+    let Ok(socket) = join(address, index, session, secret) else { return };
+    let socket = Arc::new(socket);
+    *link.lanes[index].socket.lock().expect("nothing panics under this lock") = Some(socket.clone());
+    let (l, s) = (link.clone(), socket.clone());
+    let receiver = spawn(format!("orion-land-{index}"), move || {
+        let end = receive_chunks(&l, index, &s);
+        finish(&l, end);
+    });
+    if receiver.is_err() {
+        return link.close();
+    }
+    // Release pairs with the Acquire in `stripe`: the lane's socket is in place.
+    link.lanes_ready.fetch_add(1, Ordering::Release);
+    if link.lost() {
+        shutdown(&socket);
+    }
+    while let Some(chunk) = link.lanes[index].take(link) {
+        if let Err(end) = send_chunk(link, &socket, chunk) {
+            return finish(link, Err(end));
+        }
+    }
+}
+
+fn join(address: &str, index: usize, session: u64, secret: u64) -> io::Result<OwnedFd> {
+    let socket = connect(address)?;
+    let mut body = Vec::new();
+    for word in [session, secret, index as u64] {
+        body.word(word);
+    }
+    socket::receive_timeout(socket.as_fd(), CONNECT_TIMEOUT.as_secs() as i64)?;
+    fds::send_frame(socket.as_fd(), kind::JOIN, &body, &[])?;
+    let (answer, _, _) = fds::recv_frame(socket.as_fd())?;
+    socket::receive_timeout(socket.as_fd(), 0)?;
+    if answer == kind::STARTED { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), End> {
+    let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
+    let from = link.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
+    let mut parts = [
+        libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
+        libc::iovec { iov_base: from.cast(), iov_len: chunk.bytes as usize },
+    ];
+    let mut first = 0;
+    while first < parts.len() {
+        let mut sent = send_parts(socket, &parts[first..])?;
+        while first < parts.len() && sent >= parts[first].iov_len {
+            sent -= parts[first].iov_len;
+            first += 1;
+        }
+        if first < parts.len() {
+            // SAFETY: `sent` is less than the part's length.
+            parts[first].iov_base = unsafe { parts[first].iov_base.cast::<u8>().add(sent) }.cast();
+            parts[first].iov_len -= sent;
+        }
+    }
+    Ok(())
+}
+
+fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), End> {
+    let mut header = [0u8; STREAM_HEADER_BYTES];
+    loop {
+        // SAFETY: the header is ours.
+        unsafe { receive_all(socket, header.as_mut_ptr(), header.len(), link.spin)? };
+        let chunk = StreamHeader::decode(&header, link.heap.bytes())?;
+        if chunk.frame != Frame::Chunk {
+            return Err(Fault("a lane carries chunks only").into());
+        }
+        let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
+        // SAFETY: `at` gave `len` writable bytes.
+        unsafe { receive_all(socket, to, chunk.len as usize, link.spin)? };
+        link.counts.add(index, chunk.len as u64);
+        if link.barrier_waits.load(Ordering::SeqCst) != 0 {
+            wake(&link.barrier_waits);
+        }
+    }
+}
+
+fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
+    // SAFETY: an all-zero msghdr is valid.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = parts.as_ptr().cast_mut();
+    msg.msg_iovlen = parts.len();
+    loop {
+        // SAFETY: the parts point to memory that stays mapped for the life of the process.
+        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &msg, libc::MSG_NOSIGNAL) };
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// Receives at least one byte: looks for it while `spin` lasts, then sleeps.
+///
+/// # Safety
+/// `to` is valid for `len` bytes.
+unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, spin: Spin) -> io::Result<usize> {
+    let deadline = Instant::now() + spin.budget;
+    let mut patient = false;
+    loop {
+        let wait = if patient { flags } else { libc::MSG_DONTWAIT };
+        // SAFETY: the caller vouches for the range.
+        let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
+        if n > 0 {
+            return Ok(n as usize);
+        }
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let e = io::Error::last_os_error();
+        match e.kind() {
+            io::ErrorKind::WouldBlock => {
+                if spin.yields {
+                    std::thread::yield_now();
+                }
+                patient = Instant::now() >= deadline;
+            }
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(e),
+        }
+    }
+}
+
+/// # Safety
+/// `to` is valid for `len` bytes.
+unsafe fn receive_all(socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> io::Result<()> {
+    let mut have = 0;
+    while have < len {
+        // SAFETY: inside the caller's range.
+        have += unsafe { receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, spin)? };
+    }
+    Ok(())
+}
+
+fn sleep(word: &AtomicU32, timeout: Duration) {
+    let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
+    // SAFETY: a valid word and timespec; every error means "look again".
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 1, &ts) };
+}
+
+fn wake(word: &AtomicU32) {
+    if word.swap(0, Ordering::SeqCst) != 0 {
+        // SAFETY: FUTEX_WAKE uses the address as a key only.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+    }
+}

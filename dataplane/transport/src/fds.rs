@@ -1,0 +1,140 @@
+//! Handshake frames over a connected stream socket, with descriptors where the socket is local.
+
+// UNSAFETY: sendmsg and recvmsg with control messages.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use orion_wire::hello::{FRAME_HEADER_BYTES, frame, frame_header};
+
+/// Room for the control message of up to four descriptors, aligned as `cmsghdr` wants it.
+#[repr(C, align(8))]
+pub struct Control([u8; 64]);
+
+impl Default for Control {
+    fn default() -> Self {
+        Control([0; 64])
+    }
+}
+
+/// Sends all of `bytes`; `fds` travel with the first of them.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let sent = send_some(socket, bytes, fds, 0)?;
+    let mut rest = &bytes[sent..];
+    while !rest.is_empty() {
+        rest = &rest[send_some(socket, rest, &[], 0)?..];
+    }
+    Ok(())
+}
+
+/// One `sendmsg`.
+pub fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: i32) -> io::Result<usize> {
+    assert!(fds.len() <= 4);
+    let mut control = Control::default();
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: an all-zero msghdr is valid.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = &mut iov;
+    msg.msg_iovlen = 1;
+    if !fds.is_empty() {
+        let len = size_of_val(fds) as u32;
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer has room for four descriptors and
+        // CMSG_FIRSTHDR and CMSG_DATA stay inside it.
+        unsafe {
+            msg.msg_control = control.0.as_mut_ptr().cast();
+            msg.msg_controllen = libc::CMSG_SPACE(len) as usize;
+            let header = libc::CMSG_FIRSTHDR(&msg);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(len) as usize;
+            let data = libc::CMSG_DATA(header).cast::<RawFd>();
+            for (i, fd) in fds.iter().enumerate() {
+                data.add(i).write_unaligned(fd.as_raw_fd());
+            }
+        }
+    }
+    loop {
+        // SAFETY: all pointers in `msg` are valid for the call.
+        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &msg, libc::MSG_NOSIGNAL | flags) };
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// One `recvmsg`; descriptors that came along are closed on exec. 0 bytes: the peer is gone.
+pub fn recv_some(socket: BorrowedFd<'_>, into: &mut [u8], flags: i32) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = Control::default();
+    let mut iov = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: an all-zero msghdr is valid.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = &mut iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control.0.as_mut_ptr().cast();
+    msg.msg_controllen = control.0.len();
+    loop {
+        // SAFETY: all pointers in `msg` are valid for the call.
+        let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut msg, libc::MSG_CMSG_CLOEXEC | flags) };
+        if n >= 0 {
+            return Ok((n as usize, received_fds(&msg)));
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// Takes the descriptors out of a received message.
+pub fn received_fds(msg: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    // SAFETY: the kernel filled the control buffer; the CMSG functions walk inside msg_controllen, and each
+    // descriptor it lists is new and ours.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(msg);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                for i in 0..count {
+                    fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+                }
+            }
+            header = libc::CMSG_NXTHDR(msg, header);
+        }
+    }
+    fds
+}
+
+/// Sends one handshake frame.
+pub fn send_frame(socket: BorrowedFd<'_>, kind: u32, body: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send(socket, &frame(kind, body), fds)
+}
+
+/// Receives one handshake frame: kind, body and the descriptors that came with it. Never reads beyond it.
+pub fn recv_frame(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u8>, Vec<OwnedFd>)> {
+    let mut header = [0u8; FRAME_HEADER_BYTES];
+    let mut fds = Vec::new();
+    recv_exact(socket, &mut header, &mut fds)?;
+    let (kind, len) = frame_header(&header).map_err(|fault| io::Error::new(io::ErrorKind::InvalidData, fault.0))?;
+    let mut body = vec![0; len];
+    recv_exact(socket, &mut body, &mut fds)?;
+    Ok((kind, body, fds))
+}
+
+fn recv_exact(socket: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
+    let mut have = 0;
+    while have < into.len() {
+        let (n, more) = recv_some(socket, &mut into[have..], 0)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        have += n;
+        fds.extend(more);
+    }
+    Ok(())
+}

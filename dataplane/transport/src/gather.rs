@@ -1,0 +1,256 @@
+//! From ring to wire: collects what is ready into one `sendmsg`, without copying it.
+
+// UNSAFETY: iovecs point into ring and heap memory, for the kernel to read.
+
+use orion_ring::{Consumer, Heap};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
+use orion_wire::{Fault, Reader};
+
+use crate::lanes::LANES_MAX;
+use crate::stream::{FRAME_LEN_MAX, Frame, STREAM_HEADER_BYTES, StreamHeader};
+
+/// Ring bytes taken into one send. The ring gets them back only after the send, so this also bounds how long the
+/// other side of the ring may have to wait for room.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+const PARTS_MAX: usize = 128;
+/// Headers and barrier bodies of one batch.
+const SCRATCH_BYTES: usize = PARTS_MAX * (STREAM_HEADER_BYTES + LANES_MAX * 8);
+
+/// Sends large heap ranges by another way than this connection.
+pub trait Stripe {
+    /// Takes the range and answers the barrier to send, or `None` if it has to go inline.
+    fn stripe(&mut self, range: HeapRange) -> Option<[u64; LANES_MAX]>;
+}
+
+/// One send under construction or under way. Must not move while the kernel reads the iovecs' targets, which is why
+/// everything they point to is boxed or in ring memory.
+pub struct Gather {
+    parts: Vec<libc::iovec>,
+    scratch: Box<[u8; SCRATCH_BYTES]>,
+    scratch_used: usize,
+    /// Index of the first part that is not sent completely.
+    sent: usize,
+    bytes: u64,
+    /// What is left of a heap range that goes over this connection and is larger than one batch.
+    rest: HeapRange,
+}
+
+// SAFETY: the pointers lead to memory that lives as long as the session and is not tied to a thread.
+unsafe impl Send for Gather {}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Gather {
+            parts: Vec::with_capacity(PARTS_MAX),
+            scratch: Box::new([0; SCRATCH_BYTES]),
+            scratch_used: 0,
+            sent: 0,
+            bytes: 0,
+            rest: HeapRange::default(),
+        }
+    }
+}
+
+impl Gather {
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.parts.len()
+    }
+
+    /// Forgets a batch that was sent.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+        self.scratch_used = 0;
+        self.sent = 0;
+        self.bytes = 0;
+    }
+
+    /// What is left to send.
+    pub fn parts(&self) -> &[libc::iovec] {
+        &self.parts[self.sent..]
+    }
+
+    /// Takes note that `n` bytes were sent.
+    pub fn advance(&mut self, mut n: usize) {
+        while n > 0 {
+            let part = &mut self.parts[self.sent];
+            if n < part.iov_len {
+                // SAFETY: stays inside the part.
+                part.iov_base = unsafe { part.iov_base.cast::<u8>().add(n) }.cast();
+                part.iov_len -= n;
+                return;
+            }
+            n -= part.iov_len;
+            self.sent += 1;
+        }
+    }
+
+    /// Adds all whole records that are ready, as far as the batch has room, and answers how many ring bytes they
+    /// are. The caller gives those back to the ring once the batch has been sent.
+    pub fn collect(
+        &mut self,
+        frame: Frame,
+        from: &mut Consumer,
+        heap: &Heap,
+        stripe: &mut impl Stripe,
+    ) -> Result<usize, Fault> {
+        self.continue_range(heap);
+        let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
+        let (mut run, mut at) = (0, 0);
+        while ready - at >= HEADER_BYTES && self.has_room(at - run) {
+            let mut bytes = [0u8; HEADER_BYTES];
+            from.copy(at, &mut bytes);
+            let header = Header::decode(&bytes)?;
+            let size = header.size as usize;
+            if ready - at < size {
+                break;
+            }
+            if header.op == op::HEAP_WRITTEN {
+                if size != HEADER_BYTES + 16 {
+                    return Err(Fault("HEAP_WRITTEN is not one range"));
+                }
+                let mut body = [0u8; 16];
+                from.copy(at + HEADER_BYTES, &mut body);
+                let range = HeapRange::get(&mut Reader::new(&body))?.check(heap.bytes())?;
+                self.ring_bytes(frame, from, run, at - run);
+                run = at + size;
+                match stripe.stripe(range) {
+                    Some(counts) => self.barrier(&counts),
+                    None => {
+                        self.rest = range;
+                        self.continue_range(heap);
+                    }
+                }
+            }
+            at += size;
+        }
+        self.ring_bytes(frame, from, run, at - run);
+        Ok(at)
+    }
+
+    /// Nothing may follow a heap range that is not yet in the batch completely.
+    fn has_room(&self, run: usize) -> bool {
+        self.rest.bytes == 0 && self.bytes + (run as u64) < BATCH_BYTES_MAX && self.parts.len() + 8 <= PARTS_MAX
+    }
+
+    fn ring_bytes(&mut self, frame: Frame, from: &Consumer, skip: usize, len: usize) {
+        // A batch ends with the record that passes its limit, so a run may need two frames.
+        for start in (0..len).step_by(FRAME_LEN_MAX as usize) {
+            let len = (len - start).min(FRAME_LEN_MAX as usize);
+            self.header(StreamHeader { frame, len: len as u32, offset: 0 });
+            // SAFETY: the ring is mapped twice in a row, so the bytes that are ready are contiguous.
+            self.part(unsafe { from.pointer().add(skip + start) }, len);
+        }
+    }
+
+    /// Adds what the batch takes of the range that is being sent on this connection.
+    fn continue_range(&mut self, heap: &Heap) {
+        if self.rest.bytes == 0 || !(self.bytes < BATCH_BYTES_MAX && self.parts.len() + 8 <= PARTS_MAX) {
+            return;
+        }
+        let HeapRange { offset, bytes } = self.rest;
+        let len = bytes.min(FRAME_LEN_MAX as u64);
+        self.header(StreamHeader { frame: Frame::Heap, len: len as u32, offset });
+        self.part(heap.at(offset, len).expect("the range was checked"), len as usize);
+        self.rest = HeapRange { offset: offset + len, bytes: bytes - len };
+    }
+
+    fn barrier(&mut self, counts: &[u64; LANES_MAX]) {
+        self.header(StreamHeader { frame: Frame::Barrier, len: (LANES_MAX * 8) as u32, offset: 0 });
+        let mut body = [0; LANES_MAX * 8];
+        for (to, count) in body.chunks_exact_mut(8).zip(counts) {
+            to.copy_from_slice(&count.to_le_bytes());
+        }
+        self.scratch(&body);
+    }
+
+    fn header(&mut self, header: StreamHeader) {
+        self.scratch(&header.encode());
+    }
+
+    fn scratch(&mut self, bytes: &[u8]) {
+        let at = self.scratch_used;
+        self.scratch[at..at + bytes.len()].copy_from_slice(bytes);
+        self.scratch_used += bytes.len();
+        let pointer = self.scratch[at..].as_ptr();
+        self.part(pointer, bytes.len());
+    }
+
+    fn part(&mut self, from: *const u8, len: usize) {
+        self.parts.push(libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len });
+        self.bytes += len as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orion_ring::memory::{Layout, Memory, Which};
+
+    struct NoLanes;
+    impl Stripe for NoLanes {
+        fn stripe(&mut self, _: HeapRange) -> Option<[u64; LANES_MAX]> {
+            None
+        }
+    }
+
+    fn record(op: u16, body: &[u8]) -> Vec<u8> {
+        let size = (HEADER_BYTES + body.len()) as u32;
+        let mut out = Header { size, op, thread: 0, context: 0, sequence: 1 }.encode().to_vec();
+        out.extend_from_slice(body);
+        out
+    }
+
+    fn frames(g: &Gather) -> Vec<(u32, Vec<u8>)> {
+        let all: Vec<u8> = g
+            .parts()
+            .iter()
+            // SAFETY: the test's ring and heap stay mapped and nobody writes them meanwhile.
+            .flat_map(|p| unsafe { std::slice::from_raw_parts(p.iov_base.cast::<u8>(), p.iov_len) }.to_vec())
+            .collect();
+        let (mut at, mut out) = (0, Vec::new());
+        while at < all.len() {
+            let h = StreamHeader::decode(all[at..at + 16].try_into().unwrap(), u64::MAX).unwrap();
+            out.push((h.frame as u32, all[at + 16..at + 16 + h.len as usize].to_vec()));
+            at += 16 + h.len as usize;
+        }
+        out
+    }
+
+    #[test]
+    fn heap_bytes_come_between_the_records_around_them() {
+        let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let mut body = Vec::new();
+        HeapRange { offset: 4096, bytes: 3 << 20 }.put(&mut body);
+        for r in [record(0x100, &[1; 8]), record(op::HEAP_WRITTEN, &body), record(0x101, &[2; 8])] {
+            assert!(p.push(&[&r]).unwrap());
+        }
+        let mut g = Gather::default();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let n = g.collect(Frame::Command, &mut c, &heap, &mut NoLanes).unwrap();
+            seen.extend(frames(&g).into_iter().map(|(k, b)| (k, b.len())));
+            g.clear();
+            c.consume(n);
+        }
+        let heap_frame = (4, 1 << 20);
+        assert_eq!(seen, [(1, 32), heap_frame, heap_frame, heap_frame, (1, 32)]);
+        assert_eq!(c.next(), Ok(None));
+    }
+
+    #[test]
+    fn advance_stops_anywhere() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        assert!(p.push(&[&record(0x100, &[1; 80])]).unwrap());
+        let mut g = Gather::default();
+        g.collect(Frame::Command, &mut c, &heap, &mut NoLanes).unwrap();
+        for left in (0..16 + 104).rev() {
+            g.advance(1);
+            assert_eq!(g.parts().iter().map(|p| p.iov_len).sum::<usize>(), left);
+        }
+        assert!(g.is_empty());
+    }
+}

@@ -1,0 +1,24 @@
+//! How a client and a worker on different machines share one session memory.
+//!
+//! Each side has its own rings and its own heap; a carrier copies what one side wrote to the other. The format of
+//! the stream is in [`stream`]; [`gather`] turns ring bytes into a `sendmsg`, [`scatter`] turns received bytes into
+//! ring bytes again, and [`lanes`] counts bulk bytes that travel on connections of their own. The engine of oriond
+//! and the client's pump threads ([`client`]) use the same pieces; only their way of waiting differs.
+//!
+//! ```text
+//! application -> command ring -> [gather] -> TCP -> [scatter] -> command ring -> worker
+//!                                 |   lanes 0..K: heap chunks    ^ barrier: "up to these byte counts"
+//!                                 +------------------------------+
+//! ```
+
+pub mod client;
+pub mod fds;
+pub mod gather;
+pub mod lanes;
+pub mod scatter;
+pub mod socket;
+pub mod stream;
+
+pub use gather::Gather;
+pub use lanes::{LANES_MAX, LaneCounts, Striper};
+pub use scatter::{Blocked, Scatter};

@@ -1,0 +1,240 @@
+//! From wire to ring: puts what a main connection brings where it belongs.
+
+// UNSAFETY: copies into ring and heap memory through pointers that were checked against their bounds.
+
+use orion_ring::{Heap, Producer};
+use orion_wire::Fault;
+
+use crate::lanes::{LANES_MAX, LaneCounts};
+use crate::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
+
+/// Why no more bytes can be taken now. Nothing is lost: the same bytes are offered again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocked {
+    /// Index of the ring that is full.
+    Room(usize),
+    /// Bulk bytes on the lanes have to come first.
+    Barrier,
+}
+
+enum State {
+    Header { have: usize, bytes: [u8; STREAM_HEADER_BYTES] },
+    Ring { index: usize, left: usize },
+    Heap { offset: u64, left: usize },
+    Barrier { have: usize, len: usize, bytes: [u8; LANES_MAX * 8] },
+}
+
+const START: State = State::Header { have: 0, bytes: [0; STREAM_HEADER_BYTES] };
+
+/// One direction of a carried session, at its receiving end.
+pub struct Scatter {
+    /// The rings this side receives, with the frame that fills each.
+    rings: Vec<(Frame, Producer)>,
+    heap: Heap,
+    state: State,
+}
+
+impl Scatter {
+    pub fn new(rings: Vec<(Frame, Producer)>, heap: Heap) -> Scatter {
+        Scatter { rings, heap, state: START }
+    }
+
+    pub fn ring(&mut self, index: usize) -> &mut Producer {
+        &mut self.rings[index].1
+    }
+
+    /// Hands the rings' ends back when the session is over.
+    pub fn into_rings(self) -> Vec<(Frame, Producer)> {
+        self.rings
+    }
+
+    /// Takes bytes from the stream. Answers how many were taken and, where not all, why.
+    pub fn feed(&mut self, mut from: &[u8], counts: &LaneCounts) -> Result<(usize, Option<Blocked>), Fault> {
+        let offered = from.len();
+        loop {
+            match &mut self.state {
+                State::Header { have, bytes } => {
+                    let n = from.len().min(STREAM_HEADER_BYTES - *have);
+                    bytes[*have..*have + n].copy_from_slice(&from[..n]);
+                    *have += n;
+                    from = &from[n..];
+                    if *have < STREAM_HEADER_BYTES {
+                        return Ok((offered, None));
+                    }
+                    let header = StreamHeader::decode(bytes, self.heap.bytes())?;
+                    self.state = self.begin(header)?;
+                }
+                State::Ring { left: 0, .. } | State::Heap { left: 0, .. } => self.state = START,
+                State::Ring { index, left } => {
+                    if from.is_empty() {
+                        return Ok((offered, None));
+                    }
+                    let ring = &mut self.rings[*index].1;
+                    let room = ring.room().map_err(|_| Fault("ring positions are impossible"))? as usize;
+                    let n = from.len().min(*left).min(room);
+                    if n == 0 {
+                        return Ok((offered - from.len(), Some(Blocked::Room(*index))));
+                    }
+                    ring.push(&[&from[..n]]).map_err(|_| Fault("ring positions are impossible"))?;
+                    *left -= n;
+                    from = &from[n..];
+                }
+                State::Heap { offset, left } => {
+                    if from.is_empty() {
+                        return Ok((offered, None));
+                    }
+                    let n = from.len().min(*left);
+                    let to = self.heap.at(*offset, n as u64).ok_or(Fault("range outside the session's host heap"))?;
+                    // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+                    *offset += n as u64;
+                    *left -= n;
+                    from = &from[n..];
+                }
+                State::Barrier { have, len, bytes } => {
+                    let n = from.len().min(*len - *have);
+                    bytes[*have..*have + n].copy_from_slice(&from[..n]);
+                    *have += n;
+                    from = &from[n..];
+                    if have < len {
+                        return Ok((offered, None));
+                    }
+                    if !counts.reached(&targets(bytes)) {
+                        return Ok((offered - from.len(), Some(Blocked::Barrier)));
+                    }
+                    self.state = START;
+                }
+            }
+            if from.is_empty() && matches!(self.state, State::Header { .. }) {
+                return Ok((offered, None));
+            }
+        }
+    }
+
+    fn begin(&self, header: StreamHeader) -> Result<State, Fault> {
+        let len = header.len as usize;
+        Ok(match header.frame {
+            Frame::Heap => State::Heap { offset: header.offset, left: len },
+            Frame::Barrier => State::Barrier { have: 0, len, bytes: [0; LANES_MAX * 8] },
+            Frame::Chunk => return Err(Fault("bulk chunk on a session's main connection")),
+            frame => {
+                let index = self.rings.iter().position(|(f, _)| *f == frame);
+                State::Ring { index: index.ok_or(Fault("ring bytes in the wrong direction"))?, left: len }
+            }
+        })
+    }
+
+    /// Where the next bytes of the stream belong if that is the heap: the kernel may put them there itself.
+    /// [`Self::received_in_place`] has to be told how many it did.
+    pub fn in_place(&self) -> Option<(*mut u8, usize)> {
+        match self.state {
+            State::Heap { offset, left } if left > 0 => Some((self.heap.at(offset, left as u64)?, left)),
+            _ => None,
+        }
+    }
+
+    pub fn received_in_place(&mut self, n: usize) {
+        if let State::Heap { offset, left } = &mut self.state {
+            assert!(n <= *left, "more bytes received in place than were asked for");
+            *offset += n as u64;
+            *left -= n;
+        }
+    }
+
+    /// Whether everything received so far has been delivered up to a frame's end. A stream that ends elsewhere was
+    /// cut off.
+    pub fn is_between_frames(&self) -> bool {
+        matches!(self.state, State::Header { have: 0, .. })
+    }
+}
+
+fn targets(bytes: &[u8; LANES_MAX * 8]) -> [u64; LANES_MAX] {
+    std::array::from_fn(|i| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orion_ring::memory::{Layout, Memory, Which};
+
+    fn scatter(memory: &Memory) -> Scatter {
+        let heap = memory.map_heap(None).unwrap();
+        Scatter::new(vec![(Frame::Event, memory.producer(Which::Event).unwrap())], heap)
+    }
+
+    fn frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
+        let mut out = StreamHeader { frame, len: body.len() as u32, offset }.encode().to_vec();
+        out.extend_from_slice(body);
+        out
+    }
+
+    #[test]
+    fn bytes_arrive_however_the_stream_is_cut() {
+        let mut stream = frame(Frame::Event, 0, &[1; 100]);
+        stream.extend(frame(Frame::Heap, 4096, &[2; 5000]));
+        stream.extend(frame(Frame::Barrier, 0, &[0; 64]));
+        stream.extend(frame(Frame::Event, 0, &[3; 28]));
+        for cut in [1, 7, 16, 17, 100, 10_000] {
+            let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+            let mut s = scatter(&memory);
+            let mut c = memory.consumer(Which::Event).unwrap();
+            for piece in stream.chunks(cut) {
+                assert_eq!(s.feed(piece, &LaneCounts::default()), Ok((piece.len(), None)));
+            }
+            assert!(s.is_between_frames());
+            assert_eq!(c.ready(), Ok(128));
+            let mut got = [0; 128];
+            c.copy(0, &mut got);
+            assert_eq!((&got[..100], &got[100..]), (&[1; 100][..], &[3; 28][..]));
+            // SAFETY: nobody else has the heap.
+            let heap = unsafe { std::slice::from_raw_parts(s.heap.at(4096, 5000).unwrap(), 5000) };
+            assert!(heap.iter().all(|b| *b == 2));
+        }
+    }
+
+    #[test]
+    fn a_barrier_holds_back_what_follows_until_its_bytes_are_there() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut s = scatter(&memory);
+        let counts = LaneCounts::default();
+        let mut want = [0; 64];
+        want[8] = 10;
+        let mut stream = frame(Frame::Barrier, 0, &want);
+        stream.extend(frame(Frame::Event, 0, &[3; 24]));
+        let (taken, why) = s.feed(&stream, &counts).unwrap();
+        assert_eq!((taken, why), (80, Some(Blocked::Barrier)));
+        assert_eq!(s.feed(&stream[taken..], &counts), Ok((0, Some(Blocked::Barrier))));
+        counts.add(1, 10);
+        assert_eq!(s.feed(&stream[taken..], &counts), Ok((40, None)));
+    }
+
+    #[test]
+    fn a_full_ring_blocks_and_goes_on() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let mut s = scatter(&memory);
+        let mut c = memory.consumer(Which::Event).unwrap();
+        let big = vec![7; 1 << 20];
+        let counts = LaneCounts::default();
+        let mut stream = frame(Frame::Event, 0, &big);
+        stream.extend(frame(Frame::Event, 0, &[8; 8]));
+        let (taken, why) = s.feed(&stream, &counts).unwrap();
+        assert_eq!(why, Some(Blocked::Room(0)));
+        c.ready().unwrap();
+        c.consume(4096);
+        assert_eq!(s.feed(&stream[taken..], &counts), Ok((stream.len() - taken, None)));
+    }
+
+    #[test]
+    fn nonsense_is_a_fault() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let counts = LaneCounts::default();
+        for bad in [
+            frame(Frame::Command, 0, &[1; 8]),
+            frame(Frame::Chunk, 0, &[1; 8]),
+            frame(Frame::Heap, 1 << 20, &[1; 8]),
+            vec![0xff; 64],
+        ] {
+            assert!(scatter(&memory).feed(&bad, &counts).is_err());
+        }
+    }
+}
