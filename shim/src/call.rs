@@ -1,18 +1,375 @@
 //! Posting and calling: one record to the worker, and perhaps one back.
+//!
+//! All threads of the process share one command ring, so their commands have one order. The lock around it is
+//! this process's own: a peer cannot hold it. Replies come back in one ring too; whichever waiting thread gets
+//! the reader's lock hands the others theirs.
+
+// UNSAFETY: writes records straight into the ring, and waits on futexes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, TryLockError};
+use std::time::Duration;
 
 use orion_cuda::sys::*;
+use orion_ring::{Consumer, Corrupt, Spin};
+use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, THREADS_MAX};
 use orion_wire::{Fault, Reader};
 
+use crate::session::{Session, session};
+
+/// What every call answers once the worker is gone.
+pub const SESSION_LOST: CUresult = CUDA_ERROR_DEVICE_UNAVAILABLE;
+
 /// Sends a command whose answer nobody needs. A failure surfaces on a later call of the current context.
-pub fn post(_op: u16, _encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    CUDA_ERROR_NOT_INITIALIZED
+pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    let s = match session() {
+        Ok(s) => s,
+        Err(code) => return code,
+    };
+    match send(s, op, crate::local::context::current(), 0, encode) {
+        Ok(_) => CUDA_SUCCESS,
+        Err(code) => code,
+    }
 }
 
 /// Sends a command and waits for its reply. `decode` sees the reply's body if the result is `CUDA_SUCCESS`.
 pub fn call<T>(
-    _op: u16,
-    _encode: impl FnOnce(&mut Vec<u8>),
-    _decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+    decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
 ) -> Result<T, CUresult> {
-    Err(CUDA_ERROR_NOT_INITIALIZED)
+    let s = session()?;
+    let ticket = start(s, op, encode)?;
+    let reply = wait(s, ticket)?;
+    if reply.result != CUDA_SUCCESS {
+        return Err(reply.result);
+    }
+    decode(&mut Reader::new(&reply.body)).map_err(|fault| broken(fault.0))
+}
+
+/// As [`call`], for functions whose reply has a body with other results too.
+pub fn call_any<T>(
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+    decode: impl FnOnce(CUresult, &mut Reader<'_>) -> Result<T, Fault>,
+) -> Result<T, CUresult> {
+    let s = session()?;
+    let ticket = start(s, op, encode)?;
+    let reply = wait(s, ticket)?;
+    decode(reply.result, &mut Reader::new(&reply.body)).map_err(|fault| broken(fault.0))
+}
+
+/// A call under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    pub sequence: u64,
+    /// Index of the command among all that this process sent.
+    pub sent: u64,
+}
+
+pub struct Reply {
+    pub result: CUresult,
+    pub body: Vec<u8>,
+}
+
+/// Sends a command without waiting; [`wait`] has to be called by the same thread.
+pub fn start(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Ticket, CUresult> {
+    let sequence = next_sequence();
+    let sent = send(s, op, crate::local::context::current(), sequence, encode)?;
+    Ok(Ticket { sequence, sent })
+}
+
+fn next_sequence() -> u64 {
+    THREAD.with(|t| {
+        t.sequence.set(t.sequence.get() + 1);
+        t.sequence.get()
+    })
+}
+
+/// Encodes into the thread's buffer and sends. Answers the index of the command.
+fn send(
+    s: &'static Session,
+    op: u16,
+    context: u64,
+    sequence: u64,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<u64, CUresult> {
+    THREAD.with(|t| {
+        let mut buffer = t.buffer.borrow_mut();
+        buffer.clear();
+        encode(&mut buffer);
+        let body: &[u8] = &buffer;
+        send_with(s, op, context, sequence, body.len(), |at| {
+            // SAFETY: `send_with` gives `body.len()` writable bytes.
+            unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len()) }
+        })
+    })
+}
+
+/// Sends a record whose body of `len` bytes (a multiple of 8) `fill` writes in place.
+pub fn send_with(
+    s: &'static Session,
+    op: u16,
+    context: u64,
+    sequence: u64,
+    len: usize,
+    fill: impl FnOnce(*mut u8),
+) -> Result<u64, CUresult> {
+    let size = HEADER_BYTES + len;
+    if size > RECORD_BYTES_MAX {
+        eprintln!("orion: a command of {size} bytes exceeds the limit of {RECORD_BYTES_MAX} (operation {op:#x})");
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    debug_assert!(len.is_multiple_of(8));
+    let header = Header { size: size as u32, op, thread: thread_slot(), context, sequence }.encode();
+    let mut producer = s.sender.lock().expect("no panic happens under this lock");
+    let at = loop {
+        match producer.reserve(size) {
+            Ok(Some(at)) => break at,
+            Ok(None) => {
+                if crate::carrier::lost() {
+                    return Err(SESSION_LOST);
+                }
+                let spin = Spin::adaptive(Duration::from_micros(200));
+                producer.wait_room(size, spin, Duration::from_millis(100)).map_err(|Corrupt| broken("ring"))?;
+            }
+            Err(Corrupt) => return Err(broken("command ring positions are impossible")),
+        }
+    };
+    // SAFETY: `reserve` gave `size` writable bytes that the consumer does not read before `commit`.
+    unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), at, HEADER_BYTES) };
+    // SAFETY: inside the same reservation.
+    fill(unsafe { at.add(HEADER_BYTES) });
+    producer.commit(size);
+    Ok(s.sent.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// The worker or the carrier sent something impossible. The session cannot go on.
+pub fn broken(what: &str) -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| eprintln!("orion: the worker broke the protocol ({what}); the session is over"));
+    SESSION_LOST
+}
+
+/// Where replies for one thread wait until it looks.
+struct Inbox {
+    replies: Mutex<VecDeque<(u64, Reply)>>,
+    /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
+    signal: AtomicU32,
+}
+
+pub struct Replies {
+    reader: Mutex<Consumer>,
+    inboxes: Vec<OnceLock<Inbox>>,
+    /// Threads that sleep on their signal while somebody else reads.
+    sleepers: Mutex<Vec<u16>>,
+}
+
+impl Replies {
+    pub fn new(consumer: Consumer) -> Replies {
+        Replies {
+            reader: Mutex::new(consumer),
+            inboxes: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
+            sleepers: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn inbox(&self, slot: u16) -> &Inbox {
+        self.inboxes[slot as usize]
+            .get_or_init(|| Inbox { replies: Mutex::new(VecDeque::new()), signal: AtomicU32::new(0) })
+    }
+}
+
+/// How long a waiting thread spins before it sleeps. As long as the driver itself spins for short waits;
+/// a wake-up costs 15 to 40 us in a VM.
+fn reply_spin() -> Spin {
+    static SPIN: OnceLock<Spin> = OnceLock::new();
+    *SPIN.get_or_init(|| Spin::adaptive(Duration::from_millis(20)))
+}
+
+/// Waits for the reply to a call that this thread started.
+pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+    let slot = thread_slot();
+    let mine = s.replies.inbox(slot);
+    loop {
+        let seen = mine.signal.load(Ordering::SeqCst);
+        if let Some(reply) = take(mine, ticket.sequence) {
+            return Ok(reply);
+        }
+        match s.replies.reader.try_lock() {
+            Ok(mut reader) => {
+                let got = read_until(s, &mut reader, slot, ticket.sequence);
+                drop(reader);
+                hand_over(s);
+                return got;
+            }
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Poisoned(_)) => return Err(SESSION_LOST),
+        }
+        if reply_spin().until(|| mine.signal.load(Ordering::SeqCst) != seen) {
+            continue;
+        }
+        s.replies.sleepers.lock().expect("no panic happens under this lock").push(slot);
+        // Registered first, then one more look: the reader looks at the sleepers after it let go of the lock.
+        let retry = s.replies.reader.try_lock().is_ok();
+        if !retry && mine.signal.load(Ordering::SeqCst) == seen {
+            futex_wait(&mine.signal, seen, Duration::from_millis(100));
+        }
+        s.replies.sleepers.lock().expect("no panic happens under this lock").retain(|w| *w != slot);
+        if crate::carrier::lost() {
+            return Err(lost_now());
+        }
+    }
+}
+
+fn lost_now() -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| eprintln!("orion: the session is lost: the worker or the connection to it is gone"));
+    SESSION_LOST
+}
+
+fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
+    let mut replies = inbox.replies.lock().expect("no panic happens under this lock");
+    let at = replies.iter().position(|(s, _)| *s == sequence)?;
+    replies.remove(at).map(|(_, reply)| reply)
+}
+
+/// Reads the reply ring until our own reply comes; the others' are delivered on the way.
+fn read_until(s: &'static Session, reader: &mut Consumer, slot: u16, sequence: u64) -> Result<Reply, CUresult> {
+    // A previous reader may have delivered ours between our look and the lock.
+    if let Some(reply) = take(s.replies.inbox(slot), sequence) {
+        return Ok(reply);
+    }
+    loop {
+        match reader.next() {
+            Ok(Some(header)) => {
+                let mut body = Vec::new();
+                reader.body(&header, &mut body);
+                reader.consume(header.size as usize);
+                if header.op == orion_wire::record::op::HEAP_WRITTEN {
+                    continue;
+                }
+                let reply = Reply { result: header.context as CUresult, body };
+                if header.thread == slot && header.sequence == sequence {
+                    return Ok(reply);
+                }
+                let inbox = s.replies.inbox(header.thread);
+                inbox.replies.lock().expect("no panic happens under this lock").push_back((header.sequence, reply));
+                inbox.signal.fetch_add(1, Ordering::SeqCst);
+                futex_wake(&inbox.signal);
+            }
+            Ok(None) => {
+                let news = reply_spin().until(|| reader.has_news() != Ok(false));
+                if !news {
+                    if crate::carrier::lost() {
+                        return Err(lost_now());
+                    }
+                    reader.sleep(Duration::from_millis(100));
+                }
+            }
+            Err(fault) => return Err(broken(fault.0)),
+        }
+    }
+}
+
+/// The reader leaves: one of those who sleep has to take its place.
+fn hand_over(s: &Session) {
+    let next = s.replies.sleepers.lock().expect("no panic happens under this lock").pop();
+    if let Some(slot) = next {
+        let inbox = s.replies.inbox(slot);
+        inbox.signal.fetch_add(1, Ordering::SeqCst);
+        futex_wake(&inbox.signal);
+    }
+}
+
+fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
+    let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
+    // SAFETY: a valid word and timespec; every error means "look again".
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT_PRIVATE, seen, &ts) };
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: FUTEX_WAKE uses the address as a key only.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE_PRIVATE, 1) };
+}
+
+struct Thread {
+    slot: Cell<u16>,
+    sequence: Cell<u64>,
+    buffer: RefCell<Vec<u8>>,
+    /// A stream this thread has seen idle, and how many records had been sent then.
+    synchronized: Cell<(u64, u64)>,
+}
+
+const NO_SLOT: u16 = u16::MAX;
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            slot: Cell::new(NO_SLOT),
+            sequence: Cell::new(0),
+            buffer: RefCell::new(Vec::new()),
+            synchronized: Cell::new((0, 0)),
+        }
+    };
+    static SLOT_GUARD: Cell<Option<SlotGuard>> = const { Cell::new(None) };
+}
+
+static FREE_SLOTS: Mutex<(u16, Vec<u16>)> = Mutex::new((0, Vec::new()));
+/// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
+static SLOT_SEQUENCES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Gives the slot back when its thread ends.
+struct SlotGuard(u16);
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        let last = THREAD.try_with(|t| t.sequence.get()).unwrap_or(1 << 40);
+        if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
+            let index = self.0 as usize;
+            if sequences.len() <= index {
+                sequences.resize(index + 1, 0);
+            }
+            sequences[index] = last;
+        }
+        if let Ok(mut free) = FREE_SLOTS.lock() {
+            free.1.push(self.0);
+        }
+    }
+}
+
+/// This thread's number in the session.
+///
+/// # Panics
+/// With more than 4,096 threads calling CUDA at the same time.
+pub fn thread_slot() -> u16 {
+    THREAD.with(|t| {
+        if t.slot.get() == NO_SLOT {
+            let slot = {
+                let mut free = FREE_SLOTS.lock().expect("no panic happens under this lock");
+                free.1.pop().unwrap_or_else(|| {
+                    assert!(free.0 < THREADS_MAX, "more than {THREADS_MAX} threads use CUDA at once");
+                    free.0 += 1;
+                    free.0 - 1
+                })
+            };
+            let sequences = SLOT_SEQUENCES.lock().expect("no panic happens under this lock");
+            t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
+            t.slot.set(slot);
+            SLOT_GUARD.with(|g| g.set(Some(SlotGuard(slot))));
+        }
+        t.slot.get()
+    })
+}
+
+/// Remembers that `stream` was seen idle by the command with index `sent`.
+pub fn note_synchronized(stream: u64, sent: u64) {
+    THREAD.with(|t| t.synchronized.set((stream, sent)));
+}
+
+/// Whether `stream` is known to be idle: it was seen so, and nothing has been sent since.
+pub fn known_synchronized(s: &Session, stream: u64) -> bool {
+    THREAD.with(|t| t.synchronized.get()) == (stream, s.sent.load(Ordering::Relaxed))
 }

@@ -1,11 +1,166 @@
-//! Handles this process has handed out.
+//! Handles this process has handed out, and what it remembers about them.
 
-use orion_wire::handle::{Handle, Kind};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
+
+/// Indices of one kind: which are free, and how often each was used.
+struct Pool {
+    next: u32,
+    free: VecDeque<(u32, u16)>,
+}
+
+static POOLS: [Mutex<Pool>; KIND_MAX as usize + 1] =
+    [const { Mutex::new(Pool { next: PRIMARY_CONTEXTS_MAX, free: VecDeque::new() }) }; KIND_MAX as usize + 1];
 
 /// A fresh handle; the worker learns it with the command that creates the object.
+///
+/// # Panics
+/// When 16 million objects of one kind are alive, which no driver survives either.
 pub fn reserve(kind: Kind) -> Handle {
-    Handle::new(kind, 0, 0)
+    let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
+    // Oldest first, so that a stale handle is told apart for as long as possible.
+    if pool.free.len() > 1024
+        && let Some((index, generation)) = pool.free.pop_front()
+    {
+        return Handle::new(kind, generation.wrapping_add(1), index);
+    }
+    let index = pool.next;
+    assert!(index < INDEX_MAX, "16 million live CUDA objects of kind {kind:?}");
+    pool.next += 1;
+    Handle::new(kind, 0, index)
 }
 
 /// Gives a handle back: its creation failed, or its object was destroyed.
-pub fn release(_handle: Handle) {}
+pub fn release(handle: Handle) {
+    for kind in KINDS {
+        if handle.is(kind) {
+            let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
+            pool.free.push_back((handle.index(), handle.generation()));
+        }
+    }
+}
+
+const KINDS: [Kind; KIND_MAX as usize] = [
+    Kind::Context,
+    Kind::Module,
+    Kind::Library,
+    Kind::Function,
+    Kind::Stream,
+    Kind::Event,
+    Kind::Array,
+    Kind::MipmappedArray,
+    Kind::Graph,
+    Kind::GraphNode,
+    Kind::GraphExec,
+    Kind::MemPool,
+    Kind::MemAllocation,
+    Kind::LinkState,
+    Kind::GreenContext,
+    Kind::UserObject,
+    Kind::TexRef,
+    Kind::SurfRef,
+    Kind::ExternalMemory,
+    Kind::ExternalSemaphore,
+    Kind::DevResourceDesc,
+    Kind::AsyncCallback,
+    Kind::LogCallback,
+];
+
+const CHUNK: usize = 4096;
+const CHUNKS: usize = (INDEX_MAX as usize + 1) / CHUNK;
+
+struct Slot<T> {
+    /// Generation of the handle the value belongs to, plus one; 0 while empty.
+    generation: AtomicU32,
+    value: AtomicPtr<T>,
+}
+
+/// What the shim knows about the objects of one kind. Reading takes no lock: launches look functions up here.
+///
+/// A removed value is leaked, a few hundred bytes each: another thread may still be reading it, and an
+/// application that unloads modules in a loop does so thousands of times, not millions.
+pub struct Table<T: 'static> {
+    chunks: [AtomicPtr<[Slot<T>; CHUNK]>; CHUNKS],
+}
+
+impl<T: Send + Sync> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + Sync> Table<T> {
+    pub const fn new() -> Table<T> {
+        Table { chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS] }
+    }
+
+    fn slot(&self, handle: Handle) -> Option<&Slot<T>> {
+        let index = handle.index() as usize;
+        // Acquire pairs with the exchange in `insert`: the chunk's slots are initialised.
+        let chunk = self.chunks[index / CHUNK].load(Ordering::Acquire);
+        // SAFETY: a published chunk is never freed.
+        (!chunk.is_null()).then(|| unsafe { &(&*chunk)[index % CHUNK] })
+    }
+
+    pub fn get(&self, handle: Handle) -> Option<&'static T> {
+        let slot = self.slot(handle)?;
+        if slot.generation.load(Ordering::Acquire) != handle.generation() as u32 + 1 {
+            return None;
+        }
+        // SAFETY: the value was published before the generation and is never freed.
+        unsafe { slot.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub fn insert(&self, handle: Handle, value: T) -> &'static T {
+        let index = handle.index() as usize;
+        let place = &self.chunks[index / CHUNK];
+        if place.load(Ordering::Acquire).is_null() {
+            let fresh = Box::into_raw(Box::new(
+                [const { Slot { generation: AtomicU32::new(0), value: AtomicPtr::new(std::ptr::null_mut()) } }; CHUNK],
+            ));
+            if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: another thread was first; nobody has seen ours.
+                drop(unsafe { Box::from_raw(fresh) });
+            }
+        }
+        let slot = self.slot(handle).expect("the chunk was just published");
+        let value: &'static T = Box::leak(Box::new(value));
+        slot.value.store(std::ptr::from_ref(value).cast_mut(), Ordering::Release);
+        slot.generation.store(handle.generation() as u32 + 1, Ordering::Release);
+        value
+    }
+
+    pub fn remove(&self, handle: Handle) -> Option<&'static T> {
+        let value = self.get(handle)?;
+        self.slot(handle)?.generation.store(0, Ordering::Release);
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_handle_finds_nothing() {
+        let table = Table::new();
+        let old = Handle::new(Kind::Event, 0, 70_000);
+        let new = Handle::new(Kind::Event, 1, 70_000);
+        table.insert(old, 1);
+        assert_eq!(table.get(old), Some(&1));
+        assert_eq!(table.get(new), None);
+        table.remove(old);
+        table.insert(new, 2);
+        assert_eq!((table.get(old), table.get(new)), (None, Some(&2)));
+    }
+
+    #[test]
+    fn reserved_handles_differ() {
+        let (a, b) = (reserve(Kind::Array), reserve(Kind::Array));
+        assert_ne!(a, b);
+        assert!(a.is(Kind::Array) && a.index() >= PRIMARY_CONTEXTS_MAX);
+    }
+}

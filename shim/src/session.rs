@@ -1,18 +1,105 @@
 //! The one session of this process.
 
-use std::sync::OnceLock;
+// UNSAFETY: publishes one leaked object through an atomic pointer, so that the hottest calls pay one load.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Producer};
 use orion_wire::hello::Welcome;
+
+use crate::call::Replies;
+use crate::carrier::{self, Attached};
+use crate::hand::heap::HeapAllocator;
 
 /// Everything that exists once `cuInit` has succeeded.
 pub struct Session {
     pub welcome: Welcome,
+    pub heap: Heap,
+    pub heap_allocator: Mutex<HeapAllocator>,
+    /// The heap is a copy kept up to date by a carrier (TCP), not the worker's own pages.
+    pub mirrored: bool,
+    pub sender: Mutex<Producer>,
+    /// Records sent so far. Equal before and after means that nothing happened in between.
+    pub sent: AtomicU64,
+    pub replies: Replies,
+    /// Event records handled by the service thread.
+    pub events_handled: AtomicU64,
 }
 
-static SESSION: OnceLock<Session> = OnceLock::new();
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static ATTACHING: Mutex<()> = Mutex::new(());
+static REFUSAL: OnceLock<CUresult> = OnceLock::new();
 
-/// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit`.
+/// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
+#[inline]
 pub fn session() -> Result<&'static Session, CUresult> {
-    SESSION.get().ok_or(CUDA_ERROR_NOT_INITIALIZED)
+    // Acquire pairs with the store in `attach`.
+    let p = SESSION.load(Ordering::Acquire);
+    if p.is_null() || crate::local::in_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    // SAFETY: a published session is never freed.
+    Ok(unsafe { &*p })
+}
+
+/// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
+/// same answer each time, as from a missing driver.
+pub fn attach() -> Result<&'static Session, CUresult> {
+    if let Ok(s) = session() {
+        return Ok(s);
+    }
+    if crate::local::in_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    let _only_one = ATTACHING.lock().expect("no panic happens under this lock");
+    if let Ok(s) = session() {
+        return Ok(s);
+    }
+    if let Some(code) = REFUSAL.get() {
+        return Err(*code);
+    }
+    match attach_now() {
+        Ok(s) => {
+            crate::local::register_fork_handler();
+            SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
+            crate::hand::events::start_service(s);
+            crate::hand::init::announce_devices(s);
+            Ok(s)
+        }
+        Err(reason) => {
+            eprintln!("orion: {reason}");
+            let code = if reason.contains("refused") { CUDA_ERROR_NOT_PERMITTED } else { CUDA_ERROR_NO_DEVICE };
+            Err(*REFUSAL.get_or_init(|| code))
+        }
+    }
+}
+
+fn attach_now() -> Result<&'static Session, String> {
+    let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
+    let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
+    let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
+    let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
+    let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
+    crate::hand::events::keep_consumer(events);
+    let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
+    // The memory's descriptor stays open and mapped for the life of the process.
+    std::mem::forget(memory);
+    Ok(Box::leak(Box::new(Session {
+        welcome,
+        heap,
+        heap_allocator: Mutex::new(heap_allocator),
+        mirrored,
+        sender: Mutex::new(sender),
+        sent: AtomicU64::new(0),
+        replies: Replies::new(replies),
+        events_handled: AtomicU64::new(0),
+    })))
+}
+
+/// Version of the worker's driver; attaches if that is needed, because CUDA answers this before `cuInit`.
+pub fn driver_version() -> i32 {
+    attach().map_or(0, |s| s.welcome.driver_version as i32)
 }

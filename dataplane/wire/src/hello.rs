@@ -256,18 +256,22 @@ impl<'a> Reader<'a> {
 pub struct Start {
     /// Address at which the client mapped the host heap and the worker has to map it too.
     pub heap_base: u64,
+    /// The client's memory is a copy that a carrier keeps up to date, not the same pages: ranges of the heap
+    /// have to be announced (`op::HEAP_WRITTEN`) in both directions.
+    pub mirrored: bool,
 }
 
 impl Start {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         w.word(self.heap_base);
+        w.word(self.mirrored as u64);
         w
     }
 
     pub fn decode(body: &[u8]) -> Result<Start, Fault> {
         let mut r = Reader::new(body);
-        let s = Start { heap_base: r.word()? };
+        let s = Start { heap_base: r.word()?, mirrored: r.word()? != 0 };
         r.finish()?;
         Ok(s)
     }

@@ -102,8 +102,26 @@ pub mod op {
     pub const NOTICE: u16 = 0x0005;
     /// Command: answers with `CUDA_SUCCESS`; for round-trip measurements.
     pub const PING: u16 = 0x0006;
-    /// First id of hand-made commands that serve several rows (see the worker's `hand` modules).
-    pub const HAND_FIRST: u16 = 0x0040;
+    /// Command: which of the session's devices the application sees, in its order. Body: one word each.
+    pub const VISIBLE_DEVICES: u16 = 0x0007;
+    /// Event: the worker has read these ranges of the heap, which the client lent to posted copies. Body: list
+    /// of [`super::HeapRange`].
+    pub const HEAP_RELEASED: u16 = 0x0008;
+    /// Host to device, bytes in the record. Body: destination, stream, bytes.
+    pub const COPY_IN_INLINE: u16 = 0x0040;
+    /// Host to device from shared host memory. Body: destination, source address, bytes, stream, and 1 if the
+    /// range is a loan of the heap that has to be reported as released.
+    pub const COPY_IN: u16 = 0x0041;
+    /// Device to shared host memory. Body: destination address, source, bytes, stream. Called: the reply comes
+    /// when the bytes are there.
+    pub const COPY_OUT: u16 = 0x0042;
+    /// Device to host, bytes in the reply. Body: source, bytes, stream.
+    pub const COPY_OUT_INLINE: u16 = 0x0043;
+    /// Any shape. Body: a `CUDA_MEMCPY3D` whose host addresses are shared memory and whose arrays are handles,
+    /// stream. Called: the reply comes when it is complete.
+    pub const COPY_3D: u16 = 0x0044;
+    /// As `COPY_3D` with a `CUDA_MEMCPY3D_PEER`.
+    pub const COPY_3D_PEER: u16 = 0x0045;
     /// First and last id that rows of the table use.
     pub const ROW_FIRST: u16 = 0x0100;
     pub const ROW_LAST: u16 = 0x7fff;

@@ -1,1 +1,20 @@
 //! Functions whose arguments need more than the table can say.
+
+// NVIDIA's names stay as they are.
+#![allow(non_snake_case)]
+
+pub mod address_map;
+pub mod callback;
+pub mod events;
+pub mod execution;
+pub mod heap;
+pub mod host_memory;
+pub mod image;
+pub mod init;
+pub mod jit;
+pub mod memory;
+pub mod module;
+pub mod payload;
+pub mod stream;
+pub mod stream_copy;
+pub mod sync;

@@ -1,0 +1,178 @@
+//! Host functions: the driver calls them here, the client runs them.
+//!
+//! A driver thread that runs a host function waits here until the client has run the application's function,
+//! so what comes after it on the stream waits too, as CUDA promises. Each waits on its own; the executor is
+//! never among them.
+
+// UNSAFETY: the driver calls the trampolines with the pointer it was given.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::record::op;
+
+use crate::worker::out::Events;
+
+/// What the client is asked to do; the first word of `RUN_CALLBACK`.
+pub mod kind {
+    /// Run `function(data)`; the stream waits.
+    pub const HOST_FUNCTION: u64 = 0;
+    /// Run `function(stream, status, data)`; the stream waits.
+    pub const STREAM_CALLBACK: u64 = 1;
+    /// Run `function(data)`, the destructor of the user object `stream`; nothing waits.
+    pub const USER_OBJECT: u64 = 2;
+    /// No graph refers any more to the heap range at offset `data`; nothing waits.
+    pub const HEAP_RANGE: u64 = 3;
+}
+
+/// Callbacks that the client has been asked to run.
+pub struct Callbacks {
+    events: Arc<Events>,
+    next: AtomicU64,
+    /// Rounds under way, by id: true once the client says it has returned.
+    running: Mutex<HashMap<u64, bool>>,
+    returned: Condvar,
+    /// Host functions queued or part of a graph that may still run.
+    outstanding: AtomicU64,
+    /// User objects whose destructor was called, until the executor forgets their names.
+    destroyed: Mutex<Vec<u64>>,
+}
+
+/// What the driver keeps for one host function.
+pub struct Ticket {
+    callbacks: Arc<Callbacks>,
+    /// The application's function and its data, as it named them.
+    function: u64,
+    data: u64,
+    kind: u64,
+    stream: u64,
+    once: bool,
+}
+
+impl Callbacks {
+    pub fn new(events: Arc<Events>) -> Arc<Callbacks> {
+        Arc::new(Callbacks {
+            events,
+            next: AtomicU64::new(1),
+            running: Mutex::new(HashMap::new()),
+            returned: Condvar::new(),
+            outstanding: AtomicU64::new(0),
+            destroyed: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// A ticket for the driver. A `once` ticket is freed when it has run; another one belongs to a graph, which
+    /// runs it any number of times and frees it through [`drop_ticket`].
+    pub fn ticket(self: &Arc<Self>, function: u64, data: u64, kind: u64, stream: u64, once: bool) -> *mut c_void {
+        if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+        }
+        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once };
+        Box::into_raw(Box::new(ticket)).cast()
+    }
+
+    /// The client has run callback `id`.
+    pub fn done(&self, id: u64) {
+        if let Some(flag) = self.running.lock().expect("no panic happens under this lock").get_mut(&id) {
+            *flag = true;
+        }
+        self.returned.notify_all();
+    }
+
+    /// Whether a driver call that waits for the device could wait for the client.
+    pub fn outstanding(&self) -> bool {
+        self.outstanding.load(Ordering::Relaxed) > 0
+    }
+
+    /// User objects that are gone since the last time somebody asked.
+    pub fn take_destroyed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.destroyed.lock().expect("no panic happens under this lock"))
+    }
+
+    fn send(&self, ticket: &Ticket, status: CUresult, id: u64) {
+        let mut body = Vec::new();
+        for word in [ticket.kind, ticket.function, ticket.data, ticket.stream, status as u64] {
+            body.word(word);
+        }
+        self.events.send(op::RUN_CALLBACK, (id, 0), &body);
+    }
+
+    fn run(&self, ticket: &Ticket, status: CUresult) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.running.lock().expect("no panic happens under this lock").insert(id, false);
+        self.send(ticket, status, id);
+        let mut running = self.running.lock().expect("no panic happens under this lock");
+        while running.get(&id) == Some(&false) {
+            running = self.returned.wait(running).expect("no panic happens under this lock");
+        }
+        running.remove(&id);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if matches!(self.kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
+            self.callbacks.outstanding.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Function and data of a host function that this worker gave the driver.
+///
+/// # Safety
+/// `ticket` came from [`Callbacks::ticket`] and is alive.
+pub unsafe fn application_side(ticket: *const c_void) -> (u64, u64) {
+    // SAFETY: the caller's promise.
+    let ticket = unsafe { &*ticket.cast::<Ticket>() };
+    (ticket.function, ticket.data)
+}
+
+/// `CUhostFn` for the driver.
+pub unsafe extern "C" fn host_function(data: *mut c_void) {
+    run_ticket(data, CUDA_SUCCESS);
+}
+
+/// `CUstreamCallback` for the driver.
+pub unsafe extern "C" fn stream_callback(_stream: CUstream, status: CUresult, data: *mut c_void) {
+    run_ticket(data, status);
+}
+
+fn run_ticket(data: *mut c_void, status: CUresult) {
+    // SAFETY: the pointer came from `Callbacks::ticket`; a `once` ticket is freed only below, after its only run,
+    // another one only after the graphs that run it.
+    let ticket = unsafe { &*data.cast::<Ticket>() };
+    ticket.callbacks.run(ticket, status);
+    if ticket.once {
+        // SAFETY: a `once` ticket runs once, and this was it.
+        unsafe { drop_ticket(data) };
+    }
+}
+
+/// Frees a ticket that will not run any more. Also the destructor of the user object by which a graph, its
+/// clones and its executable graphs share the tickets of their host nodes.
+///
+/// # Safety
+/// `data` came from [`Callbacks::ticket`]; nothing refers to it afterwards.
+pub unsafe extern "C" fn drop_ticket(data: *mut c_void) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(data.cast::<Ticket>()) });
+}
+
+/// Tells the client that what the ticket stands for is gone, and frees it. The destructor of user objects;
+/// the driver's thread does not wait, because nothing on the device does.
+///
+/// # Safety
+/// As [`drop_ticket`].
+pub unsafe extern "C" fn released(data: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let ticket = unsafe { Box::from_raw(data.cast::<Ticket>()) };
+    let callbacks = &ticket.callbacks;
+    if ticket.kind == kind::USER_OBJECT {
+        callbacks.destroyed.lock().expect("no panic happens under this lock").push(ticket.stream);
+    }
+    callbacks.send(&ticket, CUDA_SUCCESS, callbacks.next.fetch_add(1, Ordering::Relaxed));
+}

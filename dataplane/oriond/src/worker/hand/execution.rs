@@ -1,0 +1,239 @@
+//! Launches and questions about functions.
+
+// UNSAFETY: calls the driver with parameters packed by the client; the driver copies them before it returns.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::session::{Outcome, Session};
+
+const ATTRIBUTE_BYTES: usize = std::mem::size_of::<CUlaunchAttribute>();
+
+/// `function | gx gy | gz bx | by bz | shared, attributes | stream | parameter bytes | parameters | attributes`
+pub fn launch(s: &mut Session, header: &Header, body: &[u8]) -> Result<Outcome, Fault> {
+    let mut r = Reader::new(body);
+    let f = match s.handle(Kind::Function, r.word()?) {
+        Ok(f) if !f.is_null() => f.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    let [gx_gy, gz_bx, by_bz, shared_attributes] = [r.word()?, r.word()?, r.word()?, r.word()?];
+    let stream = match s.stream(r.word()?, header.thread) {
+        Ok(stream) => stream,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let parameter_bytes = r.word()? as usize;
+    let rest = r.rest();
+    let padded = parameter_bytes.checked_next_multiple_of(8).ok_or(Fault("launch parameters too long"))?;
+    let attributes = (shared_attributes >> 32) as usize;
+    if attributes > 64 || Some(rest.len()) != padded.checked_add(attributes * ATTRIBUTE_BYTES) {
+        return Err(Fault("launch record of the wrong length"));
+    }
+    let mut size = parameter_bytes;
+    let mut extra = [
+        CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
+        rest.as_ptr().cast_mut().cast(),
+        CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
+        ptr::from_mut(&mut size).cast(),
+        CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
+    ];
+    let extra = if parameter_bytes == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
+    let low = |w: u64| w as u32;
+    let high = |w: u64| (w >> 32) as u32;
+    if attributes == 0 {
+        // SAFETY: handles were looked up; `extra` describes a buffer that lives through the call.
+        let code = unsafe {
+            s.driver.cuLaunchKernel(
+                f,
+                low(gx_gy),
+                high(gx_gy),
+                low(gz_bx),
+                high(gz_bx),
+                low(by_bz),
+                high(by_bz),
+                low(shared_attributes),
+                stream,
+                ptr::null_mut(),
+                extra,
+            )
+        };
+        return Ok(Outcome::Done(code));
+    }
+    let mut attrs = match launch_attributes(s, &rest[padded..])? {
+        Ok(attrs) => attrs,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let config = CUlaunchConfig {
+        gridDimX: low(gx_gy),
+        gridDimY: high(gx_gy),
+        gridDimZ: low(gz_bx),
+        blockDimX: high(gz_bx),
+        blockDimY: low(by_bz),
+        blockDimZ: high(by_bz),
+        sharedMemBytes: low(shared_attributes),
+        hStream: stream,
+        attrs: attrs.as_mut_ptr(),
+        numAttrs: attributes as u32,
+    };
+    // SAFETY: as above; the attributes live through the call.
+    Ok(Outcome::Done(unsafe { s.driver.cuLaunchKernelEx(&config, f, ptr::null_mut(), extra) }))
+}
+
+/// Launch attributes from their bytes; events in them become the driver's.
+pub fn launch_attributes(
+    s: &mut Session,
+    bytes: &[u8],
+) -> Result<Result<Vec<CUlaunchAttribute>, CUresult>, Fault> {
+    let mut attrs = Vec::with_capacity(bytes.len() / ATTRIBUTE_BYTES);
+    for chunk in bytes.chunks_exact(ATTRIBUTE_BYTES) {
+        // SAFETY: any bytes are a valid attribute: an integer and a union of plain data.
+        let mut a: CUlaunchAttribute = unsafe { ptr::read_unaligned(chunk.as_ptr().cast()) };
+        match a.id {
+            CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT => {
+                // SAFETY: the id says which member of the union is meant; all are plain data.
+                let event = unsafe { a.value.programmaticEvent.event } as u64;
+                match s.handle(Kind::Event, event) {
+                    Ok(e) => a.value.programmaticEvent.event = e.cast(),
+                    Err(code) => return Ok(Err(code)),
+                }
+            }
+            CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
+                // SAFETY: as above.
+                let event = unsafe { a.value.launchCompletionEvent.event } as u64;
+                match s.handle(Kind::Event, event) {
+                    Ok(e) => a.value.launchCompletionEvent.event = e.cast(),
+                    Err(code) => return Ok(Err(code)),
+                }
+            }
+            // Writes a handle through a pointer; the client refuses it, and so does this.
+            CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Ok(Err(CUDA_ERROR_NOT_SUPPORTED)),
+            _ => {}
+        }
+        attrs.push(a);
+    }
+    Ok(Ok(attrs))
+}
+
+/// All attributes of a function on a device: result and value of each.
+pub fn cuFuncGetAttribute(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let f = s.handle(Kind::Function, r.word()?);
+    let device = s.device(r.word()? as i32);
+    let (f, device) = match (f, device) {
+        (Ok(f), Ok(d)) => (f, d),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    let is_kernel = s.kernels.contains(&(f as usize));
+    for id in 0..CU_FUNC_ATTRIBUTE_MAX {
+        let mut value = 0;
+        // SAFETY: a looked-up handle of the kind the function takes, and a valid out pointer.
+        let code = unsafe {
+            if is_kernel {
+                s.driver.cuKernelGetAttribute(&mut value, id, f.cast(), device)
+            } else {
+                s.driver.cuFuncGetAttribute(&mut value, id, f.cast())
+            }
+        };
+        reply.word(code as u64);
+        reply.word(value as u32 as u64);
+    }
+    Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+pub fn cuFuncSetAttribute(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let f = s.handle(Kind::Function, r.word()?);
+    let (id, value) = (r.word()? as u32, r.word()? as u32 as i32);
+    let device = s.device(r.word()? as i32);
+    let (f, device) = match (f, device) {
+        (Ok(f), Ok(d)) => (f, d),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: as above.
+    Ok(Outcome::Done(unsafe {
+        if s.kernels.contains(&(f as usize)) {
+            s.driver.cuKernelSetAttribute(id, value, f.cast(), device)
+        } else {
+            s.driver.cuFuncSetAttribute(f.cast(), id, value)
+        }
+    }))
+}
+
+/// The occupancy calculator: a function, which question, and its numbers.
+pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let f: CUfunction = match s.handle(Kind::Function, r.word()?) {
+        Ok(f) => f.cast(),
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let question = r.word()?;
+    let mut small = 0i32;
+    let mut large = 0usize;
+    // SAFETY: a looked-up function and valid out pointers.
+    let (code, answer) = unsafe {
+        match question {
+            0 => {
+                let (threads, shared, flags) = (r.word()? as i32, r.word()? as usize, r.word()? as u32);
+                let code = s.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                    &mut small, f, threads, shared, flags,
+                );
+                (code, small as u64)
+            }
+            1 => {
+                let (blocks, threads) = (r.word()? as i32, r.word()? as i32);
+                let code = s.driver.cuOccupancyAvailableDynamicSMemPerBlock(&mut large, f, blocks, threads);
+                (code, large as u64)
+            }
+            2 | 3 => {
+                let mut n = [0u32; 7];
+                for v in &mut n {
+                    *v = r.word()? as u32;
+                }
+                if r.word()? > 64 {
+                    return Err(Fault("too many launch attributes"));
+                }
+                let mut attrs = match launch_attributes(s, r.rest())? {
+                    Ok(attrs) => attrs,
+                    Err(code) => return Ok(Outcome::Done(code)),
+                };
+                let config = CUlaunchConfig {
+                    gridDimX: n[0],
+                    gridDimY: n[1],
+                    gridDimZ: n[2],
+                    blockDimX: n[3],
+                    blockDimY: n[4],
+                    blockDimZ: n[5],
+                    sharedMemBytes: n[6],
+                    hStream: ptr::null_mut(),
+                    attrs: attrs.as_mut_ptr(),
+                    numAttrs: attrs.len() as u32,
+                };
+                let code = if question == 2 {
+                    s.driver.cuOccupancyMaxActiveClusters(&mut small, f, &config)
+                } else {
+                    s.driver.cuOccupancyMaxPotentialClusterSize(&mut small, f, &config)
+                };
+                (code, small as u64)
+            }
+            _ => return Err(Fault("unknown occupancy question")),
+        }
+    };
+    reply.word(answer);
+    Ok(Outcome::Done(code))
+}

@@ -1,0 +1,59 @@
+//! Commands that need more than the table can say, and the way to all others.
+
+// NVIDIA's names stay as they are.
+#![allow(non_snake_case)]
+
+pub mod execution;
+pub mod graph;
+pub mod memory;
+pub mod module;
+pub mod stream;
+pub mod sync;
+
+use orion_cuda::sys::*;
+use orion_wire::record::{Header, op};
+use orion_wire::{Fault, Reader};
+
+use super::session::{Outcome, Session};
+
+/// Executes one command in its context, which is current.
+pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    let mut r = Reader::new(body);
+    match header.op {
+        ops::CU_LAUNCH_KERNEL => execution::launch(s, header, body),
+        op::COPY_IN_INLINE => memory::copy_in_inline(s, header, r),
+        op::COPY_IN => memory::copy_in(s, header, r),
+        op::COPY_OUT => memory::copy_out(s, header, r),
+        op::COPY_OUT_INLINE => memory::copy_out_inline(s, header, r),
+        op::COPY_3D => memory::copy_3d(s, header, r),
+        op::PING => Ok(Outcome::Done(CUDA_SUCCESS)),
+        op::CALLBACK_DONE => {
+            s.callbacks.done(r.word()?);
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::VISIBLE_DEVICES => {
+            s.devices = r.devices(&s.granted)?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        // A carrier's business; in shared memory there is nothing to do.
+        op::HEAP_WRITTEN => Ok(Outcome::Done(CUDA_SUCCESS)),
+        _ => crate::generated::dispatch::dispatch(s, header, r, reply),
+    }
+}
+
+use orion_wire::generated::ops;
+
+trait Devices {
+    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault>;
+}
+
+impl Devices for Reader<'_> {
+    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault> {
+        let mut devices = Vec::new();
+        while !self.is_empty() {
+            let index = self.word()? as usize;
+            devices.push(*granted.get(index).ok_or(Fault("visible device that was not granted"))?);
+        }
+        Ok(devices)
+    }
+}

@@ -1,0 +1,340 @@
+//! Modules and libraries.
+
+// UNSAFETY: hands images to the driver; a hostile image can at worst break this worker's own session.
+
+use std::ffi::{CStr, CString};
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::{HeapRange, Header};
+use orion_wire::{Fault, Reader, Writer};
+
+use super::jit;
+use crate::worker::session::{Outcome, Session};
+
+/// A client's byte string, from the record or from the heap, as a copy of our own.
+pub fn payload(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
+    match r.word()? {
+        0 => Ok(r.bytes()?.to_vec()),
+        1 => {
+            let range = HeapRange::get(r)?.check(s.heap.bytes())?;
+            let from = s.heap_pointer(range)?;
+            let mut copy = Vec::with_capacity(range.bytes as usize + 8);
+            // SAFETY: the range lies inside the heap; the client may still write to it, and the copy is what
+            // counts from here on.
+            unsafe {
+                ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), range.bytes as usize);
+                copy.set_len(range.bytes as usize);
+            }
+            Ok(copy)
+        }
+        _ => Err(Fault("payload of an unknown form")),
+    }
+}
+
+/// Text has to end in a NUL and binaries do not care.
+fn image(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
+    let mut image = payload(s, r)?;
+    image.push(0);
+    Ok(image)
+}
+
+pub fn cuModuleLoadDataEx(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let word = r.word()?;
+    let image = image(s, &mut r)?;
+    let mut options = jit::Decoded::decode(&mut r)?;
+    let (mut keys, mut values) = options.arrays();
+    let mut module = ptr::null_mut();
+    // SAFETY: the image is a copy with a NUL behind it; the option arrays have as many elements as they say.
+    let code = unsafe {
+        s.driver.cuModuleLoadDataEx(
+            &mut module,
+            image.as_ptr().cast(),
+            keys.len() as u32,
+            keys.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    options.encode_results(reply, &values);
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::Module, word, module.cast())?;
+        s.images.insert(word, image);
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuLibraryLoadData(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let word = r.word()?;
+    let image = image(s, &mut r)?;
+    let mut options = jit::Decoded::decode(&mut r)?;
+    let (mut keys, mut values) = options.arrays();
+    let mut library = ptr::null_mut();
+    // SAFETY: as above; the copy of the image is kept until the library is unloaded.
+    let code = unsafe {
+        s.driver.cuLibraryLoadData(
+            &mut library,
+            image.as_ptr().cast(),
+            keys.as_mut_ptr(),
+            values.as_mut_ptr(),
+            keys.len() as u32,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            0,
+        )
+    };
+    options.encode_results(reply, &values);
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::Library, word, library.cast())?;
+        s.images.insert(word, image);
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuModuleUnload(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let word = r.word()?;
+    let module = match s.handle(Kind::Module, word) {
+        Ok(m) => m,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a looked-up module.
+    let code = unsafe { s.driver.cuModuleUnload(module.cast()) };
+    s.unbind(Kind::Module, word);
+    s.images.remove(&word);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuLibraryUnload(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let word = r.word()?;
+    let library = match s.handle(Kind::Library, word) {
+        Ok(l) => l,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a looked-up library.
+    let code = unsafe { s.driver.cuLibraryUnload(library.cast()) };
+    s.unbind(Kind::Library, word);
+    s.images.remove(&word);
+    Ok(Outcome::Done(code))
+}
+
+fn text(r: &mut Reader<'_>) -> Result<CString, Fault> {
+    CString::new(r.bytes()?).map_err(|_| Fault("name holds a NUL"))
+}
+
+/// Parameter layout of a function or kernel: offset and size of each, until the driver knows no more.
+fn layout(s: &Session, f: *mut std::ffi::c_void, is_kernel: bool, reply: &mut Vec<u8>) -> CUresult {
+    let mut found = Vec::new();
+    let result = loop {
+        let (mut offset, mut size) = (0usize, 0usize);
+        // SAFETY: a function of the kind the call takes; valid out pointers.
+        let code = unsafe {
+            if is_kernel {
+                s.driver.cuKernelGetParamInfo(f.cast(), found.len(), &mut offset, &mut size)
+            } else {
+                s.driver.cuFuncGetParamInfo(f.cast(), found.len(), &mut offset, &mut size)
+            }
+        };
+        match code {
+            CUDA_SUCCESS if found.len() < 4096 => found.push((offset as u64) << 32 | size as u64),
+            CUDA_SUCCESS | CUDA_ERROR_INVALID_VALUE => break CUDA_SUCCESS,
+            code => break code,
+        }
+    };
+    reply.word(found.len() as u64);
+    for v in found {
+        reply.word(v);
+    }
+    result
+}
+
+pub fn cuModuleGetFunction(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (module, word, name) = (s.handle(Kind::Module, r.word()?), r.word()?, text(&mut r)?);
+    let module = match module {
+        Ok(m) => m,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let mut f = ptr::null_mut();
+    // SAFETY: a looked-up module, a NUL-terminated name, a valid out pointer.
+    let mut code = unsafe { s.driver.cuModuleGetFunction(&mut f, module.cast(), name.as_ptr()) };
+    if code == CUDA_SUCCESS {
+        code = layout(s, f.cast(), false, reply);
+    }
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::Function, word, f.cast())?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuLibraryGetKernel(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (library, word, name) = (s.handle(Kind::Library, r.word()?), r.word()?, text(&mut r)?);
+    let library = match library {
+        Ok(l) => l,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let mut kernel = ptr::null_mut();
+    // SAFETY: a looked-up library, a NUL-terminated name, a valid out pointer.
+    let mut code = unsafe { s.driver.cuLibraryGetKernel(&mut kernel, library.cast(), name.as_ptr()) };
+    if code == CUDA_SUCCESS {
+        code = layout(s, kernel.cast(), true, reply);
+    }
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::Function, word, kernel.cast())?;
+        s.kernels.insert(kernel as usize);
+    }
+    Ok(Outcome::Done(code))
+}
+
+/// Names of all functions of a module.
+pub fn cuModuleEnumerateFunctions(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let module = match s.handle(Kind::Module, r.word()?) {
+        Ok(m) => m,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let mut count = 0;
+    // SAFETY: a looked-up module and a valid out pointer.
+    let mut code = unsafe { s.driver.cuModuleGetFunctionCount(&mut count, module.cast()) };
+    let mut functions: Vec<CUfunction> = vec![ptr::null_mut(); count as usize];
+    if code == CUDA_SUCCESS && count > 0 {
+        // SAFETY: room for `count` handles.
+        code = unsafe { s.driver.cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module.cast()) };
+    }
+    let names = functions.iter().filter_map(|f| {
+        let mut name = ptr::null();
+        // SAFETY: a function of the driver's own list; its name lives as long as the module.
+        unsafe {
+            (s.driver.cuFuncGetName(&mut name, *f) == CUDA_SUCCESS).then(|| CStr::from_ptr(name).to_bytes().to_vec())
+        }
+    });
+    put_names(reply, names.collect());
+    Ok(Outcome::Done(code))
+}
+
+/// Names of all kernels of a library.
+pub fn cuLibraryEnumerateKernels(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let library = match s.handle(Kind::Library, r.word()?) {
+        Ok(l) => l,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let mut count = 0;
+    // SAFETY: a looked-up library and a valid out pointer.
+    let mut code = unsafe { s.driver.cuLibraryGetKernelCount(&mut count, library.cast()) };
+    let mut kernels: Vec<CUkernel> = vec![ptr::null_mut(); count as usize];
+    if code == CUDA_SUCCESS && count > 0 {
+        // SAFETY: room for `count` handles.
+        code = unsafe { s.driver.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library.cast()) };
+    }
+    let names = kernels.iter().filter_map(|k| {
+        let mut name = ptr::null();
+        // SAFETY: a kernel of the driver's own list; its name lives as long as the library.
+        unsafe {
+            (s.driver.cuKernelGetName(&mut name, *k) == CUDA_SUCCESS).then(|| CStr::from_ptr(name).to_bytes().to_vec())
+        }
+    });
+    put_names(reply, names.collect());
+    Ok(Outcome::Done(code))
+}
+
+fn put_names(reply: &mut Vec<u8>, names: Vec<Vec<u8>>) {
+    reply.word(names.len() as u64);
+    for name in names {
+        reply.bytes(&name);
+    }
+}
+
+pub fn cuLibraryGetModule(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (library, word) = (s.handle(Kind::Library, r.word()?), r.word()?);
+    let library = match library {
+        Ok(l) => l,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let mut module = ptr::null_mut();
+    // SAFETY: a looked-up library and a valid out pointer.
+    let code = unsafe { s.driver.cuLibraryGetModule(&mut module, library.cast()) };
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::Module, word, module.cast())?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuModuleGetGlobal_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (module, name) = (s.handle(Kind::Module, r.word()?), text(&mut r)?);
+    let module = match module {
+        Ok(m) => m,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let (mut address, mut size) = (0, 0);
+    // SAFETY: a looked-up module, a NUL-terminated name, valid out pointers.
+    let code = unsafe { s.driver.cuModuleGetGlobal_v2(&mut address, &mut size, module.cast(), name.as_ptr()) };
+    reply.word(address);
+    reply.word(size as u64);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuLibraryGetGlobal(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (library, name) = (s.handle(Kind::Library, r.word()?), text(&mut r)?);
+    let library = match library {
+        Ok(l) => l,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let (mut address, mut size) = (0, 0);
+    // SAFETY: a looked-up library, a NUL-terminated name, valid out pointers.
+    let code = unsafe { s.driver.cuLibraryGetGlobal(&mut address, &mut size, library.cast(), name.as_ptr()) };
+    reply.word(address);
+    reply.word(size as u64);
+    Ok(Outcome::Done(code))
+}

@@ -1,0 +1,3 @@
+//! Streams: the parts that are about capture live in [`super::capture`].
+
+pub use super::capture::Captures;

@@ -1,0 +1,124 @@
+//! Waiting. Nothing here blocks the executor: the call is parked and the device is asked between commands.
+
+// UNSAFETY: queries streams and events that were looked up.
+
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::session::{Outcome, Session, Wait};
+
+/// The reply of a synchronising call says how many events (kernel output) came before it.
+fn finish(s: &mut Session, code: CUresult, reply: &mut Vec<u8>) -> CUresult {
+    super::host_memory::after_sync(s);
+    reply.word(s.flush_output());
+    code
+}
+
+pub fn cuStreamSynchronize(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let stream = match s.stream(r.word()?, header.thread) {
+        Ok(stream) => stream,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
+        if code == CUDA_SUCCESS {
+            // Idle already, so this returns at once; the driver prints kernels' output in it.
+            // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list.
+            let code = unsafe { s.driver.cuStreamSynchronize(stream) };
+            return finish(s, code, reply);
+        }
+        finish(s, code, reply)
+    }))
+}
+
+pub fn cuEventSynchronize(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let event = match s.handle(Kind::Event, r.word()?) {
+        Ok(e) if !e.is_null() => e.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    Ok(s.park(header, Wait::Event(event), finish))
+}
+
+pub fn cuCtxSynchronize(
+    s: &mut Session,
+    header: &Header,
+    _r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let mut streams = s.take_busy_streams();
+    streams.push(ptr::null_mut());
+    Ok(s.park(header, Wait::Streams(streams), |s, code, reply| {
+        // SAFETY: no arguments. Every stream is idle, so it returns at once; it reports what the streams cannot.
+        let code = if code == CUDA_SUCCESS { unsafe { s.driver.cuCtxSynchronize() } } else { code };
+        finish(s, code, reply)
+    }))
+}
+
+pub fn cuStreamQuery(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let stream = match s.stream(r.word()?, header.thread) {
+        Ok(stream) => stream,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a stream of this session.
+    let code = unsafe { s.driver.cuStreamQuery(stream) };
+    if code == CUDA_SUCCESS {
+        s.flush_ranges()?;
+        super::host_memory::after_sync(s);
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuEventQuery(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let event = match s.handle(Kind::Event, r.word()?) {
+        Ok(e) if !e.is_null() => e.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    // SAFETY: an event of this session.
+    let code = unsafe { s.driver.cuEventQuery(event) };
+    if code == CUDA_SUCCESS {
+        s.flush_ranges()?;
+        super::host_memory::after_sync(s);
+    }
+    Ok(Outcome::Done(code))
+}
+
+/// Streams with work waiting are remembered no longer.
+pub fn cuStreamDestroy_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let word = r.word()?;
+    let stream = match s.handle(Kind::Stream, word) {
+        Ok(stream) if !stream.is_null() => stream.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    s.stream_gone(stream);
+    s.unbind(Kind::Stream, word);
+    // SAFETY: a stream of this session that nothing refers to any more.
+    Ok(Outcome::Done(unsafe { s.driver.cuStreamDestroy_v2(stream) }))
+}

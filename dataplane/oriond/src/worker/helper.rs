@@ -1,0 +1,90 @@
+//! Threads for driver calls that block, so that the executor never does.
+
+// UNSAFETY: sets a context current on a helper thread and calls the driver there.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::{CUcontext, CUresult};
+
+const PENDING: u32 = u32::MAX;
+/// One a blocked client thread; more wait their turn.
+const HELPERS_MAX: usize = 64;
+
+/// One blocking call under way.
+pub struct Job {
+    result: AtomicU32,
+}
+
+impl Job {
+    /// The call's result once it has returned.
+    pub fn result(&self) -> Option<CUresult> {
+        // Acquire pairs with the Release of the helper: what the call wrote is visible.
+        let r = self.result.load(Ordering::Acquire);
+        (r != PENDING).then_some(r)
+    }
+}
+
+type Work = Box<dyn FnOnce(&'static Driver) -> CUresult + Send>;
+
+struct Queue {
+    work: VecDeque<(usize, Work, Arc<Job>)>,
+    idle: usize,
+    threads: usize,
+}
+
+pub struct Helpers {
+    driver: &'static Driver,
+    shared: Arc<(Mutex<Queue>, Condvar)>,
+}
+
+impl Helpers {
+    pub fn new(driver: &'static Driver) -> Helpers {
+        let queue = Queue { work: VecDeque::new(), idle: 0, threads: 0 };
+        Helpers { driver, shared: Arc::new((Mutex::new(queue), Condvar::new())) }
+    }
+
+    /// Runs `work` with `context` current.
+    pub fn run(
+        &self,
+        context: CUcontext,
+        work: impl FnOnce(&'static Driver) -> CUresult + Send + 'static,
+    ) -> Arc<Job> {
+        let job = Arc::new(Job { result: AtomicU32::new(PENDING) });
+        let mut queue = self.shared.0.lock().expect("no panic happens under this lock");
+        queue.work.push_back((context as usize, Box::new(work), job.clone()));
+        if queue.idle < queue.work.len() && queue.threads < HELPERS_MAX {
+            queue.threads += 1;
+            let (driver, shared) = (self.driver, self.shared.clone());
+            std::thread::Builder::new()
+                .name("helper".into())
+                .spawn(move || serve(driver, &shared))
+                .expect("starting a helper thread");
+        }
+        self.shared.1.notify_one();
+        job
+    }
+}
+
+fn serve(driver: &'static Driver, shared: &(Mutex<Queue>, Condvar)) {
+    loop {
+        let (context, work, job) = {
+            let mut queue = shared.0.lock().expect("no panic happens under this lock");
+            queue.idle += 1;
+            let next = loop {
+                match queue.work.pop_front() {
+                    Some(next) => break next,
+                    None => queue = shared.1.wait(queue).expect("no panic happens under this lock"),
+                }
+            };
+            queue.idle -= 1;
+            next
+        };
+        // SAFETY: a context of this session, which outlives its parked calls.
+        let set = unsafe { driver.cuCtxSetCurrent(context as CUcontext) };
+        let result = if set == orion_cuda::sys::CUDA_SUCCESS { work(driver) } else { set };
+        job.result.store(result, Ordering::Release);
+    }
+}

@@ -1,0 +1,215 @@
+//! A worker: one process, one session, one client. It pops commands and calls the driver.
+//!
+//! It cannot tell which carrier fills its rings. Everything a tenant can do wrong happens in here: an illegal
+//! address, a device assertion or a crash ends this process and nobody else's.
+
+// UNSAFETY: loads the driver and calls it through C function pointers.
+
+pub mod callback;
+pub mod driver;
+pub mod hand;
+pub mod helper;
+pub mod out;
+pub mod session;
+pub mod stub;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_ring::memory::{Layout, Which};
+use orion_ring::{Consumer, Memory, Spin};
+use orion_wire::Fault;
+use orion_wire::hello::{Hello, Welcome};
+
+use crate::attach::{Assign, Attachment, Control, recv_control, send_control};
+use session::{Session, log};
+
+/// What `oriond worker` is told on its command line.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `soft`, or the path of a real `libcuda.so.1`.
+    pub driver: String,
+    /// Most host memory (pinned buffers and payloads) that the session may use. Pages cost once touched.
+    pub heap_bytes: u64,
+    /// Part of the heap registered with the driver ahead of time.
+    pub staging_bytes: u64,
+}
+
+/// How long an executor without work keeps looking before it sleeps: longer than the pause between two training
+/// steps, shorter than what anybody would call idle.
+const IDLE_SPIN: Duration = Duration::from_millis(20);
+
+/// Everything that can be done before a client is known.
+struct Warm {
+    driver: &'static Driver,
+    devices: Vec<CUdevice>,
+    primary: HashMap<u32, CUcontext>,
+    memory: Memory,
+    /// The staging part at an address of our own, registered with the driver.
+    staging: u64,
+}
+
+/// Warms up, waits for a tenant, serves it and exits.
+pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
+    let warm = match Warm::up(options) {
+        Ok(warm) => warm,
+        Err(reason) => {
+            let failed = Control::Failed { reason: reason.clone() };
+            send_control(control.as_fd(), &failed, None).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
+            return Err(reason);
+        }
+    };
+    send_control(control.as_fd(), &Control::Ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
+    let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
+    let Some((Control::Assign(assign), mut fds)) = assigned else {
+        // oriond has gone away.
+        return Ok(());
+    };
+    let socket = fds.pop().ok_or("the assignment came without a socket")?;
+    serve(warm, &assign, Attachment::new(socket), options)
+}
+
+impl Warm {
+    fn up(options: &Options) -> Result<Warm, String> {
+        let driver: &'static Driver = Box::leak(Box::new(driver::load(&options.driver)?));
+        let done = |what: &str, code: CUresult| match code {
+            CUDA_SUCCESS => Ok(()),
+            code => Err(format!("{what} answered {code} with driver {}", options.driver)),
+        };
+        // SAFETY: plain calls with valid out pointers.
+        unsafe {
+            done("cuInit", driver.cuInit(0))?;
+            let mut count = 0;
+            done("cuDeviceGetCount", driver.cuDeviceGetCount(&mut count))?;
+            if count == 0 {
+                return Err(format!("driver {} has no device", options.driver));
+            }
+            let mut devices = Vec::new();
+            for ordinal in 0..count {
+                let mut device = 0;
+                done("cuDeviceGet", driver.cuDeviceGet(&mut device, ordinal))?;
+                devices.push(device);
+            }
+            let mut context = std::ptr::null_mut();
+            done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
+            done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
+            let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
+                .map_err(|e| format!("creating session memory failed: {e}"))?;
+            let staging = memory.map_heap(None).map_err(|e| format!("mapping staging memory failed: {e}"))?;
+            done(
+                "cuMemHostRegister of staging memory",
+                driver.cuMemHostRegister_v2(
+                    staging.base().cast(),
+                    options.staging_bytes as usize,
+                    CU_MEMHOSTREGISTER_PORTABLE,
+                ),
+            )?;
+            let primary = HashMap::from([(0, context)]);
+            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64 })
+        }
+    }
+}
+
+/// Greets the client, then executes its commands until it is gone.
+fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options) -> Result<(), String> {
+    let hello = Hello::decode(&assign.hello).map_err(|f| format!("the client's Hello is malformed: {f}"))?;
+    let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d, assign)).collect::<Vec<_>>();
+    let welcome = Welcome {
+        session: assign.session,
+        secret: assign.secret,
+        worker_pid: std::process::id(),
+        driver_version: driver::version(warm.driver),
+        missing: crate::generated::dispatch::missing(warm.driver),
+        peer_access: driver::peer_access(warm.driver, &warm.devices),
+        devices,
+        memory_bytes: warm.memory.layout().memory_bytes(),
+        heap_bytes: options.heap_bytes,
+        staging_bytes: options.staging_bytes,
+    };
+    let start =
+        attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
+    let heap = match warm.memory.map_heap(Some(start.heap_base)) {
+        Ok(heap) => heap,
+        Err(e) => {
+            let reason = format!("the worker cannot map the host heap at {:#x}: {e}", start.heap_base);
+            return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}"));
+        }
+    };
+    let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
+    let commands = warm.memory.consumer(Which::Command).map_err(ring)?;
+    let replies = out::Replies::new(warm.memory.producer(Which::Reply).map_err(ring)?);
+    let events = out::Events::new(warm.memory.producer(Which::Event).map_err(ring)?);
+    // From here on descriptors 1 and 2 are the session's; the log keeps the old stderr.
+    log::keep_stderr();
+    let output = out::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
+    attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
+    let tell = events.clone();
+    std::thread::Builder::new()
+        .name("watcher".into())
+        .spawn(move || {
+            attachment.wait_until_gone();
+            // The driver frees everything the process had; there is nobody left to answer to.
+            // SAFETY: ends the process without running anything else of it.
+            unsafe { libc::_exit(0) };
+        })
+        .map_err(|e| format!("starting the watcher failed: {e}"))?;
+    for (name, value) in &hello.environment {
+        // The driver read its environment when the worker was warmed up.
+        if std::env::var(name).as_deref() != Ok(value) {
+            tell.notice(&format!("{name}={value} is set here, but the worker's driver started without it"));
+        }
+    }
+    let mut s = Session::new(session::Parts {
+        driver: warm.driver,
+        granted: warm.devices,
+        primary: warm.primary,
+        heap,
+        memory: warm.memory,
+        staging: warm.staging,
+        staging_bytes: options.staging_bytes,
+        mirrored: start.mirrored,
+        replies,
+        events,
+        output: Arc::clone(&output),
+    });
+    match run(&mut s, commands) {
+        Ok(()) => Ok(()),
+        Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
+    }
+}
+
+/// The executor: pops, executes, and between commands asks the device about parked calls.
+fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
+    let spin = Spin::adaptive(IDLE_SPIN);
+    let mut body = Vec::new();
+    let mut since_poll = 0u32;
+    loop {
+        if let Some(header) = commands.next()? {
+            commands.body(&header, &mut body);
+            commands.consume(header.size as usize);
+            s.execute(&header, &body)?;
+            since_poll += 1;
+            // A client thread that keeps sending must not starve one that waits.
+            if since_poll < 32 || !(s.has_parked() || s.has_lent()) {
+                continue;
+            }
+        }
+        since_poll = 0;
+        if s.has_parked() || s.has_lent() {
+            s.poll_lent();
+            let progress = s.poll_parked()?;
+            if !progress && spin.yields {
+                std::thread::yield_now();
+            }
+            continue;
+        }
+        let idle = Instant::now();
+        if !spin.until(|| commands.has_news() != Ok(false)) && idle.elapsed() >= spin.budget {
+            commands.sleep(Duration::from_secs(1));
+        }
+    }
+}

@@ -1,0 +1,663 @@
+//! What a worker knows of its one session: handles, the current context, parked calls.
+
+// UNSAFETY: calls the driver through C function pointers with values that were checked here.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_ring::{Heap, Memory};
+use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
+use orion_wire::{Fault, Writer};
+use orion_wire::record::{HeapRange, Header, RECORD_BYTES_MAX, op};
+
+use crate::worker::callback::Callbacks;
+use crate::worker::helper::{Helpers, Job};
+use crate::worker::out::{Events, Output, Replies};
+
+/// What became of a command.
+pub enum Outcome {
+    /// The result, to be sent if the command asked for one.
+    Done(CUresult),
+    /// The reply comes later; the executor goes on with other commands.
+    Parked,
+}
+
+/// What a parked call waits for.
+pub enum Wait {
+    Streams(Vec<CUstream>),
+    Event(CUevent),
+    Job(Arc<Job>),
+}
+
+type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
+
+struct Parked {
+    header: Header,
+    wait: Wait,
+    /// Runs once the wait is over, with its result; writes the reply's body and gives the final result.
+    finish: Finish,
+}
+
+/// A device-to-host copy into the heap that a mirrored client has not got yet.
+struct PendingRange {
+    context: u64,
+    event: CUevent,
+    range: HeapRange,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Generation plus one; 0 while empty.
+    generation: u32,
+    pointer: *mut c_void,
+}
+
+pub struct Session {
+    pub driver: &'static Driver,
+    /// Devices granted to the session; what `CUdevice` means to the driver, by the application's ordinal.
+    pub devices: Vec<CUdevice>,
+    pub granted: Vec<CUdevice>,
+    /// The heap at the client's own address.
+    pub heap: Heap,
+    pub memory: Memory,
+    staging: u64,
+    staging_bytes: u64,
+    /// Ranges of the heap have to be announced to the client (TCP).
+    pub mirrored: bool,
+    pub replies: Replies,
+    pub events: Arc<Events>,
+    pub output: Arc<Output>,
+    pub callbacks: Arc<Callbacks>,
+    pub helpers: Helpers,
+    /// Images of loaded modules and libraries, which the driver may refer to while they are loaded.
+    pub images: HashMap<u64, Vec<u8>>,
+    /// Which of the function handles are `CUkernel`.
+    pub kernels: HashSet<usize>,
+    /// Kernel nodes' and other objects' facts that hand modules keep, by handle.
+    pub graph_nodes: crate::worker::hand::graph::State,
+    tables: Vec<Vec<Entry>>,
+    /// Reverse of the node, graph and similar tables: queries return the driver's handles.
+    names: HashMap<(u8, usize), u64>,
+    primary: HashMap<u32, CUcontext>,
+    /// The context current on the executor thread, as the client names it.
+    current: u64,
+    thread_streams: HashMap<(u64, u16), CUstream>,
+    /// Streams with work since they were last seen idle, by context: what `cuCtxSynchronize` waits for.
+    busy_streams: HashMap<u64, HashSet<usize>>,
+    latched: HashMap<u64, CUresult>,
+    parked: Vec<Parked>,
+    pending_ranges: Vec<PendingRange>,
+    /// Heap ranges the client lent to copies that may still be reading them.
+    lent: VecDeque<PendingRange>,
+    /// Events without timing, by the context they belong to.
+    spare_events: HashMap<u64, Vec<CUevent>>,
+    spare_scratch: Vec<*mut u8>,
+    pub captures: crate::worker::hand::stream::Captures,
+    /// Commands executed; for the stats page and tests.
+    pub executed: AtomicU64,
+    reply: Vec<u8>,
+}
+
+/// What a session is made of.
+pub struct Parts {
+    pub driver: &'static Driver,
+    pub granted: Vec<CUdevice>,
+    /// Primary contexts that the warm worker holds already, by ordinal.
+    pub primary: HashMap<u32, CUcontext>,
+    pub heap: Heap,
+    pub memory: Memory,
+    /// Where the first `staging_bytes` of the heap are registered with the driver.
+    pub staging: u64,
+    pub staging_bytes: u64,
+    pub mirrored: bool,
+    pub replies: Replies,
+    pub events: Arc<Events>,
+    pub output: Arc<Output>,
+}
+
+impl Session {
+    pub fn new(parts: Parts) -> Session {
+        let Parts { driver, granted, primary, heap, memory, staging, staging_bytes, mirrored, replies, events, output } =
+            parts;
+        Session {
+            driver,
+            devices: granted.clone(),
+            granted,
+            heap,
+            memory,
+            staging,
+            staging_bytes,
+            mirrored,
+            replies,
+            callbacks: Callbacks::new(events.clone()),
+            events,
+            output,
+            helpers: Helpers::new(driver),
+            images: HashMap::new(),
+            kernels: HashSet::new(),
+            graph_nodes: Default::default(),
+            tables: vec![Vec::new(); KIND_MAX as usize + 1],
+            names: HashMap::new(),
+            primary,
+            current: 0,
+            thread_streams: HashMap::new(),
+            busy_streams: HashMap::new(),
+            latched: HashMap::new(),
+            parked: Vec::new(),
+            pending_ranges: Vec::new(),
+            lent: VecDeque::new(),
+            spare_events: HashMap::new(),
+            spare_scratch: Vec::new(),
+            captures: Default::default(),
+            executed: AtomicU64::new(0),
+            reply: Vec::new(),
+        }
+    }
+
+    /// Executes one command whose body was copied out of the ring.
+    pub fn execute(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
+        self.executed.fetch_add(1, Ordering::Relaxed);
+        let mut reply = std::mem::take(&mut self.reply);
+        reply.clear();
+        let outcome = match self.make_current(header.context) {
+            Ok(()) => crate::worker::hand::dispatch(self, header, body, &mut reply),
+            Err(code) => Ok(Outcome::Done(code)),
+        };
+        let result = match outcome {
+            Ok(Outcome::Done(result)) => self.answer(header, result, &reply),
+            Ok(Outcome::Parked) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        self.reply = reply;
+        result
+    }
+
+    /// Sends the reply of a call, or keeps the error of a posted command for a later call of its context.
+    fn answer(&mut self, header: &Header, result: CUresult, body: &[u8]) -> Result<(), Fault> {
+        if header.sequence == 0 {
+            if result != CUDA_SUCCESS {
+                log::debug(&format!("posted command {:#x} failed with {result}", header.op));
+                self.latched.entry(header.context).or_insert(result);
+            }
+            return Ok(());
+        }
+        let mut result = result;
+        if result == CUDA_SUCCESS
+            && let Some(earlier) = self.latched.remove(&header.context)
+        {
+            result = earlier;
+        }
+        self.replies.send(header, result, body)
+    }
+
+    /// Makes the client's context current on the executor thread.
+    pub fn make_current(&mut self, context: u64) -> Result<(), CUresult> {
+        if self.current == context {
+            return Ok(());
+        }
+        let pointer = self.context(context)?;
+        // SAFETY: null or a context this session owns.
+        match unsafe { self.driver.cuCtxSetCurrent(pointer) } {
+            CUDA_SUCCESS => {
+                self.current = context;
+                Ok(())
+            }
+            code => Err(code),
+        }
+    }
+
+    pub fn current(&self) -> u64 {
+        self.current
+    }
+
+    /// Forgets which context is current, after something that changed it behind our back.
+    pub fn forget_current(&mut self) {
+        self.current = u64::MAX;
+    }
+
+    /// The driver's context for a handle; primary contexts are retained at first use.
+    pub fn context(&mut self, word: u64) -> Result<CUcontext, CUresult> {
+        if word == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let handle = Handle(word);
+        if !handle.is(Kind::Context) {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if handle.index() >= PRIMARY_CONTEXTS_MAX {
+            return self.lookup(Kind::Context, word).map(|p| p.cast()).ok_or(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if let Some(p) = self.primary.get(&handle.index()) {
+            return Ok(*p);
+        }
+        let device = self.device(handle.index() as i32)?;
+        let mut context = ptr::null_mut();
+        // SAFETY: a device of this session and a valid out pointer.
+        match unsafe { self.driver.cuDevicePrimaryCtxRetain(&mut context, device) } {
+            CUDA_SUCCESS => {
+                self.primary.insert(handle.index(), context);
+                Ok(context)
+            }
+            code => Err(code),
+        }
+    }
+
+    /// Drops everything known of a context that is gone or was reset.
+    pub fn context_gone(&mut self, word: u64) {
+        self.thread_streams.retain(|(context, _), _| *context != word);
+        self.busy_streams.remove(&word);
+        self.latched.remove(&word);
+        self.spare_events.remove(&word);
+        self.pending_ranges.retain(|p| p.context != word);
+        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
+        self.lent.retain(|p| p.context != word);
+        for range in lent {
+            self.release_heap(range);
+        }
+        self.forget_current();
+        if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
+            self.primary.remove(&Handle(word).index());
+        }
+    }
+
+    /// The primary context of `ordinal` if this worker holds it.
+    pub fn primary(&self, ordinal: u32) -> Option<CUcontext> {
+        self.primary.get(&ordinal).copied()
+    }
+
+    pub fn device(&self, ordinal: i32) -> Result<CUdevice, CUresult> {
+        usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).copied().ok_or(CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// A stream as the calling thread means it: 0 and 1 are the legacy default stream, 2 is the thread's own.
+    /// Counts as work on that stream.
+    pub fn stream(&mut self, word: u64, thread: u16) -> Result<CUstream, CUresult> {
+        let pointer: CUstream = match word {
+            0 | 1 => word as *mut c_void as CUstream,
+            2 => self.thread_stream(thread)?,
+            _ => self.lookup(Kind::Stream, word).ok_or(CUDA_ERROR_INVALID_HANDLE)?.cast(),
+        };
+        self.busy_streams.entry(self.current).or_default().insert(pointer as usize);
+        Ok(pointer)
+    }
+
+    /// The real per-thread default stream belongs to the worker's thread; each client thread gets a stream of
+    /// its own that synchronises with the legacy stream as that one does.
+    fn thread_stream(&mut self, thread: u16) -> Result<CUstream, CUresult> {
+        let key = (self.current, thread);
+        if let Some(stream) = self.thread_streams.get(&key) {
+            return Ok(*stream);
+        }
+        let mut stream = ptr::null_mut();
+        // SAFETY: a valid out pointer; the context is current.
+        match unsafe { self.driver.cuStreamCreate(&mut stream, CU_STREAM_DEFAULT) } {
+            CUDA_SUCCESS => {
+                self.thread_streams.insert(key, stream);
+                Ok(stream)
+            }
+            code => Err(code),
+        }
+    }
+
+    fn lookup(&self, kind: Kind, word: u64) -> Option<*mut c_void> {
+        let handle = Handle(word);
+        if !handle.is(kind) {
+            return None;
+        }
+        let entry = self.tables[kind as usize].get(handle.index() as usize)?;
+        (entry.generation == handle.generation() as u32 + 1).then_some(entry.pointer)
+    }
+
+    /// The driver's handle; 0 is null.
+    pub fn handle(&mut self, kind: Kind, word: u64) -> Result<*mut c_void, CUresult> {
+        match (kind, word) {
+            (_, 0) => Ok(ptr::null_mut()),
+            (Kind::Context, _) => self.context(word).map(|p| p.cast()),
+            _ => self.lookup(kind, word).ok_or(CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Gives a client-chosen handle its meaning.
+    pub fn bind(&mut self, kind: Kind, word: u64, pointer: *mut c_void) -> Result<(), Fault> {
+        let handle = Handle(word);
+        if !handle.is(kind) {
+            return Err(Fault("new handle of the wrong kind"));
+        }
+        let (index, table) = (handle.index() as usize, &mut self.tables[kind as usize]);
+        // The client takes indices in order, so a table can grow only as fast as objects are made.
+        if index >= table.len() {
+            if index > table.len() + (1 << 16) || index as u32 > INDEX_MAX {
+                return Err(Fault("new handle far beyond those in use"));
+            }
+            table.resize(index + 1, Entry { generation: 0, pointer: ptr::null_mut() });
+        }
+        if table[index].generation != 0 {
+            return Err(Fault("new handle is in use"));
+        }
+        table[index] = Entry { generation: handle.generation() as u32 + 1, pointer };
+        self.names.insert((kind as u8, pointer as usize), word);
+        Ok(())
+    }
+
+    pub fn unbind(&mut self, kind: Kind, word: u64) {
+        if let Some(pointer) = self.lookup(kind, word) {
+            self.tables[kind as usize][Handle(word).index() as usize].generation = 0;
+            self.names.remove(&(kind as u8, pointer as usize));
+        }
+    }
+
+    /// The client's name for one of the driver's handles, if it has one.
+    pub fn name_of(&self, kind: Kind, pointer: *mut c_void) -> Option<u64> {
+        self.names.get(&(kind as u8, pointer as usize)).copied()
+    }
+
+    /// Every live handle of a kind.
+    pub fn live(&self, kind: Kind) -> Vec<*mut c_void> {
+        self.tables[kind as usize].iter().filter(|e| e.generation != 0).map(|e| e.pointer).collect()
+    }
+
+    /// Where the driver knows a shared host address: staging memory is registered at an address of our own.
+    pub fn registered(&self, address: u64) -> u64 {
+        let offset = address.wrapping_sub(self.heap.base() as u64);
+        if offset < self.staging_bytes { self.staging + offset } else { address }
+    }
+
+    /// Address of a checked heap range in this process.
+    pub fn heap_pointer(&self, range: HeapRange) -> Result<*mut u8, Fault> {
+        self.heap.at(range.offset, range.bytes).ok_or(Fault("range outside the session's host heap"))
+    }
+
+    /// Parks the current command until `wait` is over.
+    pub fn park(
+        &mut self,
+        header: &Header,
+        wait: Wait,
+        finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
+    ) -> Outcome {
+        self.parked.push(Parked { header: *header, wait, finish: Box::new(finish) });
+        Outcome::Parked
+    }
+
+    /// Runs a blocking driver call on a helper thread, in the current context, and parks the command.
+    pub fn park_blocking(
+        &mut self,
+        header: &Header,
+        job: impl FnOnce(&'static Driver) -> CUresult + Send + 'static,
+        finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
+    ) -> Result<Outcome, Fault> {
+        let context = match self.context(header.context) {
+            Ok(c) => c,
+            Err(code) => return Ok(Outcome::Done(code)),
+        };
+        let job = self.helpers.run(context, job);
+        Ok(self.park(header, Wait::Job(job), finish))
+    }
+
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Completes what can be completed; true if anything was.
+    pub fn poll_parked(&mut self) -> Result<bool, Fault> {
+        let mut progress = false;
+        let mut i = 0;
+        while i < self.parked.len() {
+            let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
+            let result = match self.make_current(context) {
+                Ok(()) => self.poll_one(i, thread),
+                Err(code) => Some(code),
+            };
+            let Some(result) = result else {
+                i += 1;
+                continue;
+            };
+            progress = true;
+            // Order among the rest does not matter: each has its own thread or its own sequence.
+            let parked = self.parked.swap_remove(i);
+            let mut body = Vec::new();
+            let result = (parked.finish)(self, result, &mut body);
+            self.flush_ranges()?;
+            self.answer(&parked.header, result, &body)?;
+        }
+        Ok(progress)
+    }
+
+    fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {
+        let relaxed = self.captures.relax(self.driver, thread);
+        let result = match &mut self.parked[i].wait {
+            Wait::Job(job) => job.result(),
+            Wait::Event(event) => {
+                // SAFETY: an event this session owns.
+                match unsafe { self.driver.cuEventQuery(*event) } {
+                    CUDA_ERROR_NOT_READY => None,
+                    code => Some(code),
+                }
+            }
+            Wait::Streams(streams) => loop {
+                let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
+                // SAFETY: streams this session owns, or a default stream of the current context.
+                match unsafe { self.driver.cuStreamQuery(*stream) } {
+                    CUDA_SUCCESS => {
+                        streams.pop();
+                    }
+                    CUDA_ERROR_NOT_READY => break None,
+                    code => break Some(code),
+                }
+            },
+        };
+        self.captures.restore(self.driver, relaxed);
+        result
+    }
+
+    /// Streams of the current context that may have work, for `cuCtxSynchronize`; they count as idle afterwards.
+    pub fn take_busy_streams(&mut self) -> Vec<CUstream> {
+        let busy = self.busy_streams.remove(&self.current).unwrap_or_default();
+        busy.into_iter().map(|p| p as CUstream).collect()
+    }
+
+    /// A stream was destroyed: nothing may ask about it any more.
+    pub fn stream_gone(&mut self, stream: CUstream) {
+        for busy in self.busy_streams.values_mut() {
+            busy.remove(&(stream as usize));
+        }
+        for parked in &mut self.parked {
+            if let Wait::Streams(streams) = &mut parked.wait {
+                streams.retain(|s| *s != stream);
+            }
+        }
+    }
+
+    /// A copy into the heap was queued on `stream`; a mirrored client gets the bytes once they are there.
+    pub fn note_heap_copy(&mut self, range: HeapRange, stream: CUstream) -> CUresult {
+        if !self.mirrored {
+            return CUDA_SUCCESS;
+        }
+        let event = match self.spare_event() {
+            Ok(e) => e,
+            Err(code) => return code,
+        };
+        // SAFETY: an event of the current context and a stream of it.
+        let code = unsafe { self.driver.cuEventRecord(event, stream) };
+        if code == CUDA_SUCCESS {
+            self.pending_ranges.push(PendingRange { context: self.current, event, range });
+        }
+        code
+    }
+
+    /// An event without timing, from the stock.
+    pub fn spare_event(&mut self) -> Result<CUevent, CUresult> {
+        if let Some(e) = self.spare_events.entry(self.current).or_default().pop() {
+            return Ok(e);
+        }
+        let mut event = ptr::null_mut();
+        // SAFETY: a valid out pointer; a context is current.
+        match unsafe { self.driver.cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING) } {
+            CUDA_SUCCESS => Ok(event),
+            code => Err(code),
+        }
+    }
+
+    /// Gives back an event of the current context.
+    pub fn return_event(&mut self, event: CUevent) {
+        self.return_event_of(self.current, event);
+    }
+
+    fn return_event_of(&mut self, context: u64, event: CUevent) {
+        self.spare_events.entry(context).or_default().push(event);
+    }
+
+    /// Announces the heap ranges whose copies have finished. Called before every reply that tells the client
+    /// of a completion, so the bytes are there first.
+    pub fn flush_ranges(&mut self) -> Result<(), Fault> {
+        let mut i = 0;
+        while i < self.pending_ranges.len() {
+            // SAFETY: an event this session owns.
+            if unsafe { self.driver.cuEventQuery(self.pending_ranges[i].event) } == CUDA_ERROR_NOT_READY {
+                i += 1;
+                continue;
+            }
+            // Order is kept: two copies into one buffer must arrive in the order they were made.
+            let done = self.pending_ranges.remove(i);
+            self.return_event_of(done.context, done.event);
+            self.replies.heap_written(done.range)?;
+        }
+        Ok(())
+    }
+
+    /// Tells a mirrored client of bytes that are there.
+    pub fn announce(&mut self, range: HeapRange) {
+        if let Err(fault) = self.replies.heap_written(range) {
+            log::warn(&format!("heap range lost: {fault}"));
+        }
+    }
+
+    /// An event after everything queued on `stream` so far.
+    pub fn record_spare_event(&mut self, stream: CUstream) -> Result<CUevent, CUresult> {
+        let event = self.spare_event()?;
+        // SAFETY: an event and a stream of the current context.
+        match unsafe { self.driver.cuEventRecord(event, stream) } {
+            CUDA_SUCCESS => Ok(event),
+            code => {
+                self.return_event(event);
+                Err(code)
+            }
+        }
+    }
+
+    pub fn is_capturing(&self, stream: CUstream) -> bool {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a stream of this session and a valid out pointer.
+        let code = unsafe { self.driver.cuStreamIsCapturing(stream, &mut status) };
+        code == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
+    }
+
+    /// The client gets the range back once the work queued on `stream` so far is done.
+    pub fn lend_until_done(&mut self, range: HeapRange, stream: CUstream) {
+        match self.record_spare_event(stream) {
+            Ok(event) => self.lent.push_back(PendingRange { context: self.current, event, range }),
+            // A context that cannot record an event runs nothing any more either.
+            Err(_) => self.release_heap(range),
+        }
+    }
+
+    /// Gives a lent range back now.
+    pub fn release_heap(&mut self, range: HeapRange) {
+        self.release_all(&[range]);
+    }
+
+    fn release_all(&mut self, ranges: &[HeapRange]) {
+        let mut body = Vec::new();
+        body.word(ranges.len() as u64);
+        for range in ranges {
+            range.put(&mut body);
+        }
+        self.events.send(op::HEAP_RELEASED, (0, 0), &body);
+    }
+
+    pub fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Gives back every lent range whose copy has finished.
+    pub fn poll_lent(&mut self) {
+        let mut done = Vec::new();
+        while let Some(first) = self.lent.front() {
+            // SAFETY: an event this session owns.
+            if unsafe { self.driver.cuEventQuery(first.event) } == CUDA_ERROR_NOT_READY {
+                break;
+            }
+            let Some(first) = self.lent.pop_front() else { break };
+            self.return_event_of(first.context, first.event);
+            done.push(first.range);
+            if done.len() == 1024 {
+                break;
+            }
+        }
+        if !done.is_empty() {
+            self.release_all(&done);
+        }
+    }
+
+    /// Pinned memory for one inline copy.
+    pub fn scratch(&mut self) -> Result<*mut u8, CUresult> {
+        if let Some(slot) = self.spare_scratch.pop() {
+            return Ok(slot);
+        }
+        let mut slot = ptr::null_mut();
+        let flags = CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: a valid out pointer.
+        match unsafe { self.driver.cuMemHostAlloc(&mut slot, RECORD_BYTES_MAX / 2, flags) } {
+            CUDA_SUCCESS => Ok(slot.cast()),
+            code => Err(code),
+        }
+    }
+
+    pub fn return_scratch(&mut self, slot: *mut u8) {
+        self.spare_scratch.push(slot);
+    }
+
+    /// Flushes what kernels printed; the number of events sent so far, which the client waits for.
+    pub fn flush_output(&self) -> u64 {
+        self.output.drain();
+        self.events.sent()
+    }
+}
+
+pub mod log {
+    //! One line on stderr, which is oriond's log.
+
+    // UNSAFETY: duplicates a descriptor and writes to it.
+
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    static FD: AtomicI32 = AtomicI32::new(2);
+
+    /// Keeps the present stderr for the log, before the driver's output is captured.
+    pub fn keep_stderr() {
+        // SAFETY: duplicates a descriptor.
+        let fd = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 3) };
+        if fd >= 0 {
+            FD.store(fd, Ordering::Relaxed);
+        }
+    }
+
+    pub fn debug(text: &str) {
+        static ON: OnceLock<bool> = OnceLock::new();
+        if *ON.get_or_init(|| std::env::var_os("ORION_DEBUG").is_some()) {
+            warn(text);
+        }
+    }
+
+    pub fn warn(text: &str) {
+        let line = format!("worker[{}]: {text}\n", std::process::id());
+        // A log that cannot be written has nowhere to say so.
+        // SAFETY: writes from a local buffer of the given length.
+        unsafe { libc::write(FD.load(Ordering::Relaxed), line.as_ptr().cast(), line.len()) };
+    }
+}

@@ -1,0 +1,32 @@
+//! `cuInit`, and what follows attaching.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::record::op;
+
+use crate::session::{self, Session};
+
+/// Attaches to a worker. Flags other than 0 are refused, as the driver does.
+///
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuInit(flags: u32) -> CUresult {
+    if flags != 0 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    match session::attach() {
+        Ok(s) if crate::local::device::count(s) == 0 => CUDA_ERROR_NO_DEVICE,
+        Ok(_) => CUDA_SUCCESS,
+        Err(code) => code,
+    }
+}
+
+/// Tells the worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
+/// on is the application's.
+pub fn announce_devices(s: &'static Session) {
+    crate::call::post(op::VISIBLE_DEVICES, |w| {
+        for ordinal in 0..crate::local::device::count(s) {
+            w.word(crate::local::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
+        }
+    });
+}

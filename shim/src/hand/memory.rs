@@ -1,0 +1,838 @@
+//! Device memory and copies of every shape.
+//!
+//! A copy's host side is one of two things. *Shared* memory (pinned memory from `cuMemHostAlloc`) has the same
+//! address on both sides, so the worker's driver copies straight from or to it. Anything else is *pageable*:
+//! small copies travel in the record, larger ones through the staging part of the heap, which is registered with
+//! the driver. A pageable source is captured before the call returns, so the call need not wait for the device.
+
+// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::Condvar;
+use std::time::Duration;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::record::{HeapRange, op};
+
+use super::execution::write;
+use super::heap::PAGE;
+use super::payload::{INLINE_BYTES_MAX, announce};
+use super::{address_map, host_memory, sync};
+use crate::call::{Ticket, call, post, start, wait};
+use crate::local::context;
+use crate::session::{Session, session};
+
+/// Pageable copies go through the heap in pieces of this size, so that copying and DMA overlap.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Pieces of one device-to-host copy under way at once.
+const CHUNKS_IN_FLIGHT: usize = 8;
+
+/// Wakes those who wait for staging memory.
+pub static STAGING_RELEASED: Condvar = Condvar::new();
+
+/// # Safety
+/// As CUDA's `cuMemAlloc_v2`.
+pub unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    let answer = (|| {
+        let ctx = needs_context()?;
+        if bytes == 0 || address.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = call(ops::CU_MEM_ALLOC_V2, |w| w.word(bytes as u64), |r| r.word())?;
+        insert(base, bytes, ctx);
+        Ok(base)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(address, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocPitch_v2`.
+pub unsafe fn cuMemAllocPitch_v2(
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    element_bytes: u32,
+) -> CUresult {
+    let answer = (|| {
+        let ctx = needs_context()?;
+        if address.is_null() || pitch.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let request = |w: &mut Vec<u8>| {
+            for v in [width_bytes as u64, height as u64, element_bytes as u64] {
+                w.word(v);
+            }
+        };
+        let (base, row) = call(ops::CU_MEM_ALLOC_PITCH_V2, request, |r| Ok((r.word()?, r.word()? as usize)))?;
+        insert(base, row.saturating_mul(height), ctx);
+        // SAFETY: not null, valid by the caller's promise.
+        unsafe { pitch.write(row) };
+        Ok(base)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(address, answer) }
+}
+
+fn needs_context() -> Result<u64, CUresult> {
+    session()?;
+    match context::current() {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        ctx => Ok(ctx),
+    }
+}
+
+fn insert(base: u64, bytes: usize, ctx: u64) {
+    let device = context::current_device().unwrap_or(0);
+    address_map::insert_device(base, bytes as u64, address_map::Kind::Device, ctx, device);
+}
+
+/// Waits for the device as the driver's does, so it is called, not posted.
+///
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
+    if let Err(code) = session() {
+        return code;
+    }
+    if address == 0 {
+        return CUDA_SUCCESS;
+    }
+    if address_map::find(address).is_none_or(|range| range.base != address) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
+        Ok(()) => {
+            address_map::remove(address);
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuMemGetInfo_v2`.
+pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    let answer = needs_context()
+        .and_then(|_| call(ops::CU_MEM_GET_INFO_V2, |_| {}, |r| Ok((r.word()? as usize, r.word()? as usize))));
+    match answer {
+        Ok((f, t)) => {
+            // SAFETY: each may be left out.
+            unsafe {
+                if !free.is_null() {
+                    free.write(f);
+                }
+                if !total.is_null() {
+                    total.write(t);
+                }
+            }
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// Where an address of a copy lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Device,
+    /// The same bytes at the same address in the worker.
+    Shared(HeapRange),
+    Pageable,
+}
+
+fn side(s: &Session, address: u64, bytes: usize) -> Side {
+    if let Some(range) = host_memory::shared_range(s, address, bytes as u64) {
+        Side::Shared(range)
+    } else if address_map::is_device(address) {
+        Side::Device
+    } else {
+        Side::Pageable
+    }
+}
+
+/// Whether a device range ends inside its allocation, where the shim knows the allocation.
+fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
+    match address_map::find(address) {
+        Some(range) if range.base.saturating_add(range.bytes) < address.saturating_add(bytes as u64) => {
+            // VMM mappings and pools lie side by side; a copy may run across several.
+            if range.kind == address_map::Kind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+        }
+        Some(_) => Ok(()),
+        // Memory the shim has not seen made (opened by others, device-side heap): the driver decides.
+        None => Ok(()),
+    }
+}
+
+/// Host to device. `synchronous` copies from shared memory return when the source may be changed.
+///
+/// # Safety
+/// `from` has `bytes` readable bytes.
+unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if to == 0 || from.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        check_device(to, bytes)?;
+        match side(s, from as u64, bytes) {
+            Side::Device => {
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64]);
+                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+            }
+            // A synchronous small copy is captured like pageable memory, which needs no waiting.
+            Side::Shared(range) if !synchronous || bytes > INLINE_BYTES_MAX => {
+                announce(s, range);
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, 0]);
+                if synchronous { call(op::COPY_IN, request, |_| Ok(())) } else { result(post(op::COPY_IN, request)) }
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { copy_in_pageable(s, to, from, bytes, stream) },
+        }
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn copy_words(w: &mut Vec<u8>, words: &[u64]) {
+    for v in words {
+        w.word(*v);
+    }
+}
+
+fn result(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// # Safety
+/// `from` has `bytes` readable bytes.
+unsafe fn copy_in_pageable(
+    s: &'static Session,
+    to: CUdeviceptr,
+    from: *const u8,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    if bytes <= INLINE_BYTES_MAX {
+        // SAFETY: the caller's promise.
+        let source = unsafe { std::slice::from_raw_parts(from, bytes) };
+        return result(post(op::COPY_IN_INLINE, |w| {
+            w.word(to);
+            w.word(stream as u64);
+            w.bytes(source);
+        }));
+    }
+    let mut done = 0;
+    while done < bytes {
+        let len = CHUNK_BYTES.min(bytes - done);
+        let range = staging(s, len)?;
+        let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap");
+        // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
+        unsafe { super::stream_copy::copy(at, from.add(done), len) };
+        announce(s, range);
+        result(post(op::COPY_IN, |w| {
+            copy_words(w, &[to + done as u64, at as u64, len as u64, stream as u64, 1]);
+        }))?;
+        done += len;
+    }
+    Ok(())
+}
+
+/// A piece of staging memory; waits for the worker to release some if all of it is under way.
+fn staging(s: &'static Session, bytes: usize) -> Result<HeapRange, CUresult> {
+    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    loop {
+        if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
+            return Ok(HeapRange { offset, bytes: bytes as u64 });
+        }
+        if crate::carrier::lost() {
+            return Err(crate::call::SESSION_LOST);
+        }
+        allocator = STAGING_RELEASED
+            .wait_timeout(allocator, Duration::from_millis(100))
+            .expect("no panic happens under this lock")
+            .0;
+    }
+}
+
+/// The worker has read what was lent to it.
+pub fn release_staging(s: &Session, ranges: &[HeapRange]) {
+    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    for range in ranges {
+        allocator.staging.release(range.offset, range.bytes);
+    }
+    drop(allocator);
+    STAGING_RELEASED.notify_all();
+}
+
+/// Device to host. Into pageable memory the call returns when the bytes are there, whichever form was asked for.
+///
+/// # Safety
+/// `to` has `bytes` writable bytes.
+unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if from == 0 || to.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        check_device(from, bytes)?;
+        match side(s, to as u64, bytes) {
+            Side::Device => {
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+            }
+            Side::Shared(_) => {
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                if !synchronous {
+                    return result(post(op::COPY_OUT, request));
+                }
+                let ticket = start(s, op::COPY_OUT, request)?;
+                finish_out(s, ticket, stream)
+            }
+            // SAFETY: the caller's promise.
+            Side::Pageable => unsafe { copy_out_pageable(s, to, from, bytes, stream) },
+        }
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
+    let reply = wait(s, ticket)?;
+    result(reply.result)?;
+    crate::call::note_synchronized(stream as u64, ticket.sent);
+    Ok(())
+}
+
+/// # Safety
+/// `to` has `bytes` writable bytes.
+unsafe fn copy_out_pageable(
+    s: &'static Session,
+    to: *mut u8,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    if bytes <= INLINE_BYTES_MAX {
+        let ticket = start(s, op::COPY_OUT_INLINE, |w| copy_words(w, &[from, bytes as u64, stream as u64]))?;
+        let reply = wait(s, ticket)?;
+        result(reply.result)?;
+        let mut r = orion_wire::Reader::new(&reply.body);
+        let data = r.bytes().map_err(|f| crate::call::broken(f.0))?;
+        if data.len() != bytes {
+            return Err(crate::call::broken("copy of another length"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, bytes) };
+        crate::call::note_synchronized(stream as u64, ticket.sent);
+        return Ok(());
+    }
+    let mut in_flight: VecDeque<(Ticket, HeapRange, usize)> = VecDeque::new();
+    let mut asked = 0;
+    let mut failure = Ok(());
+    while asked < bytes || !in_flight.is_empty() {
+        if asked < bytes && in_flight.len() < CHUNKS_IN_FLIGHT && failure.is_ok() {
+            let len = CHUNK_BYTES.min(bytes - asked);
+            let range = staging(s, len)?;
+            let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap") as u64;
+            let source = from + asked as u64;
+            let ticket = start(s, op::COPY_OUT, |w| copy_words(w, &[at, source, len as u64, stream as u64]))?;
+            in_flight.push_back((ticket, range, asked));
+            asked += len;
+            continue;
+        }
+        let Some((ticket, range, offset)) = in_flight.pop_front() else { break };
+        let reply = wait(s, ticket)?;
+        if let Err(code) = result(reply.result) {
+            failure = Err(code);
+        } else {
+            let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap");
+            // SAFETY: the caller's promise; the worker has finished writing the range.
+            unsafe { super::stream_copy::copy(to.add(offset), at, range.bytes as usize) };
+        }
+        release_staging(s, &[range]);
+    }
+    failure
+}
+
+/// Both sides are host memory: the stream's work first, then a plain copy.
+///
+/// # Safety
+/// As `memmove`.
+unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream) -> CUresult {
+    let code = sync::stream(stream);
+    if code == CUDA_SUCCESS {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy(from, to, bytes) };
+    }
+    code
+}
+
+/// The direction follows from the addresses.
+///
+/// # Safety
+/// Host addresses have `bytes` bytes.
+unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    let s = match session() {
+        Ok(s) => s,
+        Err(code) => return code,
+    };
+    if bytes == 0 {
+        return needs_context().err().unwrap_or(CUDA_SUCCESS);
+    }
+    let (a, b) = (side(s, to, bytes), side(s, from, bytes));
+    // SAFETY: the caller's promise, for whichever side is the host's.
+    unsafe {
+        match (a, b) {
+            (Side::Device, Side::Device) => copy_device(to, from, bytes, stream),
+            (Side::Device, _) => copy_in(to, from as *const u8, bytes, stream, synchronous),
+            (_, Side::Device) => copy_out(to as *mut u8, from, bytes, stream, synchronous),
+            _ => copy_host(to as *mut u8, from as *const u8, bytes, stream),
+        }
+    }
+}
+
+fn copy_device(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    if let Err(code) = needs_context().and_then(|_| check_device(to, bytes)).and_then(|()| check_device(from, bytes)) {
+        return code;
+    }
+    post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, |w| copy_words(w, &[to, from, bytes as u64, stream as u64]))
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoD_v2`.
+pub unsafe fn cuMemcpyHtoD_v2(d: CUstream, to: CUdeviceptr, from: *const c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(to, from.cast(), bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoDAsync_v2`.
+pub unsafe fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(to, from.cast(), bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoH_v2`.
+pub unsafe fn cuMemcpyDtoH_v2(d: CUstream, to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out(to.cast(), from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoHAsync_v2`.
+pub unsafe fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out(to.cast(), from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy`.
+pub unsafe fn cuMemcpy(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAsync`.
+pub unsafe fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoD_v2`.
+pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, d, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoDAsync_v2`.
+pub unsafe fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, stream, false) }
+}
+
+/// Two-dimensional copies are three-dimensional ones of depth 1.
+fn as_3d(c: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    d.srcXInBytes = c.srcXInBytes;
+    d.srcY = c.srcY;
+    d.srcMemoryType = c.srcMemoryType;
+    d.srcHost = c.srcHost;
+    d.srcDevice = c.srcDevice;
+    d.srcArray = c.srcArray;
+    d.srcPitch = c.srcPitch;
+    d.dstXInBytes = c.dstXInBytes;
+    d.dstY = c.dstY;
+    d.dstMemoryType = c.dstMemoryType;
+    d.dstHost = c.dstHost;
+    d.dstDevice = c.dstDevice;
+    d.dstArray = c.dstArray;
+    d.dstPitch = c.dstPitch;
+    d.WidthInBytes = c.WidthInBytes;
+    d.Height = c.Height;
+    d.Depth = 1;
+    d
+}
+
+/// One side's host memory in a shaped copy: rows of a box.
+struct Rows {
+    first: *mut u8,
+    pitch: usize,
+    slice: usize,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl Rows {
+    fn packed_bytes(&self) -> usize {
+        self.width * self.height * self.depth
+    }
+
+    /// Bytes from the first to the last one touched.
+    fn span(&self) -> usize {
+        (self.depth - 1) * self.slice + (self.height - 1) * self.pitch + self.width
+    }
+
+    /// # Safety
+    /// Every row lies in the application's memory; `packed` has `packed_bytes`.
+    unsafe fn each(&self, packed: *mut u8, mut copy: impl FnMut(*mut u8, *mut u8, usize)) {
+        let mut at = packed;
+        for z in 0..self.depth {
+            for y in 0..self.height {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    copy(self.first.add(z * self.slice + y * self.pitch), at, self.width);
+                    at = at.add(self.width);
+                }
+            }
+        }
+    }
+}
+
+/// Any shape. A pageable side is packed through the heap, so a copy with one is complete when the call returns.
+///
+/// # Safety
+/// Host sides have the rows that the descriptor names.
+unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        // SAFETY: null or a valid descriptor.
+        let mut d = *unsafe { c.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if d.WidthInBytes == 0 || d.Height == 0 || d.Depth == 0 {
+            return Ok(());
+        }
+        // "Unified" says: find out by the address.
+        let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
+            if *kind == CU_MEMORYTYPE_UNIFIED {
+                if side(s, device, 1) == Side::Device {
+                    *kind = CU_MEMORYTYPE_DEVICE;
+                } else {
+                    (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
+                }
+            }
+        };
+        let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
+        resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
+        resolve(&mut d.dstMemoryType, d.dstDevice, &mut dst_host);
+        let rows = |base: u64, x: usize, y: usize, z: usize, pitch: usize, height: usize| {
+            let pitch = if pitch == 0 { d.WidthInBytes } else { pitch };
+            let slice = pitch * if height == 0 { d.Height } else { height };
+            if base == 0 || pitch < d.WidthInBytes {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let first = (base as usize + z * slice + y * pitch + x) as *mut u8;
+            Ok(Rows { first, pitch, slice, width: d.WidthInBytes, height: d.Height, depth: d.Depth })
+        };
+        let src = match d.srcMemoryType {
+            CU_MEMORYTYPE_HOST => Some(rows(src_host, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight)?),
+            _ => None,
+        };
+        let dst = match d.dstMemoryType {
+            CU_MEMORYTYPE_HOST => Some(rows(dst_host, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight)?),
+            _ => None,
+        };
+        if let (Some(from), Some(to)) = (&src, &dst) {
+            result(sync::stream(stream))?;
+            for z in 0..d.Depth {
+                for y in 0..d.Height {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let (a, b) = (to.first.add(z * to.slice + y * to.pitch), z * from.slice + y * from.pitch);
+                        std::ptr::copy(from.first.add(b), a, d.WidthInBytes);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let mut loan = None;
+        let mut unpack = None;
+        if let Some(from) = src {
+            d.srcHost = src_host as *const c_void;
+            match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
+                Some(range) => announce(s, range),
+                None => {
+                    let l = super::payload::Loan::general(s, from.packed_bytes())?;
+                    // SAFETY: the caller's promise; the loan has room for the packed rows.
+                    unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
+                    announce(s, l.range);
+                    d.srcHost = l.pointer().cast_const().cast();
+                    (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
+                    (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+                    loan = Some(l);
+                }
+            }
+        }
+        if let Some(to) = dst {
+            d.dstHost = dst_host as *mut c_void;
+            if host_memory::shared_range(s, to.first as u64, to.span() as u64).is_none() {
+                let l = super::payload::Loan::general(s, to.packed_bytes())?;
+                d.dstHost = l.pointer().cast();
+                (d.dstPitch, d.dstHeight) = (d.WidthInBytes, d.Height);
+                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
+                loan = Some(l);
+                unpack = Some(to);
+            }
+        }
+        let request = |w: &mut Vec<u8>| {
+            w.word(stream as u64);
+            // SAFETY: a descriptor is plain data of 200 bytes; its reserved fields were the application's zeros.
+            w.put(unsafe {
+                std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), std::mem::size_of_val(&d))
+            });
+        };
+        if !synchronous && loan.is_none() {
+            return result(post(op::COPY_3D, request));
+        }
+        call(op::COPY_3D, request, |_| Ok(()))?;
+        if let (Some(to), Some(l)) = (unpack, &loan) {
+            // SAFETY: the caller's promise; the copy into the loan is complete.
+            unsafe { to.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };
+        }
+        Ok(())
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// `c` is null or a valid descriptor whose host side has the rows it names.
+unsafe fn copy_2d(c: *const CUDA_MEMCPY2D, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    let Some(c) = (unsafe { c.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&as_3d(c), stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2D_v2`.
+pub unsafe fn cuMemcpy2D_v2(d: CUstream, c: *const CUDA_MEMCPY2D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2DUnaligned_v2`.
+pub unsafe fn cuMemcpy2DUnaligned_v2(d: CUstream, c: *const CUDA_MEMCPY2D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2DAsync_v2`.
+pub unsafe fn cuMemcpy2DAsync_v2(c: *const CUDA_MEMCPY2D, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3D_v2`.
+pub unsafe fn cuMemcpy3D_v2(d: CUstream, c: *const CUDA_MEMCPY3D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DAsync_v2`.
+pub unsafe fn cuMemcpy3DAsync_v2(c: *const CUDA_MEMCPY3D, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(c, stream, false) }
+}
+
+/// Within one device a peer copy is a plain one; between devices the worker's driver takes its own path.
+///
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeer`.
+unsafe fn copy_3d_peer(c: *const CUDA_MEMCPY3D_PEER, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: null or a valid descriptor.
+    let Some(p) = (unsafe { c.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.srcXInBytes, d.srcY, d.srcZ, d.srcLOD) = (p.srcXInBytes, p.srcY, p.srcZ, p.srcLOD);
+    (d.srcMemoryType, d.srcHost, d.srcDevice, d.srcArray) = (p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray);
+    (d.srcPitch, d.srcHeight) = (p.srcPitch, p.srcHeight);
+    (d.dstXInBytes, d.dstY, d.dstZ, d.dstLOD) = (p.dstXInBytes, p.dstY, p.dstZ, p.dstLOD);
+    (d.dstMemoryType, d.dstHost, d.dstDevice, d.dstArray) = (p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray);
+    (d.dstPitch, d.dstHeight) = (p.dstPitch, p.dstHeight);
+    (d.WidthInBytes, d.Height, d.Depth) = (p.WidthInBytes, p.Height, p.Depth);
+    // Addresses are unified: the driver finds both devices from them, whichever context is current.
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeer`.
+pub unsafe fn cuMemcpy3DPeer(d: CUstream, c: *const CUDA_MEMCPY3D_PEER) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d_peer(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeerAsync`.
+pub unsafe fn cuMemcpy3DPeerAsync(c: *const CUDA_MEMCPY3D_PEER, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d_peer(c, stream, false) }
+}
+
+/// A row in an array, as a copy of height 1.
+fn array_row(array: CUarray, offset: usize, bytes: usize) -> CUDA_MEMCPY3D {
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.srcMemoryType, d.srcArray, d.srcXInBytes) = (CU_MEMORYTYPE_ARRAY, array, offset);
+    (d.dstMemoryType, d.dstArray, d.dstXInBytes) = (CU_MEMORYTYPE_ARRAY, array, offset);
+    (d.WidthInBytes, d.Height, d.Depth) = (bytes, 1, 1);
+    d
+}
+
+unsafe fn copy_into_array(
+    array: CUarray,
+    offset: usize,
+    from: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let mut d = array_row(array, offset, bytes);
+    (d.srcMemoryType, d.srcHost, d.srcXInBytes) = (CU_MEMORYTYPE_HOST, from, 0);
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+unsafe fn copy_out_of_array(
+    to: *mut c_void,
+    array: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let mut d = array_row(array, offset, bytes);
+    (d.dstMemoryType, d.dstHost, d.dstXInBytes) = (CU_MEMORYTYPE_HOST, to, 0);
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoA_v2`.
+pub unsafe fn cuMemcpyHtoA_v2(d: CUstream, a: CUarray, offset: usize, from: *const c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_into_array(a, offset, from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoAAsync_v2`.
+pub unsafe fn cuMemcpyHtoAAsync_v2(
+    a: CUarray,
+    offset: usize,
+    from: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_into_array(a, offset, from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAtoH_v2`.
+pub unsafe fn cuMemcpyAtoH_v2(d: CUstream, to: *mut c_void, a: CUarray, offset: usize, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out_of_array(to, a, offset, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAtoHAsync_v2`.
+pub unsafe fn cuMemcpyAtoHAsync_v2(
+    to: *mut c_void,
+    a: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out_of_array(to, a, offset, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyBatchAsync_v2`: three arrays of `count` elements.
+pub unsafe fn cuMemcpyBatchAsync_v2(
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    bytes: *mut usize,
+    count: usize,
+    _attributes: *mut CUmemcpyAttributes,
+    _indices: *mut usize,
+    _attribute_count: usize,
+    stream: CUstream,
+) -> CUresult {
+    // The driver refuses the default streams here.
+    if to.is_null() || from.is_null() || bytes.is_null() || count == 0 || (stream as u64) < 2 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for i in 0..count {
+        // SAFETY: the caller's promise.
+        let code = unsafe { copy_any(*to.add(i), *from.add(i), *bytes.add(i), stream, false) };
+        if code != CUDA_SUCCESS {
+            return code;
+        }
+    }
+    CUDA_SUCCESS
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyBatchAsync` of 12.8, which also reports the index that failed.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cuMemcpyBatchAsync(
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    bytes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    indices: *mut usize,
+    attribute_count: usize,
+    failed: *mut usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let code = cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, indices, attribute_count, stream);
+        if code != CUDA_SUCCESS && !failed.is_null() {
+            failed.write(usize::MAX);
+        }
+        code
+    }
+}

@@ -1,0 +1,88 @@
+//! Waiting: streams, events, contexts.
+
+// UNSAFETY: writes answers through the application's pointers.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+
+use crate::call::{known_synchronized, note_synchronized, start, wait};
+use crate::session::session;
+
+/// Waits for a stream; nothing is asked if it is known to be idle.
+pub fn stream(stream: CUstream) -> CUresult {
+    synchronize(ops::CU_STREAM_SYNCHRONIZE, stream as u64, true)
+}
+
+/// Sends a synchronising call for `object` and waits for it and for the output of the kernels it covers.
+fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        if crate::local::context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if is_stream && known_synchronized(s, object) {
+            return Ok(());
+        }
+        let ticket = start(s, op, |w| w.word(object))?;
+        let reply = wait(s, ticket)?;
+        let mut r = orion_wire::Reader::new(&reply.body);
+        if let Ok(events) = r.word() {
+            super::events::wait_for(s, events);
+        }
+        if reply.result != CUDA_SUCCESS {
+            return Err(reply.result);
+        }
+        if is_stream {
+            note_synchronized(object, ticket.sent);
+        }
+        Ok(())
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
+    stream(hStream)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
+    synchronize(ops::CU_EVENT_SYNCHRONIZE, hEvent as u64, false)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuCtxSynchronize() -> CUresult {
+    synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false)
+}
+
+/// Of a context that need not be the current one.
+///
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
+    crate::local::context::with_current(ctx as u64, || synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false))
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
+    match session() {
+        Ok(s) if known_synchronized(s, hStream as u64) => CUDA_SUCCESS,
+        Ok(_) => query(ops::CU_STREAM_QUERY, hStream as u64),
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuEventQuery(hEvent: CUevent) -> CUresult {
+    query(ops::CU_EVENT_QUERY, hEvent as u64)
+}
+
+fn query(op: u16, object: u64) -> CUresult {
+    crate::call::call(op, |w| w.word(object), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
+}
