@@ -1,0 +1,186 @@
+//! Host functions and stream callbacks: they run here, in order, and may not call the library.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, ok, same};
+use crate::lab::{as_void, counter, counter_argument, read, tally, write};
+
+facts! { callback:
+    Context [
+        it_runs_in_this_process,
+        it_sees_the_copy_before_it,
+        work_after_it_waits,
+        the_caller_does_not_wait,
+        many_run_in_order,
+        a_null_function_is_invalid_value,
+        the_library_may_not_be_called_inside,
+        a_stream_callback_gets_stream_and_status,
+        a_stream_callback_with_flags_is_invalid_value,
+        it_runs_on_the_default_stream,
+        what_it_writes_is_copied_after_it,
+    ]
+}
+
+extern "C" fn note_process(into: *mut c_void) {
+    write(into, std::process::id());
+}
+
+fn it_runs_in_this_process(cu: &'static Cuda) -> Verdict {
+    let (stream, mut process) = (cu.stream()?, 0u32);
+    ok!(cu.cuLaunchHostFunc(stream, Some(note_process), as_void(&mut process)));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<u32>(as_void(&mut process)), std::process::id());
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+extern "C" fn keep_first_word(words: *mut c_void) {
+    write(words.wrapping_byte_add(4), read::<u32>(words));
+}
+
+fn it_sees_the_copy_before_it(cu: &'static Cuda) -> Verdict {
+    let (stream, address, pinned) = (cu.stream()?, cu.words(&[31])?, cu.pinned(8)?);
+    write(pinned, [0u32; 2]);
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, address, 4, stream));
+    ok!(cu.cuLaunchHostFunc(stream, Some(keep_first_word), pinned));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<[u32; 2]>(pinned), [31, 31]);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(address)
+}
+
+fn work_after_it_waits(cu: &'static Cuda) -> Verdict {
+    let (stream, event, address) = (cu.stream()?, cu.event()?, cu.words(&[1])?);
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuMemsetD32Async(address, 2, 1, stream));
+    ok!(cu.cuEventRecord(event, stream));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuEventQuery(event));
+    same!(cu.word(address)?, 1);
+    gate.open();
+    ok!(cu.cuEventSynchronize(event));
+    same!(cu.word(address)?, 2);
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn the_caller_does_not_wait(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let gate = cu.gate(stream)?;
+    let count = counter();
+    // If this waited for the gate, nothing would ever open it.
+    ok!(cu.cuLaunchHostFunc(stream, Some(tally), counter_argument(count)));
+    same!(count.load(Ordering::SeqCst), 0);
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(count.load(Ordering::SeqCst), 1);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+struct Step {
+    number: u32,
+    done: &'static AtomicU32,
+}
+
+extern "C" fn take_step(step: *mut c_void) {
+    // SAFETY: each step was leaked by the fact and is used by this one call.
+    let step = unsafe { &*step.cast::<Step>() };
+    // A step out of turn leaves the count behind for good.
+    let _ = step.done.compare_exchange(step.number, step.number + 1, Ordering::SeqCst, Ordering::SeqCst);
+}
+
+fn many_run_in_order(cu: &'static Cuda) -> Verdict {
+    let (stream, done) = (cu.stream()?, counter());
+    for number in 0..200 {
+        let step = Box::leak(Box::new(Step { number, done }));
+        ok!(cu.cuLaunchHostFunc(stream, Some(take_step), as_void(step)));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(done.load(Ordering::SeqCst), 200);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn a_null_function_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuLaunchHostFunc(null_mut(), None, null_mut()));
+    Ok(())
+}
+
+struct Inside {
+    cu: &'static Cuda,
+    code: CUresult,
+}
+
+extern "C" fn call_inside(inside: *mut c_void) {
+    // SAFETY: the fact keeps its Inside alive until the stream is idle, and reads it only then.
+    let inside = unsafe { &mut *inside.cast::<Inside>() };
+    let mut address = 0;
+    inside.code = inside.cu.cuMemAlloc_v2(&mut address, 64);
+}
+
+fn the_library_may_not_be_called_inside(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let mut inside = Inside { cu, code: CUDA_SUCCESS };
+    ok!(cu.cuLaunchHostFunc(stream, Some(call_inside), as_void(&mut inside)));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<CUresult>(as_void(&mut inside.code)), CUDA_ERROR_NOT_PERMITTED);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+extern "C" fn note_stream(stream: CUstream, status: CUresult, into: *mut c_void) {
+    // SAFETY: the fact's two words outlive the stream's work.
+    let into = unsafe { &*into.cast::<[AtomicU64; 2]>() };
+    into[0].store(stream.addr() as u64, Ordering::SeqCst);
+    into[1].store(u64::from(status) + 1, Ordering::SeqCst);
+}
+
+fn a_stream_callback_gets_stream_and_status(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let mut seen = [AtomicU64::new(0), AtomicU64::new(0)];
+    ok!(cu.cuStreamAddCallback(stream, Some(note_stream), as_void(&mut seen), 0));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(seen[0].load(Ordering::SeqCst), stream.addr() as u64);
+    same!(seen[1].load(Ordering::SeqCst), u64::from(CUDA_SUCCESS) + 1);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn a_stream_callback_with_flags_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(
+        CUDA_ERROR_INVALID_VALUE,
+        cu.cuStreamAddCallback(null_mut(), Some(note_stream), null_mut(), 1)
+    );
+    Ok(())
+}
+
+fn it_runs_on_the_default_stream(cu: &'static Cuda) -> Verdict {
+    let count = counter();
+    ok!(cu.cuLaunchHostFunc(null_mut(), Some(tally), counter_argument(count)));
+    ok!(cu.cuCtxSynchronize());
+    same!(count.load(Ordering::SeqCst), 1);
+    Ok(())
+}
+
+extern "C" fn write_99(into: *mut c_void) {
+    write(into, 99u32);
+}
+
+fn what_it_writes_is_copied_after_it(cu: &'static Cuda) -> Verdict {
+    let (stream, address, pinned) = (cu.stream()?, cu.words(&[0])?, cu.pinned(4)?);
+    write(pinned, 1u32);
+    ok!(cu.cuLaunchHostFunc(stream, Some(write_99), pinned));
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, pinned, 4, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, 99);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(address)
+}

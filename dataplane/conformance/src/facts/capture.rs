@@ -1,0 +1,412 @@
+//! Stream capture, and everything that may not be done during one.
+
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{Get, as_void, counter, counter_argument, read, tally, use_primary, write};
+
+facts! { capture:
+    Context [
+        nothing_runs_until_the_graph_is_launched,
+        the_status_is_told,
+        information_is_told,
+        ending_without_beginning_is_illegal_state,
+        beginning_twice_is_illegal_state,
+        an_unknown_mode_is_invalid_value,
+        the_default_stream_cannot_be_captured,
+        an_empty_one_is_an_empty_graph,
+        synchronizing_the_stream_is_unsupported,
+        querying_the_stream_is_unsupported,
+        what_is_unsupported_invalidates,
+        synchronizing_the_context_is_unsupported,
+        an_event_recorded_inside_cannot_be_queried,
+        an_event_recorded_inside_cannot_be_waited_for,
+        a_second_stream_joins_by_events,
+        an_unjoined_stream_is_refused,
+        two_captures_do_not_merge,
+        a_wait_for_an_event_from_outside_is_isolation,
+        the_default_stream_is_implicitly_forbidden,
+        a_blocking_allocation_is_unsupported_in_global_mode,
+        a_blocking_allocation_is_allowed_in_relaxed_mode,
+        another_thread_may_not_end_it,
+        the_mode_of_a_thread_can_be_exchanged,
+        copies_memsets_and_host_functions_are_captured,
+        allocations_in_stream_order_are_captured,
+        one_can_add_to_a_graph,
+        destroying_the_stream_is_clean,
+    ]
+}
+
+const GLOBAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+fn capturing(cu: &Cuda, mode: CUstreamCaptureMode) -> Get<CUstream> {
+    let stream = cu.stream()?;
+    ok!(cu.cuStreamBeginCapture_v2(stream, mode));
+    Ok(stream)
+}
+
+/// Ends a capture whose graph does not matter.
+fn abandon(cu: &Cuda, stream: CUstream) -> Verdict {
+    let mut graph = null_mut();
+    cu.cuStreamEndCapture(stream, &mut graph);
+    if !graph.is_null() {
+        ok!(cu.cuGraphDestroy(graph));
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn end(cu: &Cuda, stream: CUstream) -> Get<CUgraph> {
+    let mut graph = null_mut();
+    ok!(cu.cuStreamEndCapture(stream, &mut graph));
+    holds!(!graph.is_null(), "the capture ended without a graph");
+    Ok(graph)
+}
+
+fn node_count(cu: &Cuda, graph: CUgraph) -> Get<usize> {
+    let mut count = 0;
+    ok!(cu.cuGraphGetNodes(graph, null_mut(), &mut count));
+    Ok(count)
+}
+
+fn replay(cu: &Cuda, graph: CUgraph, stream: CUstream, times: u32) -> Verdict {
+    let mut exec = null_mut();
+    ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    for _ in 0..times {
+        ok!(cu.cuGraphLaunch(exec, stream));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuGraphExecDestroy(exec));
+    Ok(())
+}
+
+fn nothing_runs_until_the_graph_is_launched(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    let address = cu.words(&[0])?;
+    let stream = capturing(cu, GLOBAL)?;
+    ok!(cu.launch_on(increment, address, stream));
+    ok!(cu.launch_on(increment, address, stream));
+    let graph = end(cu, stream)?;
+    same!((cu.word(address)?, node_count(cu, graph)?), (0, 2));
+    replay(cu, graph, stream, 3)?;
+    same!(cu.word(address)?, 6);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
+}
+
+fn the_status_is_told(cu: &'static Cuda) -> Verdict {
+    let (stream, mut status) = (cu.stream()?, 99);
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    ok!(cu.cuStreamBeginCapture_v2(stream, GLOBAL));
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    ok!(cu.cuGraphDestroy(end(cu, stream)?));
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn information_is_told(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (capturing(cu, GLOBAL)?, cu.words(&[0])?);
+    ok!(cu.cuMemsetD32Async(address, 1, 1, stream));
+    let (mut status, mut id, mut graph, mut nodes, mut count) = (99, 0, null_mut(), std::ptr::null(), 9);
+    ok!(cu.cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut count));
+    same!((status, count), (CU_STREAM_CAPTURE_STATUS_ACTIVE, 1));
+    holds!(id != 0 && !graph.is_null() && !nodes.is_null(), "an id, graph or dependencies are missing");
+    let null = null_mut();
+    ok!(cu.cuStreamGetCaptureInfo_v3(stream, &mut status, null, null_mut(), null_mut(), null_mut(), null_mut()));
+    same!(end(cu, stream)?, graph);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamGetCaptureInfo_v2(stream, &mut status, null_mut(), null_mut(), null_mut(), null_mut()));
+    same!(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn ending_without_beginning_is_illegal_state(cu: &'static Cuda) -> Verdict {
+    let (stream, mut graph) = (cu.stream()?, null_mut());
+    answers!(CUDA_ERROR_ILLEGAL_STATE, cu.cuStreamEndCapture(stream, &mut graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn beginning_twice_is_illegal_state(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    answers!(CUDA_ERROR_ILLEGAL_STATE, cu.cuStreamBeginCapture_v2(stream, GLOBAL));
+    abandon(cu, stream)
+}
+
+fn an_unknown_mode_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamBeginCapture_v2(stream, 9));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn the_default_stream_cannot_be_captured(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamBeginCapture_v2(null_mut(), GLOBAL));
+    Ok(())
+}
+
+fn an_empty_one_is_an_empty_graph(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 0);
+    replay(cu, graph, stream, 1)?;
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn synchronizing_the_stream_is_unsupported(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamSynchronize(stream));
+    abandon(cu, stream)
+}
+
+fn querying_the_stream_is_unsupported(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamQuery(stream));
+    abandon(cu, stream)
+}
+
+fn what_is_unsupported_invalidates(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (capturing(cu, GLOBAL)?, cu.words(&[0]));
+    // Allocating is itself unsafe in global mode, so it may already have been refused.
+    let address = address.unwrap_or(0);
+    answers!(
+        [CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED],
+        cu.cuStreamSynchronize(stream)
+    );
+    let (mut status, mut graph) = (99, std::ptr::dangling_mut());
+    ok!(cu.cuStreamIsCapturing(stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    answers!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &mut graph));
+    holds!(graph.is_null(), "an invalidated capture left a graph");
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn synchronizing_the_context_is_unsupported(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuCtxSynchronize());
+    abandon(cu, stream)
+}
+
+fn an_event_recorded_inside_cannot_be_queried(cu: &'static Cuda) -> Verdict {
+    let (event, stream) = (cu.event()?, capturing(cu, GLOBAL)?);
+    ok!(cu.cuEventRecord(event, stream));
+    answers!(CUDA_ERROR_CAPTURED_EVENT, cu.cuEventQuery(event));
+    abandon(cu, stream)?;
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn an_event_recorded_inside_cannot_be_waited_for(cu: &'static Cuda) -> Verdict {
+    let (event, stream) = (cu.event()?, capturing(cu, GLOBAL)?);
+    ok!(cu.cuEventRecord(event, stream));
+    answers!(CUDA_ERROR_CAPTURED_EVENT, cu.cuEventSynchronize(event));
+    abandon(cu, stream)?;
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn a_second_stream_joins_by_events(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    let (first, second, second_stream) = (cu.words(&[0])?, cu.words(&[0])?, cu.stream()?);
+    let (fork, join) = (cu.event()?, cu.event()?);
+    let stream = capturing(cu, GLOBAL)?;
+    ok!(cu.launch_on(increment, first, stream));
+    ok!(cu.cuEventRecord(fork, stream));
+    ok!(cu.cuStreamWaitEvent(second_stream, fork, 0));
+    let mut status = 99;
+    ok!(cu.cuStreamIsCapturing(second_stream, &mut status));
+    same!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    ok!(cu.launch_on(increment, second, second_stream));
+    ok!(cu.launch_on(increment, first, stream));
+    ok!(cu.cuEventRecord(join, second_stream));
+    ok!(cu.cuStreamWaitEvent(stream, join, 0));
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 3);
+    replay(cu, graph, stream, 2)?;
+    same!((cu.word(first)?, cu.word(second)?), (4, 2));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuEventDestroy_v2(fork));
+    ok!(cu.cuEventDestroy_v2(join));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuStreamDestroy_v2(second_stream));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(first)?;
+    cu.free(second)
+}
+
+fn an_unjoined_stream_is_refused(cu: &'static Cuda) -> Verdict {
+    let (module, noop) = cu.kernel("noop")?;
+    let (other, fork) = (cu.stream()?, cu.event()?);
+    let (stream, mut graph) = (capturing(cu, GLOBAL)?, null_mut());
+    ok!(cu.cuEventRecord(fork, stream));
+    ok!(cu.cuStreamWaitEvent(other, fork, 0));
+    ok!(cu.launch(noop, 1, 1, other, &mut []));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cu.cuStreamEndCapture(stream, &mut graph));
+    holds!(graph.is_null(), "an unjoined capture left a graph");
+    ok!(cu.cuEventDestroy_v2(fork));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuStreamDestroy_v2(other));
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn two_captures_do_not_merge(cu: &'static Cuda) -> Verdict {
+    let event = cu.event()?;
+    let (first, second) = (capturing(cu, RELAXED)?, capturing(cu, RELAXED)?);
+    ok!(cu.cuEventRecord(event, first));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_MERGE, cu.cuStreamWaitEvent(second, event, 0));
+    abandon(cu, first)?;
+    abandon(cu, second)?;
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn a_wait_for_an_event_from_outside_is_isolation(cu: &'static Cuda) -> Verdict {
+    let (event, outside) = (cu.event()?, cu.stream()?);
+    let gate = cu.gate(outside)?;
+    ok!(cu.cuEventRecord(event, outside));
+    let stream = capturing(cu, RELAXED)?;
+    answers!(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cu.cuStreamWaitEvent(stream, event, 0));
+    gate.open();
+    abandon(cu, stream)?;
+    ok!(cu.cuStreamSynchronize(outside));
+    ok!(cu.cuStreamDestroy_v2(outside));
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn the_default_stream_is_implicitly_forbidden(cu: &'static Cuda) -> Verdict {
+    let (module, noop) = cu.kernel("noop")?;
+    let stream = cu.blocking_stream()?;
+    ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cu.launch(noop, 1, 1, null_mut(), &mut []));
+    abandon(cu, stream)?;
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn a_blocking_allocation_is_unsupported_in_global_mode(cu: &'static Cuda) -> Verdict {
+    let (stream, mut address) = (capturing(cu, GLOBAL)?, 0);
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuMemAlloc_v2(&mut address, 64));
+    abandon(cu, stream)
+}
+
+fn a_blocking_allocation_is_allowed_in_relaxed_mode(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, RELAXED)?;
+    let address = cu.alloc(64)?;
+    ok!(cu.cuGraphDestroy(end(cu, stream)?));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn another_thread_may_not_end_it(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    let handle = stream.addr();
+    let code = std::thread::spawn(move || {
+        use_primary(cu)?;
+        let mut graph = null_mut();
+        Ok::<CUresult, String>(cu.cuStreamEndCapture(std::ptr::without_provenance_mut(handle), &mut graph))
+    })
+    .join()
+    .expect("a panic ends the process")?;
+    same!(code, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    abandon(cu, stream)
+}
+
+fn the_mode_of_a_thread_can_be_exchanged(cu: &'static Cuda) -> Verdict {
+    let mut mode = RELAXED;
+    ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+    same!(mode, GLOBAL);
+    let stream = capturing(cu, GLOBAL)?;
+    let address = cu.alloc(64)?;
+    ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+    same!(mode, RELAXED);
+    ok!(cu.cuGraphDestroy(end(cu, stream)?));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn copies_memsets_and_host_functions_are_captured(cu: &'static Cuda) -> Verdict {
+    let (address, pinned, count) = (cu.words(&[0, 0])?, cu.pinned(8)?, counter());
+    let mut word = 5u32;
+    let stream = capturing(cu, GLOBAL)?;
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, pinned, 4, stream));
+    ok!(cu.cuMemcpyDtoDAsync_v2(address + 4, address, 4, stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned.wrapping_byte_add(4), address + 4, 4, stream));
+    ok!(cu.cuMemsetD32Async(address, 9, 1, stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut word), address, 4, stream));
+    ok!(cu.cuLaunchHostFunc(stream, Some(tally), counter_argument(count)));
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 6);
+    same!(count.load(Ordering::SeqCst), 0);
+    for round in [40u32, 41] {
+        write(pinned, [round, 0]);
+        replay(cu, graph, stream, 1)?;
+        same!(read::<[u32; 2]>(pinned), [round, round]);
+        same!((cu.word(address)?, read::<u32>(as_void(&mut word))), (9, 9));
+    }
+    same!(count.load(Ordering::SeqCst), 2);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(address)
+}
+
+fn allocations_in_stream_order_are_captured(cu: &'static Cuda) -> Verdict {
+    let (pinned, mut address) = (cu.pinned(4)?, 0);
+    let stream = capturing(cu, GLOBAL)?;
+    ok!(cu.cuMemAllocAsync(&mut address, 4096, stream));
+    ok!(cu.cuMemsetD32Async(address, 12, 1, stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, address, 4, stream));
+    ok!(cu.cuMemFreeAsync(address, stream));
+    let graph = end(cu, stream)?;
+    same!(node_count(cu, graph)?, 4);
+    write(pinned, 0u32);
+    replay(cu, graph, stream, 2)?;
+    same!(read::<u32>(pinned), 12);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    Ok(())
+}
+
+fn one_can_add_to_a_graph(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    let (mut graph, mut node, address, stream) = (null_mut(), null_mut(), cu.words(&[0])?, cu.stream()?);
+    ok!(cu.cuGraphCreate(&mut graph, 0));
+    ok!(cu.cuGraphAddEmptyNode(&mut node, graph, std::ptr::null(), 0));
+    ok!(cu.cuStreamBeginCaptureToGraph(stream, graph, &node, std::ptr::null(), 1, GLOBAL));
+    ok!(cu.launch_on(increment, address, stream));
+    same!(end(cu, stream)?, graph);
+    same!(node_count(cu, graph)?, 2);
+    replay(cu, graph, stream, 1)?;
+    same!(cu.word(address)?, 1);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
+}
+
+fn destroying_the_stream_is_clean(cu: &'static Cuda) -> Verdict {
+    let stream = capturing(cu, GLOBAL)?;
+    ok!(cu.cuStreamDestroy_v2(stream));
+    let address = cu.words(&[3])?;
+    same!(cu.word(address)?, 3);
+    cu.free(address)
+}

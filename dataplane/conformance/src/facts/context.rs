@@ -1,0 +1,331 @@
+//! Contexts: the stack of each thread, primary contexts, limits.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::thread;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{Get, use_primary};
+
+facts! { context:
+    Init [
+        a_new_thread_has_none,
+        popping_an_empty_stack_is_invalid_context,
+        alloc_without_one_is_invalid_context,
+        synchronize_without_one_is_invalid_context,
+        its_device_without_one_is_invalid_context,
+        setting_null_on_an_empty_stack_succeeds,
+        retaining_for_an_unknown_device_is_invalid_device,
+        the_primary_is_inactive_before_the_first_retain.alone(),
+        releasing_what_was_not_retained_is_invalid_context.alone(),
+        the_last_release_ends_the_primary.alone(),
+        retain_gives_the_same_handle_again.alone(),
+        primary_flags_are_kept_while_inactive.alone(),
+        the_primary_may_be_current_before_it_is_retained.alone(),
+        a_reset_primary_can_be_retained_again.alone(),
+    ]
+    Context [
+        pop_into_null_succeeds,
+        push_then_pop_gives_it_back,
+        set_current_replaces_the_top,
+        set_current_null_pops,
+        pushing_null_is_invalid_value,
+        get_current_into_null_is_invalid_value,
+        another_thread_does_not_see_it,
+        its_device_is_told,
+        its_api_version_is_3020,
+        its_id_does_not_change,
+        bad_primary_flags_are_invalid_value,
+        a_created_one_is_current_until_destroyed,
+        created_ones_have_their_own_id_and_flags,
+        destroying_null_is_invalid_context,
+        memory_of_a_destroyed_one_is_gone,
+        limits_can_be_read_and_set,
+        an_unknown_limit_is_refused,
+        greater_priority_is_a_smaller_number,
+        synchronize_waits_for_every_stream,
+    ]
+}
+
+fn a_new_thread_has_none(cu: &'static Cuda) -> Verdict {
+    let mut context = std::ptr::dangling_mut();
+    ok!(cu.cuCtxGetCurrent(&mut context));
+    holds!(context.is_null(), "a new thread has a context");
+    Ok(())
+}
+
+fn popping_an_empty_stack_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    let mut context = null_mut();
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxPopCurrent_v2(&mut context));
+    Ok(())
+}
+
+fn alloc_without_one_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    let mut address = 0;
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuMemAlloc_v2(&mut address, 16));
+    Ok(())
+}
+
+fn synchronize_without_one_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn its_device_without_one_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    let mut device = 0;
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetDevice(&mut device));
+    Ok(())
+}
+
+fn setting_null_on_an_empty_stack_succeeds(cu: &'static Cuda) -> Verdict {
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    Ok(())
+}
+
+fn retaining_for_an_unknown_device_is_invalid_device(cu: &'static Cuda) -> Verdict {
+    let mut context = null_mut();
+    answers!(CUDA_ERROR_INVALID_DEVICE, cu.cuDevicePrimaryCtxRetain(&mut context, 4096));
+    Ok(())
+}
+
+fn primary_state(cu: &Cuda) -> Get<(u32, i32)> {
+    let (mut flags, mut active) = (99, 99);
+    ok!(cu.cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
+    Ok((flags, active))
+}
+
+fn the_primary_is_inactive_before_the_first_retain(cu: &'static Cuda) -> Verdict {
+    same!(primary_state(cu)?, (0, 0));
+    use_primary(cu)?;
+    same!(primary_state(cu)?.1, 1);
+    Ok(())
+}
+
+fn releasing_what_was_not_retained_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuDevicePrimaryCtxRelease_v2(0));
+    Ok(())
+}
+
+fn the_last_release_ends_the_primary(cu: &'static Cuda) -> Verdict {
+    let mut context = null_mut();
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut context, 0));
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut context, 0));
+    ok!(cu.cuDevicePrimaryCtxRelease_v2(0));
+    same!(primary_state(cu)?.1, 1);
+    ok!(cu.cuDevicePrimaryCtxRelease_v2(0));
+    same!(primary_state(cu)?.1, 0);
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuDevicePrimaryCtxRelease_v2(0));
+    Ok(())
+}
+
+fn retain_gives_the_same_handle_again(cu: &'static Cuda) -> Verdict {
+    let (mut first, mut second, mut third) = (null_mut(), null_mut(), null_mut());
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut first, 0));
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut second, 0));
+    same!(first, second);
+    ok!(cu.cuDevicePrimaryCtxRelease_v2(0));
+    ok!(cu.cuDevicePrimaryCtxRelease_v2(0));
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut third, 0));
+    same!(first, third);
+    Ok(())
+}
+
+fn primary_flags_are_kept_while_inactive(cu: &'static Cuda) -> Verdict {
+    ok!(cu.cuDevicePrimaryCtxSetFlags_v2(0, CU_CTX_SCHED_BLOCKING_SYNC));
+    same!(primary_state(cu)?, (CU_CTX_SCHED_BLOCKING_SYNC, 0));
+    use_primary(cu)?;
+    same!(primary_state(cu)?, (CU_CTX_SCHED_BLOCKING_SYNC, 1));
+    Ok(())
+}
+
+/// The runtime gets the handle from its private table and sets it current before it retains.
+fn the_primary_may_be_current_before_it_is_retained(cu: &'static Cuda) -> Verdict {
+    const CUDART_INTERFACE: [u8; 16] =
+        [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
+    let id = CUuuid { bytes: CUDART_INTERFACE.map(|b| b as i8) };
+    let mut table: *const c_void = std::ptr::null();
+    ok!(cu.cuGetExportTable(&mut table, &id));
+    type PrimaryOf = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
+    // SAFETY: slot 2 of this table has held this function in every driver since CUDA 7.
+    let primary_of = unsafe { *table.cast::<PrimaryOf>().add(2) };
+    let (mut early, mut retained) = (null_mut(), null_mut());
+    // SAFETY: a writable handle and a valid device.
+    ok!(unsafe { primary_of(&mut early, 0) });
+    same!(primary_state(cu)?.1, 0);
+    ok!(cu.cuCtxSetCurrent(early));
+    ok!(cu.cuDevicePrimaryCtxRetain(&mut retained, 0));
+    same!(retained, early);
+    same!(cu.context()?, early);
+    Ok(())
+}
+
+fn a_reset_primary_can_be_retained_again(cu: &'static Cuda) -> Verdict {
+    use_primary(cu)?;
+    cu.words(&[1])?;
+    ok!(cu.cuDevicePrimaryCtxReset_v2(0));
+    same!(primary_state(cu)?.1, 0);
+    use_primary(cu)?;
+    let address = cu.words(&[5])?;
+    same!(cu.word(address)?, 5);
+    Ok(())
+}
+
+fn pop_into_null_succeeds(cu: &'static Cuda) -> Verdict {
+    ok!(cu.cuCtxPopCurrent_v2(null_mut()));
+    holds!(cu.context()?.is_null(), "the context is still current");
+    Ok(())
+}
+
+fn push_then_pop_gives_it_back(cu: &'static Cuda) -> Verdict {
+    let (context, mut popped) = (cu.context()?, null_mut());
+    ok!(cu.cuCtxPushCurrent_v2(context));
+    ok!(cu.cuCtxPopCurrent_v2(&mut popped));
+    same!(popped, context);
+    same!(cu.context()?, context);
+    Ok(())
+}
+
+fn set_current_replaces_the_top(cu: &'static Cuda) -> Verdict {
+    let context = cu.context()?;
+    ok!(cu.cuCtxSetCurrent(context));
+    ok!(cu.cuCtxPopCurrent_v2(null_mut()));
+    holds!(cu.context()?.is_null(), "set-current pushed instead of replacing");
+    Ok(())
+}
+
+fn set_current_null_pops(cu: &'static Cuda) -> Verdict {
+    let context = cu.context()?;
+    ok!(cu.cuCtxPushCurrent_v2(context));
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    same!(cu.context()?, context);
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    holds!(cu.context()?.is_null(), "the last one was not popped");
+    Ok(())
+}
+
+fn pushing_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxPushCurrent_v2(null_mut()));
+    Ok(())
+}
+
+fn get_current_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuCtxGetCurrent(null_mut()));
+    Ok(())
+}
+
+fn another_thread_does_not_see_it(cu: &'static Cuda) -> Verdict {
+    let seen = thread::spawn(|| cu.context().map(|c| c.is_null())).join().expect("a panic ends the process")?;
+    holds!(seen, "the context of this thread is current in another");
+    Ok(())
+}
+
+fn its_device_is_told(cu: &'static Cuda) -> Verdict {
+    let mut device = -1;
+    ok!(cu.cuCtxGetDevice(&mut device));
+    same!(device, 0);
+    Ok(())
+}
+
+fn its_api_version_is_3020(cu: &'static Cuda) -> Verdict {
+    let mut version = 0;
+    ok!(cu.cuCtxGetApiVersion(cu.context()?, &mut version));
+    same!(version, 3020);
+    Ok(())
+}
+
+fn its_id_does_not_change(cu: &'static Cuda) -> Verdict {
+    let (mut named, mut current) = (0, 0);
+    ok!(cu.cuCtxGetId(cu.context()?, &mut named));
+    ok!(cu.cuCtxGetId(null_mut(), &mut current));
+    same!(named, current);
+    Ok(())
+}
+
+fn bad_primary_flags_are_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuDevicePrimaryCtxSetFlags_v2(0, 0x8000_0000));
+    Ok(())
+}
+
+fn a_created_one_is_current_until_destroyed(cu: &'static Cuda) -> Verdict {
+    let (primary, mut created) = (cu.context()?, null_mut());
+    ok!(cu.cuCtxCreate_v2(&mut created, 0, 0));
+    same!(cu.context()?, created);
+    holds!(created != primary, "the created context is the primary one");
+    ok!(cu.cuCtxDestroy_v2(created));
+    same!(cu.context()?, primary);
+    Ok(())
+}
+
+fn created_ones_have_their_own_id_and_flags(cu: &'static Cuda) -> Verdict {
+    let (mut primary_id, mut id, mut flags, mut created) = (0, 0, 0, null_mut());
+    ok!(cu.cuCtxGetId(cu.context()?, &mut primary_id));
+    ok!(cu.cuCtxCreate_v2(&mut created, CU_CTX_SCHED_YIELD, 0));
+    ok!(cu.cuCtxGetId(created, &mut id));
+    ok!(cu.cuCtxGetFlags(&mut flags));
+    ok!(cu.cuCtxDestroy_v2(created));
+    holds!(id != primary_id, "two contexts have the id {id}");
+    same!(flags & CU_CTX_SCHED_MASK, CU_CTX_SCHED_YIELD);
+    Ok(())
+}
+
+fn destroying_null_is_invalid_context(cu: &'static Cuda) -> Verdict {
+    answers!([CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE], cu.cuCtxDestroy_v2(null_mut()));
+    Ok(())
+}
+
+fn memory_of_a_destroyed_one_is_gone(cu: &'static Cuda) -> Verdict {
+    let mut created = null_mut();
+    ok!(cu.cuCtxCreate_v2(&mut created, 0, 0));
+    let address = cu.words(&[1])?;
+    ok!(cu.cuCtxDestroy_v2(created));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree_v2(address));
+    Ok(())
+}
+
+fn limits_can_be_read_and_set(cu: &'static Cuda) -> Verdict {
+    let (mut before, mut after) = (0, 0);
+    ok!(cu.cuCtxGetLimit(&mut before, CU_LIMIT_STACK_SIZE));
+    holds!(before > 0, "no stack");
+    ok!(cu.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
+    ok!(cu.cuCtxGetLimit(&mut after, CU_LIMIT_STACK_SIZE));
+    holds!(after >= 4096, "a stack of {after} bytes after 4096 were asked for");
+    ok!(cu.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, before));
+    let mut printf = 0;
+    ok!(cu.cuCtxGetLimit(&mut printf, CU_LIMIT_PRINTF_FIFO_SIZE));
+    holds!(printf > 0, "no room for printf");
+    Ok(())
+}
+
+fn an_unknown_limit_is_refused(cu: &'static Cuda) -> Verdict {
+    let mut value = 0;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuCtxGetLimit(&mut value, 4096));
+    Ok(())
+}
+
+fn greater_priority_is_a_smaller_number(cu: &'static Cuda) -> Verdict {
+    let (mut least, mut greatest) = (99, 99);
+    ok!(cu.cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+    same!(least, 0);
+    holds!(greatest <= 0, "the greatest priority is {greatest}");
+    ok!(cu.cuCtxGetStreamPriorityRange(null_mut(), null_mut()));
+    Ok(())
+}
+
+fn synchronize_waits_for_every_stream(cu: &'static Cuda) -> Verdict {
+    let (first, second) = (cu.stream()?, cu.stream()?);
+    let (count, argument) = {
+        let counter = crate::lab::counter();
+        (counter, crate::lab::counter_argument(counter))
+    };
+    for stream in [first, second] {
+        ok!(cu.cuLaunchHostFunc(stream, Some(crate::lab::tally), argument));
+    }
+    ok!(cu.cuCtxSynchronize());
+    same!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
+    ok!(cu.cuStreamDestroy_v2(first));
+    ok!(cu.cuStreamDestroy_v2(second));
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! Copies: every direction, shape and moment.
+
+use std::ptr::null_mut;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, ok, same};
+use crate::lab::{read, write, zeroed};
+
+facts! { copy:
+    Context [
+        every_size_comes_back,
+        nothing_may_be_copied,
+        device_to_device_copies,
+        part_of_an_allocation_is_copied,
+        past_the_end_is_invalid_value,
+        an_unknown_device_address_is_invalid_value,
+        a_null_host_address_is_invalid_value,
+        freed_memory_is_invalid_value,
+        unified_copies_know_the_direction,
+        asynchronous_copies_of_pageable_memory,
+        asynchronous_copies_of_pinned_memory,
+        a_pageable_source_is_captured_at_the_call,
+        a_chain_through_pinned_memory_sees_each_step,
+        a_copy_on_a_destroyed_null_stream_is_legacy,
+        the_default_stream_waits_for_blocking_streams,
+        two_dimensional_keeps_the_padding,
+        two_dimensional_takes_offsets,
+        two_dimensional_on_the_device,
+        two_dimensional_without_rows_succeeds,
+        two_dimensional_wider_than_the_pitch_is_invalid_value,
+        two_dimensional_unified_addresses,
+        two_dimensional_asynchronous,
+        three_dimensional_slices,
+        peer_copies_within_a_device,
+        sixteen_mebibytes_come_back,
+    ]
+}
+
+fn pattern(count: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as u8
+        })
+        .collect()
+}
+
+fn every_size_comes_back(cu: &'static Cuda) -> Verdict {
+    for count in [1, 2, 3, 4, 7, 63, 255, 256, 1000, 4095, 4096, 4097, 65_535, 65_537, 1_000_003] {
+        let data = pattern(count, count as u32);
+        let address = cu.alloc(count)?;
+        cu.upload(address, &data)?;
+        same!(cu.download::<u8>(address, count)?, data);
+        cu.free(address)?;
+    }
+    Ok(())
+}
+
+fn sixteen_mebibytes_come_back(cu: &'static Cuda) -> Verdict {
+    let data = pattern((16 << 20) + 13, 7);
+    let address = cu.alloc(data.len())?;
+    cu.upload(address, &data)?;
+    same!(cu.download::<u8>(address, data.len())? == data, true);
+    cu.free(address)
+}
+
+fn nothing_may_be_copied(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[5])?;
+    let mut word = 1u32;
+    ok!(cu.cuMemcpyHtoD_v2(address, std::ptr::from_ref(&word).cast(), 0));
+    ok!(cu.cuMemcpyDtoH_v2(std::ptr::from_mut(&mut word).cast(), address, 0));
+    same!((cu.word(address)?, word), (5, 1));
+    cu.free(address)
+}
+
+fn device_to_device_copies(cu: &'static Cuda) -> Verdict {
+    let (from, to) = (cu.words(&[1, 2, 3])?, cu.words(&[0, 0, 0])?);
+    ok!(cu.cuMemcpyDtoD_v2(to + 4, from, 8));
+    same!(cu.download::<u32>(to, 3)?, [0, 1, 2]);
+    ok!(cu.cuMemcpyDtoDAsync_v2(to, from, 12, null_mut()));
+    same!(cu.download::<u32>(to, 3)?, [1, 2, 3]);
+    cu.free(from)?;
+    cu.free(to)
+}
+
+fn part_of_an_allocation_is_copied(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[1, 2, 3, 4])?;
+    cu.upload(address + 4, &[9u32])?;
+    same!(cu.download::<u32>(address, 4)?, [1, 9, 3, 4]);
+    same!(cu.download::<u16>(address + 6, 2)?, [0, 3]);
+    cu.free(address)
+}
+
+fn past_the_end_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let address = cu.alloc(4 << 20)?;
+    let data = vec![0u8; 8 << 20];
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(address, data.as_ptr().cast(), data.len()));
+    cu.free(address)
+}
+
+fn an_unknown_device_address_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let mut word = 0u32;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(0x1000, std::ptr::from_ref(&word).cast(), 4));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoH_v2(std::ptr::from_mut(&mut word).cast(), 0x1000, 4));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(0, std::ptr::from_ref(&word).cast(), 4));
+    Ok(())
+}
+
+fn a_null_host_address_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[5])?;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(address, std::ptr::null(), 4));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoH_v2(null_mut(), address, 4));
+    cu.free(address)
+}
+
+fn freed_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let address = cu.alloc(8 << 20)?;
+    cu.free(address)?;
+    let word = 0u32;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(address, std::ptr::from_ref(&word).cast(), 4));
+    Ok(())
+}
+
+fn host(words: &mut [u32]) -> CUdeviceptr {
+    words.as_mut_ptr().addr() as CUdeviceptr
+}
+
+fn unified_copies_know_the_direction(cu: &'static Cuda) -> Verdict {
+    let (first, second) = (cu.words(&[0, 0])?, cu.words(&[0, 0])?);
+    let (mut from, mut to, mut third) = ([7u32, 8], [0u32, 0], [0u32, 0]);
+    ok!(cu.cuMemcpy(first, host(&mut from), 8));
+    ok!(cu.cuMemcpy(second, first, 8));
+    ok!(cu.cuMemcpy(host(&mut to), second, 8));
+    ok!(cu.cuMemcpy(host(&mut third), host(&mut to), 8));
+    same!((to, third), ([7, 8], [7, 8]));
+    let stream = cu.stream()?;
+    from = [3, 4];
+    ok!(cu.cuMemcpyAsync(first, host(&mut from), 8, stream));
+    ok!(cu.cuMemcpyAsync(second, first, 8, stream));
+    ok!(cu.cuMemcpyAsync(host(&mut to), second, 8, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(to, [3, 4]);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(first)?;
+    cu.free(second)
+}
+
+fn asynchronous_copies_of_pageable_memory(cu: &'static Cuda) -> Verdict {
+    let (stream, data) = (cu.stream()?, pattern(300_001, 3));
+    let (address, mut back) = (cu.alloc(data.len())?, vec![0u8; data.len()]);
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), address, data.len(), stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(back == data, true);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn asynchronous_copies_of_pinned_memory(cu: &'static Cuda) -> Verdict {
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    let (address, pinned) = (cu.alloc(8)?, cu.pinned(16)?);
+    write::<[u32; 4]>(pinned, [1, 2, 0, 0]);
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, pinned, 8, stream));
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned.wrapping_byte_add(8), address, 8, stream));
+    ok!(cu.cuEventRecord(event, stream));
+    ok!(cu.cuEventSynchronize(event));
+    same!(read::<[u32; 4]>(pinned), [1, 2, 1, 2]);
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn a_pageable_source_is_captured_at_the_call(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let (address, mut source) = (cu.alloc(1024)?, vec![1u32; 256]);
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, source.as_ptr().cast(), 1024, stream));
+    source.fill(2);
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.download::<u32>(address, 256)?, vec![1; 256]);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+/// A pinned source is read when the copy runs, so it must hold what the copy before it has written.
+fn a_chain_through_pinned_memory_sees_each_step(cu: &'static Cuda) -> Verdict {
+    let (stream, pinned) = (cu.stream()?, cu.pinned(4)?);
+    let (from, to) = (cu.words(&[42])?, cu.words(&[0])?);
+    write(pinned, 7u32);
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, from, 4, stream));
+    ok!(cu.cuMemcpyHtoDAsync_v2(to, pinned, 4, stream));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(to)?, 42);
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(from)?;
+    cu.free(to)
+}
+
+fn a_copy_on_a_destroyed_null_stream_is_legacy(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[0])?;
+    let word = 6u32;
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, std::ptr::from_ref(&word).cast(), 4, null_mut()));
+    ok!(cu.cuStreamSynchronize(std::ptr::without_provenance_mut(1)));
+    same!(cu.word(address)?, 6);
+    cu.free(address)
+}
+
+fn the_default_stream_waits_for_blocking_streams(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (cu.blocking_stream()?, cu.words(&[1])?);
+    let pinned = cu.pinned(4)?;
+    write(pinned, 9u32);
+    ok!(cu.cuMemcpyHtoDAsync_v2(address, pinned, 4, stream));
+    same!(cu.word(address)?, 9);
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn to_device(host: &[u8], host_pitch: usize, device: CUdeviceptr, device_pitch: usize) -> CUDA_MEMCPY2D {
+    let mut copy: CUDA_MEMCPY2D = zeroed();
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = host.as_ptr().cast();
+    copy.srcPitch = host_pitch;
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = device;
+    copy.dstPitch = device_pitch;
+    copy
+}
+
+fn to_host(device: CUdeviceptr, device_pitch: usize, host: &mut [u8], host_pitch: usize) -> CUDA_MEMCPY2D {
+    let mut copy: CUDA_MEMCPY2D = zeroed();
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = device;
+    copy.srcPitch = device_pitch;
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+    copy.dstHost = host.as_mut_ptr().cast();
+    copy.dstPitch = host_pitch;
+    copy
+}
+
+fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D {
+    copy.WidthInBytes = width;
+    copy.Height = height;
+    copy
+}
+
+fn two_dimensional_keeps_the_padding(cu: &'static Cuda) -> Verdict {
+    let device = cu.alloc(32)?;
+    ok!(cu.cuMemsetD8_v2(device, 0xee, 32));
+    let rows = [1u8, 2, 3, 4, 5, 6];
+    ok!(cu.cuMemcpy2D_v2(&sized(to_device(&rows, 3, device, 8), 3, 2)));
+    let whole = cu.download::<u8>(device, 16)?;
+    same!(whole, [1, 2, 3, 0xee, 0xee, 0xee, 0xee, 0xee, 4, 5, 6, 0xee, 0xee, 0xee, 0xee, 0xee]);
+    let mut back = [0xaau8; 12];
+    ok!(cu.cuMemcpy2D_v2(&sized(to_host(device, 8, &mut back, 5), 3, 2)));
+    same!(back, [1, 2, 3, 0xaa, 0xaa, 4, 5, 6, 0xaa, 0xaa, 0xaa, 0xaa]);
+    cu.free(device)
+}
+
+fn two_dimensional_takes_offsets(cu: &'static Cuda) -> Verdict {
+    let device = cu.alloc(32)?;
+    ok!(cu.cuMemsetD8_v2(device, 0, 32));
+    let source: Vec<u8> = (0..12).collect();
+    let mut copy = sized(to_device(&source, 4, device, 8), 2, 2);
+    (copy.srcXInBytes, copy.srcY, copy.dstXInBytes, copy.dstY) = (1, 1, 3, 2);
+    ok!(cu.cuMemcpy2DUnaligned_v2(&copy));
+    let mut expected = [0u8; 32];
+    (expected[19], expected[20], expected[27], expected[28]) = (5, 6, 9, 10);
+    same!(cu.download::<u8>(device, 32)?, expected);
+    cu.free(device)
+}
+
+fn two_dimensional_on_the_device(cu: &'static Cuda) -> Verdict {
+    let (from, to) = (cu.alloc(16)?, cu.alloc(16)?);
+    cu.upload(from, &(0..16).collect::<Vec<u8>>())?;
+    ok!(cu.cuMemsetD8_v2(to, 0, 16));
+    let mut copy: CUDA_MEMCPY2D = sized(zeroed(), 2, 3);
+    (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, from, 4);
+    (copy.dstMemoryType, copy.dstDevice, copy.dstPitch) = (CU_MEMORYTYPE_DEVICE, to, 5);
+    ok!(cu.cuMemcpy2DUnaligned_v2(&copy));
+    same!(cu.download::<u8>(to, 16)?, [0, 1, 0, 0, 0, 4, 5, 0, 0, 0, 8, 9, 0, 0, 0, 0]);
+    cu.free(from)?;
+    cu.free(to)
+}
+
+fn two_dimensional_without_rows_succeeds(cu: &'static Cuda) -> Verdict {
+    let device = cu.alloc(16)?;
+    ok!(cu.cuMemcpy2D_v2(&sized(to_device(&[1, 2], 2, device, 8), 2, 0)));
+    cu.free(device)
+}
+
+fn two_dimensional_wider_than_the_pitch_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let (device, rows) = (cu.alloc(64)?, [0u8; 64]);
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpy2D_v2(&sized(to_device(&rows, 16, device, 8), 9, 2)));
+    cu.free(device)
+}
+
+fn two_dimensional_unified_addresses(cu: &'static Cuda) -> Verdict {
+    let device = cu.alloc(8)?;
+    let mut rows = [1u8, 2, 3, 4];
+    let mut copy: CUDA_MEMCPY2D = sized(zeroed(), 2, 2);
+    (copy.srcMemoryType, copy.srcPitch) = (CU_MEMORYTYPE_UNIFIED, 2);
+    copy.srcDevice = rows.as_mut_ptr().addr() as CUdeviceptr;
+    (copy.dstMemoryType, copy.dstDevice, copy.dstPitch) = (CU_MEMORYTYPE_UNIFIED, device, 4);
+    ok!(cu.cuMemcpy2DUnaligned_v2(&copy));
+    let whole = cu.download::<u8>(device, 8)?;
+    same!((&whole[..2], &whole[4..6]), (&[1, 2][..], &[3, 4][..]));
+    cu.free(device)
+}
+
+fn two_dimensional_asynchronous(cu: &'static Cuda) -> Verdict {
+    let (stream, device) = (cu.stream()?, cu.alloc(64)?);
+    let (rows, mut back) = (pattern(30, 5), vec![0u8; 30]);
+    ok!(cu.cuMemcpy2DAsync_v2(&sized(to_device(&rows, 10, device, 16), 10, 3), stream));
+    ok!(cu.cuMemcpy2DAsync_v2(&sized(to_host(device, 16, &mut back, 10), 10, 3), stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(back, rows);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(device)
+}
+
+fn three_dimensional_slices(cu: &'static Cuda) -> Verdict {
+    let device = cu.alloc(64)?;
+    ok!(cu.cuMemsetD8_v2(device, 0, 64));
+    let source: Vec<u8> = (1..=12).collect();
+    let mut copy: CUDA_MEMCPY3D = zeroed();
+    (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, source.as_ptr().cast());
+    (copy.srcPitch, copy.srcHeight) = (3, 2);
+    (copy.dstMemoryType, copy.dstDevice, copy.dstPitch, copy.dstHeight) = (CU_MEMORYTYPE_DEVICE, device, 4, 3);
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (3, 2, 2);
+    ok!(cu.cuMemcpy3D_v2(&copy));
+    let whole = cu.download::<u8>(device, 24)?;
+    same!(whole, [1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0, 0, 7, 8, 9, 0, 10, 11, 12, 0, 0, 0, 0, 0]);
+    let mut back = vec![0u8; 12];
+    let mut copy: CUDA_MEMCPY3D = zeroed();
+    (copy.srcMemoryType, copy.srcDevice, copy.srcPitch, copy.srcHeight) = (CU_MEMORYTYPE_DEVICE, device, 4, 3);
+    (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, back.as_mut_ptr().cast());
+    (copy.dstPitch, copy.dstHeight) = (3, 2);
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (3, 2, 2);
+    ok!(cu.cuMemcpy3DAsync_v2(&copy, null_mut()));
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    same!(back, source);
+    cu.free(device)
+}
+
+fn peer_copies_within_a_device(cu: &'static Cuda) -> Verdict {
+    let context = cu.context()?;
+    let (from, to) = (cu.words(&[5, 6])?, cu.words(&[0, 0])?);
+    ok!(cu.cuMemcpyPeer(to, context, from, context, 4));
+    ok!(cu.cuMemcpyPeerAsync(to + 4, context, from + 4, context, 4, null_mut()));
+    same!(cu.download::<u32>(to, 2)?, [5, 6]);
+    cu.free(from)?;
+    cu.free(to)
+}
+

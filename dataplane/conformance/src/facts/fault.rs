@@ -1,0 +1,138 @@
+//! Kernels that print and kernels that fail. What fails stays failed, in this process and no other.
+
+use std::ptr::null_mut;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{as_void, string_at};
+
+facts! { fault:
+    Context [
+        printf_reaches_standard_output.prints("hello 7 orion 2.50 12345678901\n"),
+        printf_comes_out_at_the_end.prints("hello 8 orion 2.50 12345678901\n"),
+        printf_by_many_blocks.prints("hello 3 orion 2.50 12345678901\nhello 3 orion 2.50 12345678901\n"),
+        an_illegal_address_is_reported.alone(),
+        an_illegal_address_stays.alone(),
+        an_illegal_address_fails_the_copy_after_it.alone(),
+        an_illegal_address_leaves_names_and_contexts.alone(),
+        a_misaligned_address_is_reported.alone(),
+        a_trap_is_reported.alone(),
+        a_failed_assertion_is_reported.complains("Assertion `x < 10` failed"),
+        a_launch_after_a_fault_is_refused.alone(),
+        a_callback_after_a_fault_is_told.alone(),
+    ]
+}
+
+fn printf_reaches_standard_output(cu: &'static Cuda) -> Verdict {
+    let (_, greet) = cu.kernel("greet")?;
+    let mut number = 7u32;
+    ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));
+    ok!(cu.cuCtxSynchronize());
+    Ok(())
+}
+
+/// Destroying the context brings out what nobody synchronized for.
+fn printf_comes_out_at_the_end(cu: &'static Cuda) -> Verdict {
+    let (_, greet) = cu.kernel("greet")?;
+    let (stream, mut number) = (cu.stream()?, 8u32);
+    ok!(cu.launch(greet, 1, 1, stream, &mut [as_void(&mut number)]));
+    ok!(cu.cuStreamSynchronize(stream));
+    Ok(())
+}
+
+fn printf_by_many_blocks(cu: &'static Cuda) -> Verdict {
+    let (_, greet) = cu.kernel("greet")?;
+    let mut number = 3u32;
+    ok!(cu.launch(greet, 5, 2, null_mut(), &mut [as_void(&mut number)]));
+    ok!(cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn fault(cu: &Cuda, name: &str) -> Verdict {
+    let (_, function) = cu.kernel(name)?;
+    ok!(cu.launch(function, 1, 1, null_mut(), &mut []));
+    Ok(())
+}
+
+fn an_illegal_address_is_reported(cu: &'static Cuda) -> Verdict {
+    fault(cu, "stray")?;
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn an_illegal_address_stays(cu: &'static Cuda) -> Verdict {
+    let kept = cu.words(&[1])?;
+    fault(cu, "stray")?;
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamSynchronize(null_mut()));
+    let (mut address, mut stream, mut word) = (0, null_mut(), 0u32);
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemAlloc_v2(&mut address, 64));
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamCreate(&mut stream, 0));
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemcpyDtoH_v2(as_void(&mut word), kept, 4));
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn an_illegal_address_fails_the_copy_after_it(cu: &'static Cuda) -> Verdict {
+    let (kept, mut word) = (cu.words(&[1])?, 0u32);
+    fault(cu, "stray")?;
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemcpyDtoH_v2(as_void(&mut word), kept, 4));
+    Ok(())
+}
+
+fn an_illegal_address_leaves_names_and_contexts(cu: &'static Cuda) -> Verdict {
+    let context = cu.context()?;
+    fault(cu, "stray")?;
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+    let mut name = std::ptr::null();
+    ok!(cu.cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &mut name));
+    same!(string_at(name), "CUDA_ERROR_ILLEGAL_ADDRESS");
+    same!(cu.context()?, context);
+    let mut count = 0;
+    ok!(cu.cuDeviceGetCount(&mut count));
+    holds!(count > 0, "no devices after a fault");
+    Ok(())
+}
+
+fn a_misaligned_address_is_reported(cu: &'static Cuda) -> Verdict {
+    let (_, misaligned) = cu.kernel("misaligned")?;
+    let address = cu.words(&[0, 0])?;
+    ok!(cu.launch_on(misaligned, address, null_mut()));
+    answers!(CUDA_ERROR_MISALIGNED_ADDRESS, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn a_trap_is_reported(cu: &'static Cuda) -> Verdict {
+    fault(cu, "stop")?;
+    answers!(CUDA_ERROR_LAUNCH_FAILED, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn a_failed_assertion_is_reported(cu: &'static Cuda) -> Verdict {
+    fault(cu, "doubt")?;
+    answers!(CUDA_ERROR_ASSERT, cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn a_launch_after_a_fault_is_refused(cu: &'static Cuda) -> Verdict {
+    let (_, noop) = cu.kernel("noop")?;
+    fault(cu, "stray")?;
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.launch(noop, 1, 1, null_mut(), &mut []));
+    Ok(())
+}
+
+extern "C" fn note_status(_: CUstream, status: CUresult, into: *mut std::ffi::c_void) {
+    crate::lab::write(into, status);
+}
+
+fn a_callback_after_a_fault_is_told(cu: &'static Cuda) -> Verdict {
+    let mut status = 12345;
+    fault(cu, "stray")?;
+    ok!(cu.cuStreamAddCallback(null_mut(), Some(note_status), as_void(&mut status), 0));
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamSynchronize(null_mut()));
+    same!(crate::lab::read::<CUresult>(as_void(&mut status)), CUDA_ERROR_ILLEGAL_ADDRESS);
+    Ok(())
+}

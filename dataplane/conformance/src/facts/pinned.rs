@@ -1,0 +1,225 @@
+//! Pinned host memory: allocated, registered, mapped.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{as_void, read, write};
+
+facts! { pinned:
+    Context [
+        it_is_ordinary_memory_to_the_host,
+        flags_are_told_back,
+        the_device_address_is_the_host_address,
+        a_kernel_reads_and_writes_it,
+        alloc_of_nothing_gives_nothing,
+        unknown_flags_are_invalid_value,
+        freeing_twice_is_invalid_value,
+        freeing_unknown_memory_is_invalid_value,
+        the_device_address_of_unknown_memory_is_invalid_value,
+        registered_memory_keeps_its_bytes_and_place,
+        a_kernel_writes_registered_memory,
+        registering_twice_is_already_registered,
+        unregistering_unknown_memory_is_not_registered,
+        registering_nothing_is_invalid_value,
+        memory_can_be_registered_again,
+        many_allocations_are_distinct,
+    ]
+}
+
+fn it_is_ordinary_memory_to_the_host(cu: &'static Cuda) -> Verdict {
+    let mut address = null_mut();
+    ok!(cu.cuMemAllocHost_v2(&mut address, 10_000));
+    for i in 0..10_000 {
+        write(address.wrapping_byte_add(i), i as u8);
+    }
+    for i in 0..10_000 {
+        same!(read::<u8>(address.wrapping_byte_add(i)), i as u8);
+    }
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn flags_are_told_back(cu: &'static Cuda) -> Verdict {
+    let (mut address, mut flags) = (null_mut(), 0);
+    ok!(cu.cuMemHostAlloc(&mut address, 64, CU_MEMHOSTALLOC_PORTABLE));
+    ok!(cu.cuMemHostGetFlags(&mut flags, address));
+    holds!(flags & CU_MEMHOSTALLOC_PORTABLE != 0, "flags are {flags:#x} after PORTABLE was asked for");
+    holds!(flags & CU_MEMHOSTALLOC_WRITECOMBINED == 0, "flags are {flags:#x}");
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn the_device_address_is_the_host_address(cu: &'static Cuda) -> Verdict {
+    let (address, mut device) = (cu.pinned(64)?, 0);
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, address, 0));
+    same!(device, address.addr() as u64);
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn a_kernel_reads_and_writes_it(cu: &'static Cuda) -> Verdict {
+    let (address, mut device) = (cu.pinned(8)?, 0);
+    let (module, increment) = cu.kernel("increment")?;
+    write(address, 41u32);
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, address, 0));
+    ok!(cu.launch_on(increment, device, null_mut()));
+    ok!(cu.cuCtxSynchronize());
+    same!(read::<u32>(address), 42);
+    write(address, 100u32);
+    ok!(cu.launch_on(increment, device, null_mut()));
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    same!(read::<u32>(address), 101);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn alloc_of_nothing_gives_nothing(cu: &'static Cuda) -> Verdict {
+    let mut address = null_mut();
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostAlloc(&mut address, 0, 0));
+    Ok(())
+}
+
+fn unknown_flags_are_invalid_value(cu: &'static Cuda) -> Verdict {
+    let mut address = null_mut();
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostAlloc(&mut address, 64, 0x1000));
+    Ok(())
+}
+
+fn freeing_twice_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let address = cu.pinned(64)?;
+    ok!(cu.cuMemFreeHost(address));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn freeing_unknown_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let mut word = 0u64;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeHost(as_void(&mut word)));
+    Ok(())
+}
+
+fn the_device_address_of_unknown_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let (mut word, mut device) = (0u64, 0);
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostGetDevicePointer_v2(&mut device, as_void(&mut word), 0));
+    Ok(())
+}
+
+/// Page-aligned, zeroed memory of the program's own.
+struct Pages {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+impl Pages {
+    fn new(bytes: usize) -> Self {
+        // SAFETY: an anonymous private mapping, unmapped by Drop.
+        let address = unsafe {
+            libc::mmap(
+                null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED, "no memory for {bytes} bytes");
+        Self { address, bytes }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, which nothing refers to any more.
+        unsafe { libc::munmap(self.address, self.bytes) };
+    }
+}
+
+fn registered_memory_keeps_its_bytes_and_place(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(3 * 4096);
+    for i in 0..pages.bytes {
+        write(pages.address.wrapping_byte_add(i), (i % 251) as u8);
+    }
+    ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, CU_MEMHOSTREGISTER_DEVICEMAP));
+    for i in 0..pages.bytes {
+        same!(read::<u8>(pages.address.wrapping_byte_add(i)), (i % 251) as u8);
+    }
+    let device = cu.alloc(pages.bytes)?;
+    ok!(cu.cuMemcpyHtoDAsync_v2(device, pages.address, pages.bytes, null_mut()));
+    ok!(cu.cuMemHostUnregister(pages.address));
+    let back = cu.download::<u8>(device, pages.bytes)?;
+    for (i, byte) in back.iter().enumerate() {
+        same!(*byte, (i % 251) as u8);
+        same!(read::<u8>(pages.address.wrapping_byte_add(i)), (i % 251) as u8);
+    }
+    cu.free(device)
+}
+
+fn a_kernel_writes_registered_memory(cu: &'static Cuda) -> Verdict {
+    let (pages, mut device) = (Pages::new(4096), 0);
+    let (module, increment) = cu.kernel("increment")?;
+    write(pages.address, 6u32);
+    ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, CU_MEMHOSTREGISTER_DEVICEMAP));
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut device, pages.address, 0));
+    ok!(cu.launch_on(increment, device, null_mut()));
+    ok!(cu.cuCtxSynchronize());
+    same!(read::<u32>(pages.address), 7);
+    ok!(cu.cuMemHostUnregister(pages.address));
+    same!(read::<u32>(pages.address), 7);
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn registering_twice_is_already_registered(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(4096);
+    ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+    answers!(
+        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+        cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0)
+    );
+    ok!(cu.cuMemHostUnregister(pages.address));
+    Ok(())
+}
+
+fn unregistering_unknown_memory_is_not_registered(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(4096);
+    answers!(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cu.cuMemHostUnregister(pages.address));
+    Ok(())
+}
+
+fn registering_nothing_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(4096);
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostRegister_v2(pages.address, 0, 0));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostRegister_v2(null_mut(), 4096, 0));
+    Ok(())
+}
+
+fn memory_can_be_registered_again(cu: &'static Cuda) -> Verdict {
+    let pages = Pages::new(8192);
+    for round in 0..3u32 {
+        write(pages.address, round);
+        ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
+        ok!(cu.cuMemHostUnregister(pages.address));
+        same!(read::<u32>(pages.address), round);
+    }
+    Ok(())
+}
+
+fn many_allocations_are_distinct(cu: &'static Cuda) -> Verdict {
+    let mut all = Vec::new();
+    for i in 0..200u32 {
+        let address = cu.pinned(100)?;
+        write(address, i);
+        all.push(address);
+    }
+    for (i, address) in all.iter().enumerate() {
+        same!(read::<u32>(*address), i as u32);
+        ok!(cu.cuMemFreeHost(*address));
+    }
+    Ok(())
+}

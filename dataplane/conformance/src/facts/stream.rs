@@ -1,0 +1,306 @@
+//! Streams: their rules of order, and what they tell about themselves.
+
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{Get, counter, counter_argument, tally, use_primary};
+
+facts! { stream:
+    Context [
+        flags_are_told_back,
+        unknown_flags_are_invalid_value,
+        creating_into_null_is_invalid_value,
+        destroying_null_is_invalid_handle,
+        priorities_are_clamped_to_the_range,
+        an_idle_one_is_ready,
+        a_busy_one_is_not_ready,
+        synchronize_waits,
+        ids_differ_and_the_default_has_two_names,
+        the_context_is_told,
+        the_device_is_told,
+        work_runs_in_order,
+        a_wait_holds_a_stream_until_the_event,
+        waiting_for_an_event_never_recorded_is_nothing,
+        a_wait_means_the_record_before_it,
+        non_blocking_ones_ignore_the_default_stream,
+        the_default_stream_waits_for_blocking_ones,
+        blocking_ones_wait_for_the_default_stream,
+        the_per_thread_default_differs_by_thread,
+        destroying_a_busy_one_lets_its_work_finish,
+        a_thousand_can_be_made_and_destroyed,
+        wait_flags_must_be_zero,
+        values_can_be_written_and_waited_for,
+    ]
+}
+
+const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
+const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
+
+fn flags_are_told_back(cu: &'static Cuda) -> Verdict {
+    for (stream, expected) in
+        [(cu.stream()?, CU_STREAM_NON_BLOCKING), (cu.blocking_stream()?, CU_STREAM_DEFAULT)]
+    {
+        let mut flags = 99;
+        ok!(cu.cuStreamGetFlags(stream, &mut flags));
+        same!(flags, expected);
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    Ok(())
+}
+
+fn unknown_flags_are_invalid_value(cu: &'static Cuda) -> Verdict {
+    let mut stream = null_mut();
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamCreate(&mut stream, 0x40));
+    Ok(())
+}
+
+fn creating_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamCreate(null_mut(), 0));
+    Ok(())
+}
+
+fn destroying_null_is_invalid_handle(cu: &'static Cuda) -> Verdict {
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.cuStreamDestroy_v2(null_mut()));
+    Ok(())
+}
+
+fn priorities_are_clamped_to_the_range(cu: &'static Cuda) -> Verdict {
+    let (mut least, mut greatest) = (0, 0);
+    ok!(cu.cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+    for (asked, expected) in [(-1000, greatest), (1000, least), (0, 0)] {
+        let (mut stream, mut priority) = (null_mut(), 99);
+        ok!(cu.cuStreamCreateWithPriority(&mut stream, CU_STREAM_NON_BLOCKING, asked));
+        ok!(cu.cuStreamGetPriority(stream, &mut priority));
+        same!(priority, expected);
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    Ok(())
+}
+
+fn an_idle_one_is_ready(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    ok!(cu.cuStreamQuery(stream));
+    ok!(cu.cuStreamQuery(null_mut()));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn a_busy_one_is_not_ready(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let gate = cu.gate(stream)?;
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamQuery(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn synchronize_waits(cu: &'static Cuda) -> Verdict {
+    let (stream, count) = (cu.stream()?, counter());
+    for _ in 0..50 {
+        ok!(cu.cuLaunchHostFunc(stream, Some(tally), counter_argument(count)));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(count.load(Ordering::SeqCst), 50);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn id(cu: &Cuda, stream: CUstream) -> Get<u64> {
+    let mut id = 0;
+    ok!(cu.cuStreamGetId(stream, &mut id));
+    Ok(id)
+}
+
+fn ids_differ_and_the_default_has_two_names(cu: &'static Cuda) -> Verdict {
+    let (first, second) = (cu.stream()?, cu.stream()?);
+    let ids = [id(cu, first)?, id(cu, second)?, id(cu, null_mut())?, id(cu, PER_THREAD)?];
+    same!(id(cu, LEGACY)?, ids[2]);
+    let distinct: std::collections::HashSet<u64> = ids.into_iter().collect();
+    holds!(distinct.len() == 4, "ids {ids:?} are not all different");
+    ok!(cu.cuStreamDestroy_v2(first));
+    ok!(cu.cuStreamDestroy_v2(second));
+    Ok(())
+}
+
+fn the_context_is_told(cu: &'static Cuda) -> Verdict {
+    for stream in [cu.stream()?, null_mut(), LEGACY] {
+        let mut context = null_mut();
+        ok!(cu.cuStreamGetCtx(stream, &mut context));
+        same!(context, cu.context()?);
+    }
+    Ok(())
+}
+
+fn the_device_is_told(cu: &'static Cuda) -> Verdict {
+    let (stream, mut device) = (cu.stream()?, -1);
+    ok!(cu.cuStreamGetDevice(stream, &mut device));
+    same!(device, 0);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn work_runs_in_order(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (cu.stream()?, cu.words(&[0])?);
+    let module = cu.module()?;
+    let (increment, twice) = (cu.function(module, "increment")?, cu.function(module, "twice")?);
+    // ((0 + 1) * 2 + 1) * 2 … ten times is 2^11 - 2.
+    for _ in 0..10 {
+        ok!(cu.launch_on(increment, address, stream));
+        ok!(cu.launch_on(twice, address, stream));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, 2046);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn a_wait_holds_a_stream_until_the_event(cu: &'static Cuda) -> Verdict {
+    let (first, second, event) = (cu.stream()?, cu.stream()?, cu.event()?);
+    let address = cu.words(&[0])?;
+    let gate = cu.gate(first)?;
+    ok!(cu.cuMemsetD32Async(address, 1, 1, first));
+    ok!(cu.cuEventRecord(event, first));
+    ok!(cu.cuStreamWaitEvent(second, event, 0));
+    let (module, twice) = cu.kernel("twice")?;
+    ok!(cu.launch_on(twice, address, second));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(second));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(second));
+    same!(cu.word(address)?, 2);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(first));
+    ok!(cu.cuStreamDestroy_v2(second));
+    cu.free(address)
+}
+
+fn waiting_for_an_event_never_recorded_is_nothing(cu: &'static Cuda) -> Verdict {
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    ok!(cu.cuStreamWaitEvent(stream, event, 0));
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+/// Recording the event again after the wait was queued does not move the wait.
+fn a_wait_means_the_record_before_it(cu: &'static Cuda) -> Verdict {
+    let (first, second, event) = (cu.stream()?, cu.stream()?, cu.event()?);
+    ok!(cu.cuEventRecord(event, first));
+    ok!(cu.cuStreamWaitEvent(second, event, 0));
+    let gate = cu.gate(first)?;
+    ok!(cu.cuEventRecord(event, first));
+    ok!(cu.cuStreamSynchronize(second));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(first));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(first));
+    ok!(cu.cuStreamDestroy_v2(second));
+    Ok(())
+}
+
+fn non_blocking_ones_ignore_the_default_stream(cu: &'static Cuda) -> Verdict {
+    let stream = cu.stream()?;
+    let gate = cu.gate(stream)?;
+    let count = counter();
+    ok!(cu.cuLaunchHostFunc(null_mut(), Some(tally), counter_argument(count)));
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    same!(count.load(Ordering::SeqCst), 1);
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn the_default_stream_waits_for_blocking_ones(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (cu.blocking_stream()?, cu.words(&[0])?);
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuMemsetD32Async(address, 3, 1, null_mut()));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(null_mut()));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    ok!(cu.cuStreamQuery(stream));
+    same!(cu.word(address)?, 3);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn blocking_ones_wait_for_the_default_stream(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (cu.blocking_stream()?, cu.words(&[0])?);
+    let gate = cu.gate(null_mut())?;
+    ok!(cu.cuMemsetD32Async(address, 3, 1, stream));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, 3);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+fn the_per_thread_default_differs_by_thread(cu: &'static Cuda) -> Verdict {
+    let gate = cu.gate(PER_THREAD)?;
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(PER_THREAD));
+    let (mine, other) = (
+        id(cu, PER_THREAD)?,
+        thread::spawn(|| {
+            use_primary(cu)?;
+            ok!(cu.cuStreamQuery(PER_THREAD));
+            id(cu, PER_THREAD)
+        })
+        .join()
+        .expect("a panic ends the process")?,
+    );
+    gate.open();
+    ok!(cu.cuStreamSynchronize(PER_THREAD));
+    holds!(mine != other, "two threads share the per-thread stream {mine}");
+    Ok(())
+}
+
+fn destroying_a_busy_one_lets_its_work_finish(cu: &'static Cuda) -> Verdict {
+    let (stream, address, event) = (cu.stream()?, cu.words(&[0])?, cu.event()?);
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuMemsetD32Async(address, 8, 1, stream));
+    ok!(cu.cuEventRecord(event, stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    gate.open();
+    ok!(cu.cuEventSynchronize(event));
+    same!(cu.word(address)?, 8);
+    ok!(cu.cuEventDestroy_v2(event));
+    cu.free(address)
+}
+
+fn a_thousand_can_be_made_and_destroyed(cu: &'static Cuda) -> Verdict {
+    for _ in 0..1000 {
+        let stream = cu.stream()?;
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    Ok(())
+}
+
+fn wait_flags_must_be_zero(cu: &'static Cuda) -> Verdict {
+    let event = cu.event()?;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWaitEvent(null_mut(), event, 0x80));
+    ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn values_can_be_written_and_waited_for(cu: &'static Cuda) -> Verdict {
+    let (first, second, address) = (cu.stream()?, cu.stream()?, cu.words(&[0, 0])?);
+    ok!(cu.cuStreamWaitValue32_v2(second, address, 5, CU_STREAM_WAIT_VALUE_GEQ));
+    ok!(cu.cuMemsetD32Async(address + 4, 7, 1, second));
+    ok!(cu.cuStreamWriteValue32_v2(first, address, 5, CU_STREAM_WRITE_VALUE_DEFAULT));
+    ok!(cu.cuStreamSynchronize(second));
+    same!(cu.download::<u32>(address, 2)?, [5, 7]);
+    ok!(cu.cuStreamDestroy_v2(first));
+    ok!(cu.cuStreamDestroy_v2(second));
+    cu.free(address)
+}

@@ -1,0 +1,264 @@
+//! Several threads of one program, and forks of it.
+//!
+//! UNSAFETY: forks the process, and asks the child with async-signal-safe calls only.
+
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use orion_cuda::sys::*;
+
+use crate::driver::Cuda;
+use crate::fact::{Verdict, facts, holds, ok, same};
+use crate::lab::{as_void, counter, counter_argument, tally, use_primary};
+
+facts! { thread:
+    Context [
+        what_one_did_is_before_what_the_next_does,
+        a_stream_synchronize_holds_up_nobody_else,
+        an_event_synchronize_holds_up_nobody_else,
+        a_context_synchronize_holds_up_nobody_else,
+        a_blocking_copy_holds_up_nobody_else,
+        eight_work_at_once,
+        memory_of_one_is_freed_by_another,
+        per_thread_streams_do_not_wait_for_each_other,
+        a_thread_that_ends_leaves_its_work_running,
+        a_fork_that_exits_does_no_harm.alone(),
+        a_forked_child_is_not_initialized.alone(),
+        a_child_process_starts_afresh.alone(),
+        ending_with_work_in_flight_is_clean.alone(),
+    ]
+}
+
+fn what_one_did_is_before_what_the_next_does(cu: &'static Cuda) -> Verdict {
+    let module = cu.module()?;
+    let (increment, twice) = (cu.function(module, "increment")?.addr(), cu.function(module, "twice")?.addr());
+    let (stream, address) = (cu.stream()?, cu.words(&[0])?);
+    let handle = stream.addr();
+    let (to_other, from_main) = channel::<()>();
+    let (to_main, from_other) = channel::<()>();
+    let other = thread::spawn(move || {
+        use_primary(cu)?;
+        while from_main.recv().is_ok() {
+            ok!(cu.launch_on(without_provenance_mut(twice), address, without_provenance_mut(handle)));
+            to_main.send(()).expect("the fact waits for each answer");
+        }
+        Ok::<(), String>(())
+    });
+    for _ in 0..20 {
+        ok!(cu.launch_on(without_provenance_mut(increment), address, stream));
+        to_other.send(()).expect("the other thread lives until the channel closes");
+        if from_other.recv().is_err() {
+            break;
+        }
+    }
+    drop(to_other);
+    other.join().expect("a panic ends the process")?;
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, (1 << 21) - 2);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+/// Makes a thread block in `wait` behind a gate, and does everyday work beside it.
+fn work_beside(cu: &'static Cuda, wait: fn(&Cuda, CUstream, CUevent) -> CUresult) -> Verdict {
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    let (mine, address) = (cu.stream()?, cu.words(&[0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    // The kernel runs once before the gate closes: its first launch may load code, which waits for the device.
+    ok!(cu.launch_on(increment, address, mine));
+    ok!(cu.cuStreamSynchronize(mine));
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuEventRecord(event, stream));
+    let (blocked_stream, blocked_event) = (stream.addr(), event.addr());
+    let (started, has_started) = channel();
+    let done = counter();
+    let blocked = thread::spawn(move || {
+        use_primary(cu)?;
+        started.send(()).expect("the fact waits for the start");
+        ok!(wait(cu, without_provenance_mut(blocked_stream), without_provenance_mut(blocked_event)));
+        done.store(1, Ordering::SeqCst);
+        Ok::<(), String>(())
+    });
+    has_started.recv().expect("the thread says that it has started");
+    for _ in 0..20 {
+        ok!(cu.launch_on(increment, address, mine));
+        ok!(cu.cuStreamSynchronize(mine));
+        let (mut kind, mut word) = (0u32, 0u32);
+        ok!(cu.cuPointerGetAttribute(as_void(&mut kind), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+        ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut word), address, 4, mine));
+        ok!(cu.cuStreamSynchronize(mine));
+        holds!(done.load(Ordering::SeqCst) == 0, "the blocked call returned before the gate opened");
+    }
+    gate.open();
+    blocked.join().expect("a panic ends the process")?;
+    same!(cu.word(address)?, 21);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuStreamDestroy_v2(mine));
+    cu.free(address)
+}
+
+fn a_stream_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    work_beside(cu, |cu, stream, _| cu.cuStreamSynchronize(stream))
+}
+
+fn an_event_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    work_beside(cu, |cu, _, event| cu.cuEventSynchronize(event))
+}
+
+fn a_context_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    work_beside(cu, |cu, _, _| cu.cuCtxSynchronize())
+}
+
+fn a_blocking_copy_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    work_beside(cu, |cu, stream, _| {
+        let (mut word, mut address) = (0u32, 0);
+        let code = cu.cuMemAlloc_v2(&mut address, 4);
+        if code != CUDA_SUCCESS {
+            return code;
+        }
+        // A copy to pageable memory returns when it is complete, so it waits for the gate.
+        let code = cu.cuMemcpyDtoHAsync_v2(as_void(&mut word), address, 4, stream);
+        if code != CUDA_SUCCESS { code } else { cu.cuStreamSynchronize(stream) }
+    })
+}
+
+fn eight_work_at_once(cu: &'static Cuda) -> Verdict {
+    let module = cu.module()?;
+    let fill = cu.function(module, "fill")?.addr();
+    let workers: Vec<_> = (0..8u32)
+        .map(|number| {
+            thread::spawn(move || {
+                use_primary(cu)?;
+                let (stream, mut out) = (cu.stream()?, cu.alloc(4000)?);
+                for round in 0..50 {
+                    let (mut value, mut n) = (number * 1000 + round, 1000u32);
+                    let mut arguments = [as_void(&mut out), as_void(&mut value), as_void(&mut n)];
+                    ok!(cu.launch(without_provenance_mut(fill), 8, 128, stream, &mut arguments));
+                    let mut back = vec![0u32; 1000];
+                    ok!(cu.cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), out, 4000, stream));
+                    ok!(cu.cuStreamSynchronize(stream));
+                    same!(back, vec![number * 1000 + round; 1000]);
+                }
+                ok!(cu.cuStreamDestroy_v2(stream));
+                cu.free(out)
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().expect("a panic ends the process")?;
+    }
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn memory_of_one_is_freed_by_another(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[6])?;
+    thread::spawn(move || {
+        use_primary(cu)?;
+        same!(cu.word(address)?, 6);
+        cu.free(address)
+    })
+    .join()
+    .expect("a panic ends the process")
+}
+
+fn per_thread_streams_do_not_wait_for_each_other(cu: &'static Cuda) -> Verdict {
+    let own: CUstream = without_provenance_mut(2);
+    let gate = cu.gate(own)?;
+    thread::spawn(move || {
+        use_primary(cu)?;
+        let (own, count): (CUstream, _) = (without_provenance_mut(2), counter());
+        ok!(cu.cuLaunchHostFunc(own, Some(tally), counter_argument(count)));
+        ok!(cu.cuStreamSynchronize(own));
+        same!(count.load(Ordering::SeqCst), 1);
+        Ok::<(), String>(())
+    })
+    .join()
+    .expect("a panic ends the process")?;
+    gate.open();
+    ok!(cu.cuStreamSynchronize(own));
+    Ok(())
+}
+
+fn a_thread_that_ends_leaves_its_work_running(cu: &'static Cuda) -> Verdict {
+    let (stream, address) = (cu.stream()?, cu.words(&[0])?);
+    let handle = stream.addr();
+    thread::spawn(move || {
+        use_primary(cu)?;
+        ok!(cu.cuMemsetD32Async(address, 3, 1, without_provenance_mut(handle)));
+        Ok::<(), String>(())
+    })
+    .join()
+    .expect("a panic ends the process")?;
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, 3);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+/// Forks; the child answers `child` as its exit status.
+fn in_a_fork(child: impl FnOnce() -> i32) -> Result<i32, String> {
+    // SAFETY: the child calls only what the fact is about and then _exit, never back into this program.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let status = child();
+        // SAFETY: ends the child at once, without the exit handlers it inherited.
+        unsafe { libc::_exit(status) };
+    }
+    holds!(process > 0, "fork: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: waits for the child just made, with a status word of our own.
+    let waited = unsafe { libc::waitpid(process, &mut status, 0) };
+    holds!(waited == process && libc::WIFEXITED(status), "the child ended with status {status:#x}");
+    Ok(libc::WEXITSTATUS(status))
+}
+
+fn a_fork_that_exits_does_no_harm(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[9])?;
+    same!(in_a_fork(|| 7)?, 7);
+    // As subprocess.run and a DataLoader do it: a child that runs its exit handlers too.
+    // SAFETY: see in_a_fork; exit runs the inherited handlers on purpose.
+    same!(in_a_fork(|| unsafe { libc::exit(8) })?, 8);
+    same!(cu.word(address)?, 9);
+    let again = cu.words(&[10])?;
+    same!(cu.word(again)?, 10);
+    Ok(())
+}
+
+fn a_forked_child_is_not_initialized(cu: &'static Cuda) -> Verdict {
+    let code = in_a_fork(|| {
+        let mut address = 0;
+        cu.cuMemAlloc_v2(&mut address, 64) as i32
+    })?;
+    same!(code as CUresult, CUDA_ERROR_NOT_INITIALIZED);
+    let address = cu.words(&[11])?;
+    same!(cu.word(address)?, 11);
+    Ok(())
+}
+
+fn a_child_process_starts_afresh(_cu: &'static Cuda) -> Verdict {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args(["--only", "memory::double_free", "--quiet"]);
+    if let Some(lib) = std::env::args().skip_while(|a| a != "--lib").nth(1) {
+        command.args(["--lib", &lib]);
+    }
+    let output = command.output().map_err(|e| format!("cannot start a child: {e}"))?;
+    same!(String::from_utf8_lossy(&output.stdout).trim(), "1 passed, 0 failed");
+    Ok(())
+}
+
+/// The runner looks at how the process ends.
+fn ending_with_work_in_flight_is_clean(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    let address = cu.words(&[0])?;
+    for _ in 0..500 {
+        ok!(cu.launch_on(increment, address, null_mut()));
+    }
+    holds!(!module.is_null(), "no module");
+    Ok(())
+}
