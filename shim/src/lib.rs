@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod carrier;
+pub mod generated;
 pub mod hand;
 pub mod handles;
 pub mod local;

@@ -6,3 +6,6 @@
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, clippy::all, unsafe_op_in_unsafe_fn)]
 #[rustfmt::skip]
 pub mod sys;
+
+pub mod driver;
+pub mod names;

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod generated;
 pub mod handle;
 pub mod hello;
 pub mod record;
 
 pub use codec::{Fault, Reader, Writer};
+pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
 
 /// Version of the framing and the handshake. Raised when either changes shape.

@@ -1,0 +1,200 @@
+//! Contexts, primary contexts, peer access.
+
+/// Counted here; the worker retains the context when it is first used.
+#[by_hand(0x0180, local::context)]
+#[since(7000)]
+fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
+
+#[by_hand(0x0181, local::context, client)]
+#[since(11000)]
+fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32);
+
+#[local(context)]
+#[since(7000)]
+fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active: *mut i32);
+
+/// Drops every object of the context on both sides.
+#[by_hand(0x0182, local::context)]
+#[since(11000)]
+fn cuDevicePrimaryCtxReset_v2(dev: CUdevice);
+
+/// Reaches the worker when the count falls to zero.
+#[by_hand(0x0183, local::context)]
+#[since(11000)]
+fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
+
+#[local(context)]
+#[since(7000)]
+fn cuDevicePrimaryCtxRelease(dev: CUdevice);
+
+#[local(context)]
+#[since(7000)]
+fn cuDevicePrimaryCtxReset(dev: CUdevice);
+
+#[local(context)]
+#[since(7000)]
+fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: u32);
+
+#[by_hand(0x0184, local::context)]
+#[since(3020)]
+fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice);
+
+#[local(context)]
+#[since(2000)]
+fn cuCtxCreate(pctx: *mut CUcontext, flags: u32, dev: CUdevice);
+
+/// As `cuCtxCreate_v2`; execution affinity and CIG parameters are refused.
+#[local(context)]
+#[since(11040)]
+fn cuCtxCreate_v3(
+    pctx: *mut CUcontext,
+    paramsArray: *mut CUexecAffinityParam,
+    numParams: i32,
+    flags: u32,
+    dev: CUdevice,
+);
+
+/// As `cuCtxCreate_v2`; execution affinity and CIG parameters are refused.
+#[local(context)]
+#[since(12050)]
+fn cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: u32, dev: CUdevice);
+
+#[by_hand(0x0185, local::context)]
+#[since(4000)]
+fn cuCtxDestroy_v2(ctx: CUcontext);
+
+#[local(context)]
+#[since(2000)]
+fn cuCtxDestroy(ctx: CUcontext);
+
+#[local(context)]
+#[since(4000)]
+fn cuCtxPushCurrent_v2(ctx: CUcontext);
+
+#[local(context)]
+#[since(4000)]
+fn cuCtxPopCurrent_v2(pctx: *mut CUcontext);
+
+#[local(context)]
+#[since(2000)]
+fn cuCtxPushCurrent(ctx: CUcontext);
+
+#[local(context)]
+#[since(2000)]
+fn cuCtxPopCurrent(pctx: *mut CUcontext);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(4000)]
+fn cuCtxSetCurrent(ctx: CUcontext);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(4000)]
+fn cuCtxGetCurrent(pctx: *mut CUcontext);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(2000)]
+fn cuCtxGetDevice(device: *mut CUdevice);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(13000)]
+fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(7000)]
+fn cuCtxGetFlags(flags: *mut u32);
+
+/// The calling thread's context stack lives in the shim.
+#[by_hand(0x0186, local::context, client)]
+#[since(12010)]
+fn cuCtxSetFlags(flags: u32);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(12000)]
+fn cuCtxGetId(ctx: CUcontext, ctxId: *mut u64);
+
+/// The calling thread's context stack lives in the shim.
+#[local(context)]
+#[since(3020)]
+fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut u32);
+
+/// Parked in the worker, so that other threads' commands go on.
+#[by_hand(0x0187, sync)]
+#[since(2000)]
+fn cuCtxSynchronize();
+
+#[client(sync)]
+#[since(13000)]
+fn cuCtxSynchronize_v2(ctx: CUcontext);
+
+/// Read again only after it was set.
+#[by_hand(0x0188, local::context, client)]
+#[since(3010)]
+fn cuCtxSetLimit(limit: CUlimit, value: usize);
+
+/// Read again only after it was set.
+#[by_hand(0x0189, local::context, client)]
+#[since(3010)]
+fn cuCtxGetLimit(pvalue: Out<usize>, limit: CUlimit);
+
+/// A fact of the device.
+#[local(context)]
+#[since(5050)]
+fn cuCtxGetStreamPriorityRange(leastPriority: *mut i32, greatestPriority: *mut i32);
+
+#[local(context)]
+#[since(3020)]
+fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache);
+
+#[local(context)]
+#[since(4020)]
+fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig);
+
+/// A preference; a later call reports if it is no valid one.
+#[by_hand(0x018a, local::context, client)]
+#[since(3020)]
+fn cuCtxSetCacheConfig(config: CUfunc_cache);
+
+/// A preference; a later call reports if it is no valid one.
+#[local(context)]
+#[since(4020)]
+fn cuCtxSetSharedMemConfig(config: CUsharedconfig);
+
+#[by_hand(0x018b, local::context, client)]
+#[since(11000)]
+fn cuCtxResetPersistingL2Cache();
+
+#[local(context)]
+#[since(11040)]
+fn cuCtxGetExecAffinity(pExecAffinity: *mut CUexecAffinityParam, type_: CUexecAffinityType);
+
+#[post(0x018c)]
+#[since(12050)]
+fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent);
+
+#[post(0x018d)]
+#[since(12050)]
+fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent);
+
+/// Counted contexts were deprecated in CUDA 4.0; primary contexts replaced them.
+#[local(context)]
+#[since(2000)]
+fn cuCtxAttach(pctx: *mut CUcontext, flags: u32);
+
+/// Counted contexts were deprecated in CUDA 4.0; primary contexts replaced them.
+#[local(context)]
+#[since(2000)]
+fn cuCtxDetach(ctx: CUcontext);
+
+#[call(0x018e)]
+#[since(4000)]
+fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32);
+
+#[call(0x018f)]
+#[since(4000)]
+fn cuCtxDisablePeerAccess(peerContext: CUcontext);

@@ -1,0 +1,388 @@
+//! Copies and memsets.
+
+/// Pageable sources are captured before the call returns; the session's own host memory travels by reference.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream);
+
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize);
+
+/// Complete for the client only once the bytes are written here.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpyDtoHAsync_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
+
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize);
+
+/// Either side may be the session's host memory.
+#[by_hand(0x0400, memory, client)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
+
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize);
+
+/// Which side is which is read from the map of addresses.
+#[client(memory)]
+#[since(4000)]
+#[per_thread(ptds)]
+fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize);
+
+/// Which side is which is read from the map of addresses.
+#[client(memory)]
+#[since(4000)]
+#[per_thread(ptsz)]
+fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream);
+
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
+
+#[post(0x0401)]
+#[since(4000)]
+#[per_thread(ptds)]
+fn cuMemcpyPeer(
+    dstDevice: CUdeviceptr,
+    dstContext: CUcontext,
+    srcDevice: CUdeviceptr,
+    srcContext: CUcontext,
+    ByteCount: usize,
+);
+
+#[post(0x0402)]
+#[since(4000)]
+#[per_thread(ptsz)]
+fn cuMemcpyPeerAsync(
+    dstDevice: CUdeviceptr,
+    dstContext: CUcontext,
+    srcDevice: CUdeviceptr,
+    srcContext: CUcontext,
+    ByteCount: usize,
+    hStream: CUstream,
+);
+
+#[client(memory)]
+#[since(4000)]
+#[per_thread(ptsz)]
+fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream);
+
+#[client(memory)]
+#[since(4000)]
+#[per_thread(ptds)]
+fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER);
+
+/// Copy by copy.
+#[client(memory)]
+#[since(12080)]
+#[per_thread(ptsz)]
+fn cuMemcpyBatchAsync(
+    dsts: *mut CUdeviceptr,
+    srcs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attrs: *mut CUmemcpyAttributes,
+    attrsIdxs: *mut usize,
+    numAttrs: usize,
+    failIdx: *mut usize,
+    hStream: CUstream,
+);
+
+/// Copy by copy.
+#[client(memory)]
+#[since(13000)]
+#[per_thread(ptsz)]
+fn cuMemcpyBatchAsync_v2(
+    dsts: *mut CUdeviceptr,
+    srcs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attrs: *mut CUmemcpyAttributes,
+    attrsIdxs: *mut usize,
+    numAttrs: usize,
+    hStream: CUstream,
+);
+
+/// Copy by copy.
+#[client(memory)]
+#[since(12080)]
+#[per_thread(ptsz)]
+fn cuMemcpy3DBatchAsync(
+    numOps: usize,
+    opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+    failIdx: *mut usize,
+    flags: u64,
+    hStream: CUstream,
+);
+
+/// Copy by copy.
+#[client(memory)]
+#[since(13000)]
+#[per_thread(ptsz)]
+fn cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, flags: u64, hStream: CUstream);
+
+#[post(0x0403)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize);
+
+#[post(0x0404)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
+
+#[post(0x0405)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyAtoA_v2(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyHtoA_v2(dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpyHtoAAsync_v2(
+    dstArray: CUarray,
+    dstOffset: usize,
+    srcHost: *const c_void,
+    ByteCount: usize,
+    hStream: CUstream,
+);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemcpyAtoH_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
+
+/// As `cuMemcpy3DAsync_v2`.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemcpyAtoHAsync_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream);
+
+#[post(0x0406)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
+
+#[post(0x0407)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
+
+#[post(0x0408)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream);
+
+#[post(0x0409)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream);
+
+#[post(0x040a)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream);
+
+#[post(0x040b)]
+#[since(3020)]
+#[per_thread(ptsz)]
+fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: u8, N: usize);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: u16, N: usize);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: u32, N: usize);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD2D8_v2(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD2D16_v2(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize);
+
+/// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
+#[client(memory)]
+#[since(3020)]
+#[per_thread(ptds)]
+fn cuMemsetD2D32_v2(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyHtoD(dstDevice: CUdeviceptr_v1, srcHost: *const c_void, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyDtoH(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyDtoD(dstDevice: CUdeviceptr_v1, srcDevice: CUdeviceptr_v1, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyDtoA(dstArray: CUarray, dstOffset: u32, srcDevice: CUdeviceptr_v1, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyAtoD(dstDevice: CUdeviceptr_v1, srcArray: CUarray, srcOffset: u32, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyHtoA(dstArray: CUarray, dstOffset: u32, srcHost: *const c_void, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyAtoH(dstHost: *mut c_void, srcArray: CUarray, srcOffset: u32, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyAtoA(dstArray: CUarray, dstOffset: u32, srcArray: CUarray, srcOffset: u32, ByteCount: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyHtoAAsync(dstArray: CUarray, dstOffset: u32, srcHost: *const c_void, ByteCount: u32, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyAtoHAsync(dstHost: *mut c_void, srcArray: CUarray, srcOffset: u32, ByteCount: u32, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyHtoDAsync(dstDevice: CUdeviceptr_v1, srcHost: *const c_void, ByteCount: u32, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpyDtoHAsync(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: u32, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(3000)]
+fn cuMemcpyDtoDAsync(dstDevice: CUdeviceptr_v1, srcDevice: CUdeviceptr_v1, ByteCount: u32, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream: CUstream);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: u8, N: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: u16, N: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: u32, N: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD2D8(dstDevice: CUdeviceptr_v1, dstPitch: u32, uc: u8, Width: u32, Height: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD2D16(dstDevice: CUdeviceptr_v1, dstPitch: u32, us: u16, Width: u32, Height: u32);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuMemsetD2D32(dstDevice: CUdeviceptr_v1, dstPitch: u32, ui: u32, Width: u32, Height: u32);

@@ -1,0 +1,211 @@
+//! Launches, function attributes, occupancy.
+
+/// Arguments are packed with the layout learned when the function was loaded. Geometry is checked in the shim, so
+/// the errors CUDA reports at once are reported at once.
+#[by_hand(0x0300, execution)]
+#[since(4000)]
+#[per_thread(ptsz)]
+fn cuLaunchKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+);
+
+/// As `cuLaunchKernel`, with attributes.
+#[client(execution)]
+#[since(11060)]
+#[per_thread(ptsz)]
+fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    f: CUfunction,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+);
+
+/// As `cuLaunchKernel`, with attributes.
+#[client(execution)]
+#[since(9000)]
+#[per_thread(ptsz)]
+fn cuLaunchCooperativeKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+);
+
+/// The function runs in the application's process.
+#[by_hand(0x0301, callback)]
+#[since(10000)]
+#[per_thread(ptsz)]
+fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void);
+
+/// Known here once asked or set.
+#[by_hand(0x0302, execution)]
+#[since(2020)]
+fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction);
+
+/// Known here once asked or set.
+#[by_hand(0x0303, execution)]
+#[since(9000)]
+fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: i32);
+
+/// A hint without effect since Volta.
+#[client(execution)]
+#[since(3000)]
+fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache);
+
+/// A hint without effect since Volta.
+#[client(execution)]
+#[since(4020)]
+fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig);
+
+#[client(execution)]
+#[since(12030)]
+fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
+
+#[client(execution)]
+#[since(12040)]
+fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
+
+#[client(execution)]
+#[since(12040)]
+fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
+
+#[client(execution)]
+#[since(12040)]
+fn cuFuncLoad(function: CUfunction);
+
+#[client(module)]
+#[since(11000)]
+fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
+
+/// All occupancy questions go by this id; answers are kept by their arguments.
+#[by_hand(0x0304, execution)]
+#[since(6050)]
+fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    numBlocks: *mut i32,
+    func: CUfunction,
+    blockSize: i32,
+    dynamicSMemSize: usize,
+);
+
+#[client(execution)]
+#[since(7000)]
+fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    numBlocks: *mut i32,
+    func: CUfunction,
+    blockSize: i32,
+    dynamicSMemSize: usize,
+    flags: u32,
+);
+
+#[client(execution)]
+#[since(10020)]
+fn cuOccupancyAvailableDynamicSMemPerBlock(
+    dynamicSmemSize: *mut usize,
+    func: CUfunction,
+    numBlocks: i32,
+    blockSize: i32,
+);
+
+#[client(execution)]
+#[since(11070)]
+fn cuOccupancyMaxActiveClusters(numClusters: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
+
+#[client(execution)]
+#[since(11070)]
+fn cuOccupancyMaxPotentialClusterSize(clusterSize: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
+
+/// The application's size function runs here.
+#[client(execution)]
+#[since(6050)]
+fn cuOccupancyMaxPotentialBlockSize(
+    minGridSize: *mut i32,
+    blockSize: *mut i32,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: i32,
+);
+
+/// The application's size function runs here.
+#[client(execution)]
+#[since(7000)]
+fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    minGridSize: *mut i32,
+    blockSize: *mut i32,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: i32,
+    flags: u32,
+);
+
+/// Removed in CUDA 13 and deprecated since 11.3; launch on each device and synchronise.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(9000)]
+fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: *mut CUDA_LAUNCH_PARAMS, numDevices: u32, flags: u32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuFuncSetBlockShape(hfunc: CUfunction, x: i32, y: i32, z: i32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuParamSetSize(hfunc: CUfunction, numbytes: u32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuParamSeti(hfunc: CUfunction, offset: i32, value: u32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuParamSetf(hfunc: CUfunction, offset: i32, value: f32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuParamSetv(hfunc: CUfunction, offset: i32, ptr: *mut c_void, numbytes: u32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuLaunch(f: CUfunction);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuLaunchGrid(f: CUfunction, grid_width: i32, grid_height: i32);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuLaunchGridAsync(f: CUfunction, grid_width: i32, grid_height: i32, hStream: CUstream);
+
+/// The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuParamSetTexRef(hfunc: CUfunction, texunit: i32, hTexRef: CUtexref);

@@ -1,0 +1,90 @@
+//! Libraries and kernels.
+
+/// The reply brings the kernels' names, attributes and parameter layouts.
+#[by_hand(0x0280, module)]
+#[since(12000)]
+fn cuLibraryLoadData(
+    library: *mut CUlibrary,
+    code: *const c_void,
+    jitOptions: *mut CUjit_option,
+    jitOptionsValues: *mut *mut c_void,
+    numJitOptions: u32,
+    libraryOptions: *mut CUlibraryOption,
+    libraryOptionValues: *mut *mut c_void,
+    numLibraryOptions: u32,
+);
+
+#[client(module)]
+#[since(12000)]
+fn cuLibraryLoadFromFile(
+    library: *mut CUlibrary,
+    fileName: *const c_char,
+    jitOptions: *mut CUjit_option,
+    jitOptionsValues: *mut *mut c_void,
+    numJitOptions: u32,
+    libraryOptions: *mut CUlibraryOption,
+    libraryOptionValues: *mut *mut c_void,
+    numLibraryOptions: u32,
+);
+
+#[by_hand(0x0281, module)]
+#[since(12000)]
+fn cuLibraryUnload(library: CUlibrary);
+
+#[by_hand(0x0282, module)]
+#[since(12000)]
+fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
+
+#[client(module)]
+#[since(12040)]
+fn cuLibraryGetKernelCount(count: *mut u32, lib: CUlibrary);
+
+#[by_hand(0x0283, module)]
+#[since(12040)]
+fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary);
+
+#[by_hand(0x0284, module)]
+#[since(12000)]
+fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
+
+#[by_hand(0x0285, module)]
+#[since(12000)]
+fn cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+
+/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(12000)]
+fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
+
+/// Host code that a kernel may call would run on the GPU's host, not here.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(12000)]
+fn cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);
+
+#[client(execution)]
+#[since(12000)]
+fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
+
+#[client(execution)]
+#[since(12050)]
+fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
+
+#[client(execution)]
+#[since(12030)]
+fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel);
+
+#[client(execution)]
+#[since(12040)]
+fn cuKernelGetParamInfo(kernel: CUkernel, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
+
+#[client(execution)]
+#[since(12000)]
+fn cuKernelGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
+
+#[client(execution)]
+#[since(12000)]
+fn cuKernelSetAttribute(attrib: CUfunction_attribute, val: i32, kernel: CUkernel, dev: CUdevice);
+
+#[client(execution)]
+#[since(12000)]
+fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice);

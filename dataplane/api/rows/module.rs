@@ -1,0 +1,141 @@
+//! Modules and the linker.
+
+/// Reads the image here and loads it as `cuModuleLoadDataEx` does.
+#[client(module)]
+#[since(2000)]
+fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char);
+
+/// Reads the image here and loads it as `cuModuleLoadDataEx` does.
+#[client(module)]
+#[since(2000)]
+fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+
+/// Reads the image here and loads it as `cuModuleLoadDataEx` does.
+#[client(module)]
+#[since(2000)]
+fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void);
+
+/// The reply brings the functions' names, attributes and parameter layouts.
+#[by_hand(0x0200, module)]
+#[since(2010)]
+fn cuModuleLoadDataEx(
+    module: *mut CUmodule,
+    image: *const c_void,
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+);
+
+#[by_hand(0x0201, module)]
+#[since(2000)]
+fn cuModuleUnload(hmod: CUmodule);
+
+#[by_hand(0x0202, module)]
+#[since(2000)]
+fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
+
+#[client(module)]
+#[since(12040)]
+fn cuModuleGetFunctionCount(count: *mut u32, mod_: CUmodule);
+
+#[by_hand(0x0203, module)]
+#[since(12040)]
+fn cuModuleEnumerateFunctions(functions: *mut CUfunction, numFunctions: u32, mod_: CUmodule);
+
+#[by_hand(0x0204, module)]
+#[since(3020)]
+fn cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char);
+
+#[local(device)]
+#[since(11070)]
+fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
+
+#[by_hand(0x0205, module)]
+#[since(6050)]
+fn cuLinkCreate_v2(
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+    stateOut: *mut CUlinkState,
+);
+
+#[by_hand(0x0206, module)]
+#[since(6050)]
+fn cuLinkAddData_v2(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    name: *const c_char,
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+);
+
+/// Reads the file here.
+#[client(module)]
+#[since(6050)]
+fn cuLinkAddFile_v2(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    path: *const c_char,
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+);
+
+#[by_hand(0x0207, module)]
+#[since(5050)]
+fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut usize);
+
+#[by_hand(0x0208, module)]
+#[since(5050)]
+fn cuLinkDestroy(state: CUlinkState);
+
+#[alias(cuLinkCreate_v2)]
+#[since(5050)]
+fn cuLinkCreate(
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+    stateOut: *mut CUlinkState,
+);
+
+#[alias(cuLinkAddData_v2)]
+#[since(5050)]
+fn cuLinkAddData(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    name: *const c_char,
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+);
+
+#[alias(cuLinkAddFile_v2)]
+#[since(5050)]
+fn cuLinkAddFile(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    path: *const c_char,
+    numOptions: u32,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+);
+
+/// Texture and surface references were removed in CUDA 12; texture and surface objects are answered.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodule, name: *const c_char);
+
+/// Texture and surface references were removed in CUDA 12; texture and surface objects are answered.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(3000)]
+fn cuModuleGetSurfRef(pSurfRef: *mut CUsurfref, hmod: CUmodule, name: *const c_char);
+
+/// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(2000)]
+fn cuModuleGetGlobal(dptr: *mut CUdeviceptr_v1, bytes: *mut u32, hmod: CUmodule, name: *const c_char);

@@ -1,0 +1,116 @@
+//! Virtual memory management and multicast objects.
+
+/// The shim reserves the same range of its own address space.
+#[by_hand(0x0480, virtual_memory)]
+#[since(10020)]
+fn cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: u64);
+
+#[by_hand(0x0481, virtual_memory)]
+#[since(10020)]
+fn cuMemAddressFree(ptr: CUdeviceptr, size: usize);
+
+#[by_hand(0x0482, virtual_memory)]
+#[since(10020)]
+fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
+
+#[by_hand(0x0483, virtual_memory)]
+#[since(10020)]
+fn cuMemRelease(handle: CUmemGenericAllocationHandle);
+
+#[by_hand(0x0484, virtual_memory)]
+#[since(10020)]
+fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
+
+#[by_hand(0x0485, virtual_memory)]
+#[since(10020)]
+fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
+
+#[by_hand(0x0486, virtual_memory)]
+#[since(10020)]
+fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize);
+
+#[call(0x0487)]
+#[since(10020)]
+fn cuMemGetAccess(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
+
+#[by_hand(0x0488, virtual_memory)]
+#[since(10020)]
+fn cuMemExportToShareableHandle(
+    shareableHandle: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    handleType: CUmemAllocationHandleType,
+    flags: u64,
+);
+
+#[by_hand(0x0489, virtual_memory)]
+#[since(10020)]
+fn cuMemImportFromShareableHandle(
+    handle: *mut CUmemGenericAllocationHandle,
+    osHandle: *mut c_void,
+    shHandleType: CUmemAllocationHandleType,
+);
+
+#[by_hand(0x048a, virtual_memory)]
+#[since(10020)]
+fn cuMemGetAllocationGranularity(
+    granularity: *mut usize,
+    prop: *const CUmemAllocationProp,
+    option: CUmemAllocationGranularity_flags,
+);
+
+#[by_hand(0x048b, virtual_memory)]
+#[since(10020)]
+fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
+
+#[by_hand(0x048c, virtual_memory)]
+#[since(11000)]
+fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void);
+
+/// Sparse arrays are not forwarded; the device attribute says so.
+#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+#[since(11010)]
+#[per_thread(ptsz)]
+fn cuMemMapArrayAsync(mapInfoList: *mut CUarrayMapInfo, count: u32, hStream: CUstream);
+
+#[call(0x048d)]
+#[since(12010)]
+#[creates(mcHandle)]
+fn cuMulticastCreate(mcHandle: Out<CUmemGenericAllocationHandle>, prop: In<CUmulticastObjectProp>);
+
+#[call(0x048e)]
+#[since(12010)]
+fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice);
+
+#[call(0x048f)]
+#[since(12010)]
+fn cuMulticastBindMem(
+    mcHandle: CUmemGenericAllocationHandle,
+    mcOffset: usize,
+    memHandle: CUmemGenericAllocationHandle,
+    memOffset: usize,
+    size: usize,
+    flags: u64,
+);
+
+#[call(0x0490)]
+#[since(12010)]
+fn cuMulticastBindAddr(
+    mcHandle: CUmemGenericAllocationHandle,
+    mcOffset: usize,
+    memptr: CUdeviceptr,
+    size: usize,
+    flags: u64,
+);
+
+#[call(0x0491)]
+#[since(12010)]
+fn cuMulticastUnbind(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice, mcOffset: usize, size: usize);
+
+#[call(0x0492)]
+#[since(12010)]
+#[no_context]
+fn cuMulticastGetGranularity(
+    granularity: Out<usize>,
+    prop: In<CUmulticastObjectProp>,
+    option: CUmulticastGranularity_flags,
+);

@@ -1,0 +1,370 @@
+//! The worker's dispatcher.
+
+use std::fmt::Write;
+
+use super::calls::reply;
+use crate::Api;
+use crate::check::element_name;
+use crate::rows::{Element, Kind, Param, Row};
+
+pub fn module() -> String {
+    "//! The worker's side of the driver API, from the table.\n\npub mod dispatch;\n".to_owned()
+}
+
+pub fn emit(api: &Api) -> String {
+    let mut rows: Vec<&Row> = api.rows.iter().filter(|r| r.id.is_some()).collect();
+    rows.sort_by_key(|r| r.id);
+    let mut out = String::from(PRELUDE);
+    out.push_str(
+        "/// Executes one operation of the table. The context it needs is current already.\n\
+         pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut Vec<u8>) -> \
+         Result<Outcome, Fault> {\nmatch header.op {\n",
+    );
+    for row in &rows {
+        let name = &row.name;
+        let id = row.op_const();
+        match row.worker_module() {
+            Some(_) if api.pending.worker.contains(name) => {
+                writeln!(out, "ops::{id} => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),").unwrap();
+            }
+            Some(module) => {
+                writeln!(out, "ops::{id} => crate::worker::hand::{module}::{name}(s, header, body, reply),").unwrap();
+            }
+            None => writeln!(out, "ops::{id} => {name}(s, header, body, reply),").unwrap(),
+        }
+    }
+    out.push_str("_ => Err(Fault(\"no such operation\")),\n}\n}\n\n");
+    out.push_str(
+        "/// Operations that need a function which this driver does not have; the client answers for them.\n\
+         pub fn missing(driver: &Driver) -> Vec<u16> {\n\
+         let names = driver.missing();\n\
+         ops::OPS.iter().filter(|op| names.contains(&op.name)).map(|op| op.id).collect()\n}\n\n",
+    );
+    for row in rows.iter().filter(|r| r.generic_worker()) {
+        one(&mut out, row);
+    }
+    out
+}
+
+/// Structs that name a device, and where in them.
+fn location(element: &Element) -> Option<&'static str> {
+    match element_name(element) {
+        "CUmemLocation" => Some("|e| e"),
+        "CUmemAccessDesc" => Some("|e| &mut e.location"),
+        _ => None,
+    }
+}
+
+fn one(out: &mut String, row: &Row) {
+    let name = &row.name;
+    writeln!(
+        out,
+        "fn {name}(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> \
+         Result<Outcome, Fault> {{"
+    )
+    .unwrap();
+    let q = if row.params.is_empty() { "_" } else { "q" };
+    writeln!(out, "let {q} = calls::{name}::decode(&mut body)?;\nbody.finish()?;").unwrap();
+    let mut arguments = Vec::new();
+    for param in &row.params {
+        arguments.push(prepare(out, row, param));
+    }
+    writeln!(
+        out,
+        "// SAFETY: pointers are to locals of the size the function expects; handles are the session's own.\n\
+         let result = unsafe {{ s.driver.{name}({}) }};",
+        arguments.join(", ")
+    )
+    .unwrap();
+    if let Some(destroyed) = &row.destroys
+        && let Some(Param { kind: Kind::Value(Element::Handle { kind, .. }), .. }) =
+            row.params.iter().find(|p| p.name == *destroyed)
+    {
+        // The client gives the handle up whatever the result is.
+        writeln!(out, "s.unbind(Kind::{kind}, q.{destroyed});").unwrap();
+    }
+    finish(out, row);
+    out.push_str("}\n\n");
+}
+
+/// Makes the local for a parameter; answers what is passed to the driver.
+fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
+    let name = &param.name;
+    let of = |element: &Element, count: &str| {
+        format!("Plain::<{}>::of(q.{name}, {count})?", element_name(element))
+    };
+    let places = |out: &mut String, element: &Element| {
+        if let Some(path) = location(element) {
+            writeln!(out, "resolve!(places(s, {name}.elements(), {path}));").unwrap();
+        }
+    };
+    match &param.kind {
+        Kind::Value(Element::Scalar { .. }) => format!("q.{name}"),
+        Kind::Value(Element::Device) => {
+            writeln!(out, "let {name} = resolve!(device(s, q.{name}));").unwrap();
+            name.clone()
+        }
+        Kind::Value(element @ Element::Plain { .. }) => {
+            writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
+            places(out, element);
+            format!("{name}.get()")
+        }
+        Kind::Value(Element::Handle { name: ty, kind }) => {
+            if *kind == "Stream" {
+                writeln!(out, "let {name} = resolve!(s.stream(q.{name}, header.thread));").unwrap();
+            } else if ty == "CUmemGenericAllocationHandle" {
+                writeln!(out, "let {name} = resolve!(s.handle(Kind::{kind}, q.{name})) as u64;").unwrap();
+            } else {
+                writeln!(out, "let {name}: {ty} = resolve!(s.handle(Kind::{kind}, q.{name})).cast();").unwrap();
+            }
+            name.clone()
+        }
+        Kind::Out { element: Element::Handle { name: ty, .. }, .. } => {
+            if ty == "CUmemGenericAllocationHandle" {
+                writeln!(out, "let mut {name}: u64 = 0;").unwrap();
+            } else {
+                writeln!(out, "let mut {name}: {ty} = std::ptr::null_mut();").unwrap();
+            }
+            format!("&mut {name}")
+        }
+        Kind::Out { element: Element::Scalar { primitive, .. }, .. } => {
+            let zero = if primitive.starts_with('f') { "0.0" } else { "0" };
+            writeln!(out, "let mut {name}: {primitive} = {zero};").unwrap();
+            format!("(&raw mut {name}).cast()")
+        }
+        Kind::Out { element, .. } => {
+            writeln!(out, "let mut {name} = Plain::<{}>::zeroed(1);", element_name(element)).unwrap();
+            format!("{name}.at().cast()")
+        }
+        Kind::In { element: Element::Scalar { .. }, optional: false } | Kind::InOut { element: Element::Scalar { .. } } => {
+            writeln!(out, "let mut {name} = q.{name};").unwrap();
+            format!("(&raw mut {name}).cast()")
+        }
+        Kind::In { element: Element::Scalar { .. }, optional: true } => {
+            writeln!(out, "let mut {name} = q.{name};").unwrap();
+            format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| (&raw mut *v).cast())")
+        }
+        Kind::In { element, optional: false } | Kind::InOut { element } => {
+            writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
+            places(out, element);
+            format!("{name}.at().cast()")
+        }
+        Kind::In { element, optional: true } => optional(out, name, element, "1"),
+        Kind::InArray { element: Element::Handle { kind, .. }, len, optional, .. } => {
+            let take = if *optional { format!("q.{name}.as_deref()") } else { format!("Some(&q.{name}[..])") };
+            writeln!(
+                out,
+                "limit(q.{len} as usize, {})?;\n\
+                 let mut {name} = resolve!(handles(s, Kind::{kind}, {take}, q.{len} as usize)?);",
+                row.limit
+            )
+            .unwrap();
+            format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.as_mut_ptr().cast())")
+        }
+        Kind::InArray { element, len, optional: is_optional } => {
+            writeln!(out, "limit(q.{len} as usize, {})?;", row.limit).unwrap();
+            let count = format!("q.{len} as usize");
+            if *is_optional {
+                return optional(out, name, element, &count);
+            }
+            writeln!(out, "let mut {name} = {};", of(element, &count)).unwrap();
+            places(out, element);
+            format!("{name}.at().cast()")
+        }
+        Kind::OutArray { element, len, .. } => {
+            writeln!(
+                out,
+                "limit(q.{len} as usize, {})?;\nlet mut {name} = Plain::<{}>::zeroed(q.{len} as usize);",
+                row.limit,
+                element_name(element)
+            )
+            .unwrap();
+            format!("{name}.at().cast()")
+        }
+        Kind::Str => {
+            writeln!(
+                out,
+                "let {name} = CString::new(q.{name}).map_err(|_| Fault(\"a string with a NUL inside\"))?;"
+            )
+            .unwrap();
+            format!("{name}.as_ptr()")
+        }
+        Kind::Raw(_) => String::new(),
+    }
+}
+
+fn optional(out: &mut String, name: &str, element: &Element, count: &str) -> String {
+    writeln!(
+        out,
+        "let mut {name} = match q.{name} {{\nNone => None,\n\
+         Some(bytes) => Some(Plain::<{}>::of(bytes, {count})?),\n}};",
+        element_name(element)
+    )
+    .unwrap();
+    if let Some(path) = location(element) {
+        writeln!(
+            out,
+            "if let Some({name}) = &mut {name} {{\nresolve!(places(s, {name}.elements(), {path}));\n}}"
+        )
+        .unwrap();
+    }
+    format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.at().cast())")
+}
+
+/// Binds what was created and encodes what comes back.
+fn finish(out: &mut String, row: &Row) {
+    let mut success = String::new();
+    if let Some(created) = &row.creates
+        && let Some(Param { kind: Kind::Out { element: Element::Handle { kind, name: ty }, .. }, .. }) =
+            row.params.iter().find(|p| p.name == *created)
+    {
+        let pointer = if ty == "CUmemGenericAllocationHandle" {
+            format!("std::ptr::without_provenance_mut({created} as usize)")
+        } else {
+            format!("{created}.cast()")
+        };
+        writeln!(success, "s.bind(Kind::{kind}, q.{created}, {pointer})?;").unwrap();
+    }
+    let fields = reply(row);
+    if !fields.is_empty() {
+        let mut values = String::new();
+        for field in &fields {
+            let by_bytes = matches!(field.shape, super::calls::Shape::Bytes);
+            if by_bytes {
+                writeln!(values, "{0}: {0}.bytes(),", field.name).unwrap();
+            } else {
+                writeln!(values, "{},", field.name).unwrap();
+            }
+        }
+        writeln!(success, "calls::{}_reply {{ {values} }}.encode(reply);", row.name).unwrap();
+    }
+    if !success.is_empty() {
+        let codes: String = row.answers.iter().map(|c| format!(" || result == {c}")).collect();
+        writeln!(out, "if result == CUDA_SUCCESS{codes} {{\n{success}").unwrap();
+        if !row.answers.is_empty() {
+            // The body says which of the answers it is.
+            out.push_str("return Ok(Outcome::Done(CUDA_SUCCESS));\n");
+        }
+        out.push_str("}\n");
+    }
+    out.push_str("Ok(Outcome::Done(result))\n");
+}
+
+const PRELUDE: &str = r#"//! From records to the driver: decode, resolve handles, call, encode.
+
+// UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.
+
+#![allow(non_snake_case, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::borrow_deref_ref)]
+
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::generated::{calls, ops};
+use orion_wire::record::Header;
+use orion_wire::{Fault, Kind, Reader};
+
+use crate::worker::session::{Outcome, Session};
+
+/// A result that is not success ends the operation with it.
+macro_rules! resolve {
+    ($value:expr) => {
+        match $value {
+            Ok(value) => value,
+            Err(code) => return Ok(Outcome::Done(code)),
+        }
+    };
+}
+
+/// C data without pointers, for which every bit pattern is a value: the generator has checked the types.
+/// Its padding is zero, so that nothing of this process's memory goes out with it.
+struct Plain<T> {
+    words: Vec<u64>,
+    count: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Copy> Plain<T> {
+    const ALIGNED: () = assert!(align_of::<T>() <= align_of::<u64>());
+
+    fn zeroed(count: usize) -> Plain<T> {
+        let () = Self::ALIGNED;
+        // One element too many: a pointer to no elements is still a pointer to memory.
+        Plain { words: vec![0; ((count + 1) * size_of::<T>()).div_ceil(8)], count, of: PhantomData }
+    }
+
+    fn of(bytes: &[u8], count: usize) -> Result<Plain<T>, Fault> {
+        if Some(bytes.len()) != count.checked_mul(size_of::<T>()) {
+            return Err(Fault("a value has another size than its type"));
+        }
+        let mut plain = Self::zeroed(count);
+        // SAFETY: `zeroed` made room for `count` elements, and bytes may be written anywhere in it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), plain.words.as_mut_ptr().cast::<u8>(), bytes.len()) };
+        Ok(plain)
+    }
+
+    fn at(&mut self) -> *mut T {
+        self.words.as_mut_ptr().cast()
+    }
+
+    fn get(&self) -> T {
+        // SAFETY: there is room for at least one element, aligned, and every bit pattern is a value.
+        unsafe { self.words.as_ptr().cast::<T>().read() }
+    }
+
+    fn elements(&mut self) -> &mut [T] {
+        let count = self.count;
+        // SAFETY: as in `get`, for `count` elements.
+        unsafe { std::slice::from_raw_parts_mut(self.at(), count) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: all of it is initialised memory of the vector.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.count * size_of::<T>()) }
+    }
+}
+
+fn limit(count: usize, limit: usize) -> Result<(), Fault> {
+    if count <= limit { Ok(()) } else { Err(Fault("more elements than the operation allows")) }
+}
+
+/// The driver's device for the application's ordinal. Negative ones (`CU_DEVICE_CPU`) mean the same everywhere.
+fn device(s: &Session, ordinal: i32) -> Result<CUdevice, CUresult> {
+    if ordinal < 0 { Ok(ordinal) } else { s.device(ordinal) }
+}
+
+/// Replaces the application's ordinals by the driver's devices.
+fn places<T>(s: &Session, elements: &mut [T], location: fn(&mut T) -> &mut CUmemLocation) -> Result<(), CUresult> {
+    for element in elements {
+        let location = location(element);
+        if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
+            location.id = device(s, location.id)?;
+        }
+    }
+    Ok(())
+}
+
+/// The driver's handles for the client's; the outer error is a broken protocol.
+#[allow(clippy::type_complexity)]
+fn handles(
+    s: &mut Session,
+    kind: Kind,
+    words: Option<&[u64]>,
+    count: usize,
+) -> Result<Result<Option<Vec<*mut c_void>>, CUresult>, Fault> {
+    let Some(words) = words else { return Ok(Ok(None)) };
+    if words.len() != count {
+        return Err(Fault("another number of handles than announced"));
+    }
+    let mut pointers = Vec::with_capacity(count);
+    for word in words {
+        match s.handle(kind, *word) {
+            Ok(pointer) => pointers.push(pointer),
+            Err(code) => return Ok(Err(code)),
+        }
+    }
+    Ok(Ok(Some(pointers)))
+}
+
+"#;

@@ -1,0 +1,312 @@
+//! The shim's exported functions.
+
+use std::fmt::Write;
+
+use super::calls::reply;
+use super::parameters;
+use crate::Api;
+use crate::check::element_name;
+use crate::header::Type;
+use crate::rows::{Answered, Element, Kind, Param, Row};
+
+pub fn module() -> String {
+    "//! The exported functions of the driver API, from the table.\n\npub mod exports;\npub mod proc_address;\n".to_owned()
+}
+
+pub fn emit(api: &Api) -> String {
+    let mut out = String::from(PRELUDE);
+    for row in api.rows.iter().filter(|r| r.answered != Answered::Absent) {
+        let params = c_parameters(api, row);
+        out.push_str("#[unsafe(no_mangle)]\n");
+        writeln!(out, "pub unsafe extern \"C\" fn {}({}) -> CUresult {{", row.name, parameters(&params)).unwrap();
+        body(api, &mut out, row, &params);
+        out.push_str("}\n\n");
+        if let Some(symbol) = row.per_thread_symbol() {
+            out.push_str("#[unsafe(no_mangle)]\n");
+            writeln!(out, "pub unsafe extern \"C\" fn {symbol}({}) -> CUresult {{", parameters(&params)).unwrap();
+            per_thread_body(api, &mut out, row, &params);
+            out.push_str("}\n\n");
+        }
+    }
+    out
+}
+
+/// As in `cuda.h`; a function that is not there has what the row says.
+fn c_parameters(api: &Api, row: &Row) -> Vec<(String, Type)> {
+    if let Some(function) = api.header.function(&row.name) {
+        return function.params.clone();
+    }
+    let ty = |p: &Param| match &p.kind {
+        Kind::Raw(ty) => ty.clone(),
+        Kind::Value(e) => Type::Name(element_name(e).to_owned()),
+        _ => Type::Pointer { mutable: true, to: Box::new(Type::Name("c_void".to_owned())) },
+    };
+    row.params.iter().map(|p| (p.name.clone(), ty(p))).collect()
+}
+
+fn arguments(params: &[(String, Type)]) -> String {
+    params.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn body(api: &Api, out: &mut String, row: &Row, params: &[(String, Type)]) {
+    match &row.answered {
+        Answered::Refuse(code) => refuse(out, row, code),
+        Answered::Alias(target) => {
+            let extra = api.row(target).is_some_and(|t| t.params.len() > row.params.len());
+            let stream = if extra { ", LEGACY" } else { "" };
+            passed_on(out, target, &format!("{}{stream}", arguments(params)));
+        }
+        Answered::Absent => {}
+        _ if row.hand_client() => by_hand(api, out, row, params, Some("LEGACY")),
+        _ => generic(out, row),
+    }
+}
+
+fn per_thread_body(api: &Api, out: &mut String, row: &Row, params: &[(String, Type)]) {
+    match &row.answered {
+        Answered::Refuse(code) => refuse(out, row, code),
+        Answered::Alias(target) => {
+            let Some(t) = api.row(target) else { return };
+            if t.params.len() > row.params.len() {
+                passed_on(out, target, &format!("{}, PER_THREAD", arguments(params)));
+            } else {
+                let symbol = t.per_thread_symbol().unwrap_or_else(|| target.clone());
+                passed_on(out, &symbol, &arguments(params));
+            }
+        }
+        _ if row.takes_stream() => {
+            let mapped = params.iter().map(|(n, t)| {
+                if t.name() == Some("CUstream") { format!("per_thread({n})") } else { n.clone() }
+            });
+            passed_on(out, &row.name, &mapped.collect::<Vec<_>>().join(", "));
+        }
+        _ if row.takes_default_stream() => by_hand(api, out, row, params, Some("PER_THREAD")),
+        // The stream is inside one of the arguments: there is a second hand-written function.
+        _ if row.hand_client() => by_hand(api, out, row, params, None),
+        // The legacy stream waits for every other one, so it is at least as ordered as the thread's own.
+        _ => passed_on(out, &row.name, &arguments(params)),
+    }
+}
+
+fn passed_on(out: &mut String, to: &str, arguments: &str) {
+    writeln!(out, "// SAFETY: the caller's promises are the same.\nunsafe {{ {to}({arguments}) }}").unwrap();
+}
+
+fn refuse(out: &mut String, row: &Row, code: &str) {
+    writeln!(out, "refuse::refused(\"{}\", {:?});\n{code}", row.name, row.doc).unwrap();
+}
+
+/// `stream`: what the default stream is to the caller, or nothing for the function's own per-thread form.
+fn by_hand(api: &Api, out: &mut String, row: &Row, params: &[(String, Type)], stream: Option<&str>) {
+    if api.pending.client.contains(&row.name) {
+        writeln!(out, "refuse::pending(\"{}\")", row.name).unwrap();
+        return;
+    }
+    let path = row.client_path().unwrap_or_default();
+    let own = row.per_thread_symbol().filter(|_| stream.is_none());
+    let name = own.as_ref().unwrap_or(&row.name);
+    let first = match stream {
+        Some(stream) if row.takes_default_stream() => format!("{stream}, "),
+        _ => String::new(),
+    };
+    passed_on(out, &format!("crate::{path}::{name}"), &format!("{first}{}", arguments(params)));
+}
+
+fn generic(out: &mut String, row: &Row) {
+    for param in &row.params {
+        checks(out, row, param);
+    }
+    let created = row.params.iter().find(|p| row.creates.as_ref() == Some(&p.name));
+    if let Some(Param { kind: Kind::Out { element: Element::Handle { kind, .. }, .. }, .. }) = created {
+        writeln!(out, "let created = handles::reserve(Kind::{kind});").unwrap();
+    }
+    let mut fields = String::new();
+    for param in &row.params {
+        if let Some(value) = value(row, param) {
+            if value.contains("unsafe") {
+                writeln!(
+                    out,
+                    "// SAFETY: checked above where it may not be null; the caller vouches for its size.\n\
+                     let sent_{0} = {value};",
+                    param.name
+                )
+                .unwrap();
+                writeln!(fields, "{0}: sent_{0},", param.name).unwrap();
+            } else if value == param.name {
+                writeln!(fields, "{value},").unwrap();
+            } else {
+                writeln!(fields, "{}: {value},", param.name).unwrap();
+            }
+        }
+    }
+    writeln!(out, "let q = calls::{} {{ {fields} }};", row.name).unwrap();
+    if row.answered == Answered::Post {
+        writeln!(out, "let result = post(ops::{}, |w| q.encode(w));", row.op_const()).unwrap();
+    } else {
+        writeln!(out, "let result = answer(call(ops::{}, |w| q.encode(w), {}));", row.op_const(), decoder(row)).unwrap();
+    }
+    if let Some(param) = created
+        && let Kind::Out { element: Element::Handle { name, .. }, .. } = &param.kind
+    {
+        writeln!(
+            out,
+            "if result == CUDA_SUCCESS {{\n// SAFETY: not null, and the caller's to write.\n\
+             unsafe {{ {}.write(created.0 as {name}) }};\n}} else {{\nhandles::release(created);\n}}",
+            param.name
+        )
+        .unwrap();
+    }
+    if let Some(name) = &row.destroys {
+        writeln!(out, "handles::release(Handle({name} as u64));").unwrap();
+    }
+    out.push_str("result\n");
+}
+
+/// What has to hold before anything is sent.
+fn checks(out: &mut String, row: &Row, param: &Param) {
+    let name = &param.name;
+    let condition = match &param.kind {
+        Kind::Out { optional: false, .. } | Kind::In { optional: false, .. } | Kind::InOut { .. } | Kind::Str => {
+            format!("{name}.is_null()")
+        }
+        Kind::InArray { len, optional, .. } | Kind::OutArray { len, optional, .. } => {
+            let too_many = format!("{len} as usize > {}", row.limit);
+            if *optional { too_many } else { format!("{too_many} || ({name}.is_null() && {len} != 0)") }
+        }
+        _ => return,
+    };
+    writeln!(out, "if {condition} {{\nreturn CUDA_ERROR_INVALID_VALUE;\n}}").unwrap();
+}
+
+fn size(element: &Element) -> String {
+    format!("size_of::<{}>()", element_name(element))
+}
+
+/// The request's field for a parameter.
+fn value(row: &Row, param: &Param) -> Option<String> {
+    let name = &param.name;
+    let optional = |inner: String| format!("if {name}.is_null() {{ None }} else {{ Some({inner}) }}");
+    let one = |element: &Element| match element {
+        Element::Scalar { primitive, .. } => {
+            format!("unsafe {{ {name}.cast::<{primitive}>().read() }}")
+        }
+        _ => format!("unsafe {{ bytes_at({name}.cast(), {}) }}", size(element)),
+    };
+    let text = match &param.kind {
+        Kind::Value(Element::Scalar { .. } | Element::Device) => name.clone(),
+        Kind::Value(Element::Handle { .. }) => format!("{name} as u64"),
+        Kind::Value(element @ Element::Plain { .. }) => {
+            format!("unsafe {{ bytes_at((&raw const {name}).cast(), {}) }}", size(element))
+        }
+        Kind::Out { element: Element::Handle { .. }, .. } if row.creates.as_ref() == Some(name) => {
+            "created.0".to_owned()
+        }
+        Kind::In { element, optional: false } | Kind::InOut { element } => one(element),
+        Kind::In { element, optional: true } => optional(one(element)),
+        Kind::InArray { element, len, optional: is_optional } => {
+            let inner = match element {
+                Element::Handle { .. } => format!("unsafe {{ handles_at({name}.cast(), {len} as usize) }}"),
+                _ => format!("unsafe {{ bytes_at({name}.cast(), {len} as usize * {}) }}", size(element)),
+            };
+            if *is_optional { optional(inner) } else { inner }
+        }
+        Kind::Str => format!("unsafe {{ CStr::from_ptr({name}) }}.to_bytes()"),
+        Kind::Out { .. } | Kind::OutArray { .. } | Kind::Raw(_) => return None,
+    };
+    Some(text)
+}
+
+/// The closure that writes the reply's values where the caller wants them; it answers the result.
+fn decoder(row: &Row) -> String {
+    if reply(row).is_empty() {
+        return "|_| Ok(CUDA_SUCCESS)".to_owned();
+    }
+    let mut out = format!("|r| {{\nlet a = calls::{}_reply::decode(r)?;\n(*r).finish()?;\n", row.name);
+    for param in &row.params {
+        let name = &param.name;
+        let (element, count, optional) = match &param.kind {
+            Kind::Out { element: Element::Handle { .. }, .. } => continue,
+            Kind::Out { element, optional } => (element, String::new(), *optional),
+            Kind::InOut { element } => (element, String::new(), false),
+            Kind::OutArray { element, len, optional } => (element, format!("{len} as usize * "), *optional),
+            _ => continue,
+        };
+        let is_array = !count.is_empty();
+        let store = match element {
+            Element::Scalar { primitive, .. } if !is_array => {
+                format!("unsafe {{ {name}.cast::<{primitive}>().write(a.{name}) }};")
+            }
+            _ => format!("unsafe {{ copy_out(a.{name}, {name}.cast(), {count}{}) }}?;", size(element)),
+        };
+        let store = format!("// SAFETY: not null, and the caller's to write.\n{store}\n");
+        if optional {
+            write!(out, "if !{name}.is_null() {{\n{store}}}\n").unwrap();
+        } else {
+            out.push_str(&store);
+        }
+    }
+    out.push_str(if row.answers.is_empty() { "Ok(CUDA_SUCCESS)\n}" } else { "Ok(a.result)\n}" });
+    out
+}
+
+const PRELUDE: &str = r#"//! The exported functions.
+
+// UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of the driver API:
+// pointers are null or valid for what the function reads or writes.
+
+#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, clippy::unnecessary_cast)]
+// Hand-written functions that need no promise may be safe.
+#![allow(unused_unsafe, unused_imports)]
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+
+use orion_cuda::sys::*;
+use orion_wire::generated::{calls, ops};
+use orion_wire::{Fault, Handle, Kind};
+
+use crate::call::{call, post};
+use crate::handles;
+use crate::local::refuse;
+
+/// What the default stream means to callers of the plain functions.
+const LEGACY: CUstream = std::ptr::null_mut();
+/// And to callers of the `_ptsz` and `_ptds` functions.
+const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
+
+fn per_thread(stream: CUstream) -> CUstream {
+    if stream.is_null() { PER_THREAD } else { stream }
+}
+
+fn answer(result: Result<CUresult, CUresult>) -> CUresult {
+    result.unwrap_or_else(|code| code)
+}
+
+/// # Safety
+/// `at` is valid for reads of `len` bytes, unless there are none.
+unsafe fn bytes_at<'a>(at: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise; the slice does not outlive the call.
+    unsafe { std::slice::from_raw_parts(at, len) }
+}
+
+/// # Safety
+/// `at` is valid for reads of `count` handles, unless there are none.
+unsafe fn handles_at(at: *const u64, count: usize) -> Vec<u64> {
+    // SAFETY: the caller's promise.
+    (0..count).map(|i| unsafe { at.add(i).read() }).collect()
+}
+
+/// # Safety
+/// `to` is valid for writes of `len` bytes, unless there are none.
+unsafe fn copy_out(from: &[u8], to: *mut u8, len: usize) -> Result<(), Fault> {
+    if from.len() != len {
+        return Err(Fault("a reply's value has another size"));
+    }
+    // SAFETY: the caller's promise, and the length was just compared.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, len) };
+    Ok(())
+}
+
+"#;

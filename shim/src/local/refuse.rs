@@ -1,0 +1,47 @@
+//! Functions that this shim does not answer: each is counted, and said once on stderr.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+
+use orion_cuda::sys::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
+
+static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// Counts the refusal of `function`. The application gets its code from the caller.
+pub fn refused(function: &'static str, reason: &str) {
+    let Ok(mut counts) = COUNTS.lock() else { return };
+    let count = counts.entry(function).or_insert(0);
+    *count += 1;
+    if *count == 1 && !quiet() {
+        eprintln!("orion: {function} refused: {reason}");
+    }
+}
+
+/// The answer of a function that has a row but no code yet.
+pub fn pending(function: &'static str) -> CUresult {
+    refused(function, "not yet implemented in this build");
+    CUDA_ERROR_NOT_SUPPORTED
+}
+
+/// Every function refused so far, and how often.
+pub fn counts() -> Vec<(&'static str, u64)> {
+    COUNTS.lock().map(|counts| counts.iter().map(|(name, n)| (*name, *n)).collect()).unwrap_or_default()
+}
+
+/// `ORION_QUIET=1`: the application's stderr is somebody's interface.
+fn quiet() -> bool {
+    static QUIET: OnceLock<bool> = OnceLock::new();
+    *QUIET.get_or_init(|| std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_function() {
+        assert_eq!(pending("cuTestOnly"), CUDA_ERROR_NOT_SUPPORTED);
+        refused("cuTestOnly", "again");
+        assert!(counts().contains(&("cuTestOnly", 2)));
+    }
+}
