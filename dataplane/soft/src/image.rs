@@ -1,0 +1,138 @@
+//! Finds the PTX to run in what a program hands over: text, a fat binary, or its wrapper.
+
+// UNSAFETY: an image arrives as a bare pointer whose length is inside it.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use orion_cuda::sys::*;
+
+use crate::api::R;
+
+const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+const FATBIN_MAGIC: u32 = 0xba55_ed50;
+const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
+const KIND_PTX: u16 = 1;
+const FLAG_LZ4: u64 = 0x2000;
+const FLAG_ZSTD: u64 = 0x8000;
+/// The compute capability this device reports; PTX for newer ones is not for it.
+const SM_MAX: u32 = 90;
+/// Bounds what a damaged header can make us allocate.
+const TEXT_BYTES_MAX: usize = 1 << 30;
+
+/// The PTX text of an image in memory.
+///
+/// # Safety
+/// `image` points to one of the formats CUDA accepts, whole.
+pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
+    if image.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: every format is at least four bytes long.
+    let magic = unsafe { image.cast::<u32>().read_unaligned() };
+    match magic {
+        WRAPPER_MAGIC => {
+            // SAFETY: a wrapper holds the pointer to its fat binary at offset 8.
+            let inner = unsafe { image.cast::<u8>().add(8).cast::<*const c_void>().read_unaligned() };
+            if inner.is_null() {
+                return Err(CUDA_ERROR_INVALID_IMAGE);
+            }
+            // SAFETY: the wrapper's data pointer leads to a fat binary header.
+            if unsafe { inner.cast::<u32>().read_unaligned() } != FATBIN_MAGIC {
+                return Err(CUDA_ERROR_INVALID_IMAGE);
+            }
+            // SAFETY: as above.
+            unsafe { ptx_at(inner) }
+        }
+        FATBIN_MAGIC => {
+            // SAFETY: the header is 16 bytes, and says how long the rest is.
+            let bytes = unsafe {
+                let head = image.cast::<u8>().add(6).cast::<u16>().read_unaligned();
+                let size = image.cast::<u8>().add(8).cast::<u64>().read_unaligned();
+                std::slice::from_raw_parts(image.cast::<u8>().add(head as usize), size as usize)
+            };
+            from_fatbin(bytes)
+        }
+        ELF_MAGIC => Err(no_ptx("a cubin")),
+        _ => {
+            // SAFETY: what is not binary is NUL-terminated text.
+            let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
+            text.to_str().map(str::to_string).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+        }
+    }
+}
+
+/// The PTX text of an image whose length is known.
+pub fn ptx_in(bytes: &[u8]) -> R<String> {
+    let magic = bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+    match magic {
+        FATBIN_MAGIC => {
+            let head = field(bytes, 6, 2).ok_or(CUDA_ERROR_INVALID_IMAGE)? as usize;
+            from_fatbin(bytes.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)
+        }
+        ELF_MAGIC => Err(no_ptx("a cubin")),
+        _ => {
+            let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+            String::from_utf8(bytes[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+        }
+    }
+}
+
+fn no_ptx(what: &str) -> CUresult {
+    eprintln!(
+        "orion-soft: {what} has no PTX the software GPU can run; build with \
+         -gencode arch=compute_75,code=compute_75 (any target up to compute_90)"
+    );
+    CUDA_ERROR_NO_BINARY_FOR_GPU
+}
+
+fn field(b: &[u8], at: usize, n: usize) -> Option<u64> {
+    let mut v = [0; 8];
+    v[..n].copy_from_slice(b.get(at..at.checked_add(n)?)?);
+    Some(u64::from_le_bytes(v))
+}
+
+/// Picks the newest PTX entry this device can run. `bytes` is what follows the fat binary header.
+fn from_fatbin(bytes: &[u8]) -> R<String> {
+    let mut best: Option<(u32, &[u8], usize)> = None;
+    let mut at = 0;
+    while at + 64 <= bytes.len() {
+        let entry = &bytes[at..];
+        let get = |o, n| field(entry, o, n).ok_or(CUDA_ERROR_INVALID_IMAGE);
+        let kind = get(0, 2)? as u16;
+        let (head, padded) = (get(4, 4)? as usize, get(8, 8)? as usize);
+        let sm = get(28, 4)? as u32;
+        if head < 64 {
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
+        if kind == KIND_PTX && sm <= SM_MAX && best.is_none_or(|(s, ..)| sm > s) {
+            best = Some((sm, entry, head));
+        }
+        at = head.checked_add(padded).and_then(|n| n.checked_add(at)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    }
+    let Some((_, entry, head)) = best else { return Err(no_ptx("the fat binary")) };
+    let get = |o, n| field(entry, o, n).ok_or(CUDA_ERROR_INVALID_IMAGE);
+    let (padded, packed) = (get(8, 8)? as usize, get(16, 4)? as usize);
+    let (flags, full) = (get(40, 8)?, get(56, 8)? as usize);
+    if full > TEXT_BYTES_MAX {
+        return Err(CUDA_ERROR_INVALID_IMAGE);
+    }
+    let stored = if packed != 0 { packed } else { padded };
+    let payload = head.checked_add(stored).and_then(|end| entry.get(head..end)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    let text = if flags & FLAG_ZSTD != 0 {
+        unpack_zstd(payload, full)?
+    } else if flags & FLAG_LZ4 != 0 {
+        lz4_flex::block::decompress(payload, full).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?
+    } else {
+        payload.to_vec()
+    };
+    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+    String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+}
+
+fn unpack_zstd(payload: &[u8], full: usize) -> R<Vec<u8>> {
+    let mut out = Vec::with_capacity(full);
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(payload).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(&mut decoder, TEXT_BYTES_MAX as u64), &mut out)
+        .map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+    Ok(out)
+}

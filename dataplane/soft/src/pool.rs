@@ -1,0 +1,189 @@
+//! Stream-ordered memory pools. A pool here is bookkeeping: every allocation is an ordinary range.
+
+// UNSAFETY: C entry points.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use orion_cuda::sys::*;
+
+use crate::api::{R, Registry, api, get, handle, list, put, refuse};
+use crate::device;
+use crate::graph;
+use crate::memory;
+use crate::stream;
+use crate::vram::{self, Kind, Range};
+use crate::work::Work;
+
+pub struct Pool {
+    pub device: i32,
+    is_default: bool,
+    max_bytes: u64,
+    /// Values of the attributes an application may set, by attribute number.
+    settings: [AtomicU64; 5],
+    used: AtomicU64,
+    used_high: AtomicU64,
+}
+
+pub static POOLS: Registry<Pool> = Registry::new();
+
+fn new_pool(device: i32, is_default: bool, max_bytes: u64) -> Arc<Pool> {
+    let p = Arc::new(Pool {
+        device,
+        is_default,
+        max_bytes,
+        settings: [0, 1, 1, 1, 0].map(AtomicU64::new),
+        used: AtomicU64::new(0),
+        used_high: AtomicU64::new(0),
+    });
+    POOLS.add::<CUmemPoolHandle_st>(&p);
+    p
+}
+
+fn default_pool(dev: i32) -> Arc<Pool> {
+    static DEFAULTS: OnceLock<Vec<Arc<Pool>>> = OnceLock::new();
+    DEFAULTS.get_or_init(|| (0..device::DEVICES_MAX as i32).map(|d| new_pool(d, true, 0)).collect())[dev as usize]
+        .clone()
+}
+
+static CURRENT: [AtomicUsize; device::DEVICES_MAX] = [const { AtomicUsize::new(0) }; device::DEVICES_MAX];
+
+fn current_pool(dev: i32) -> Arc<Pool> {
+    let h = CURRENT[dev as usize].load(Ordering::Relaxed) as CUmemoryPool;
+    POOLS.get(h).unwrap_or_else(|| default_pool(dev))
+}
+
+/// A range of a pool was freed.
+pub fn returned(r: &Range) {
+    if let Some(p) = POOLS.get(r.pool as CUmemoryPool) {
+        p.used.fetch_sub(r.reach, Ordering::Relaxed);
+    }
+}
+
+fn take(pool: &Arc<Pool>, bytes: usize, h: CUstream) -> R<u64> {
+    let s = stream::resolve(h)?;
+    if let Some(at) = graph::capture_alloc(&s, bytes)? {
+        return Ok(at);
+    }
+    let used = pool.used.load(Ordering::Relaxed);
+    if pool.max_bytes != 0 && used + bytes as u64 > pool.max_bytes {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let outcome = memory::allocate(&s.context, bytes as u64, Kind::Pool);
+    let r = match outcome {
+        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            // Frees that are still queued may make room, as the driver's pools also wait for them.
+            for s in s.context.every_stream() {
+                s.wait_all();
+            }
+            memory::allocate(&s.context, bytes as u64, Kind::Pool)?
+        }
+        other => other?,
+    };
+    let id = Arc::as_ptr(pool) as usize;
+    vram::update(r.base, |r| r.pool = id);
+    let now = pool.used.fetch_add(r.reach, Ordering::Relaxed) + r.reach;
+    pool.used_high.fetch_max(now, Ordering::Relaxed);
+    Ok(r.base)
+}
+
+api! {
+    fn cuDeviceGetDefaultMemPool(out: *mut CUmemoryPool, dev: CUdevice) {
+        put(out, handle(&default_pool(device::check(dev)?)))
+    }
+    fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) {
+        put(out, handle(&current_pool(device::check(dev)?)))
+    }
+    fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
+        let dev = device::check(dev)?;
+        let p = POOLS.get(pool).filter(|p| p.device == dev).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        CURRENT[dev as usize].store(Arc::as_ptr(&p) as usize, Ordering::Relaxed);
+        Ok(())
+    }
+    fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolProps) {
+        let p = get(props)?;
+        if out.is_null() || p.allocType != CU_MEM_ALLOCATION_TYPE_PINNED {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if p.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+            return refuse("cuMemPoolCreate", "a pool outside device memory");
+        }
+        if p.handleTypes != CU_MEM_HANDLE_TYPE_NONE {
+            return refuse("cuMemPoolCreate", "a shareable pool");
+        }
+        put(out, handle(&new_pool(device::check(p.location.id)?, false, p.maxSize as u64)))
+    }
+    fn cuMemPoolDestroy(pool: CUmemoryPool) {
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if p.is_default {
+            return Err(CUDA_ERROR_NOT_PERMITTED);
+        }
+        POOLS.remove(pool);
+        Ok(())
+    }
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) {
+        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE).map(drop)
+    }
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let used = p.used.load(Ordering::Relaxed);
+        match attr {
+            1..=3 => put(value.cast::<c_int>(), p.settings[attr as usize].load(Ordering::Relaxed) as c_int),
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => put(value.cast::<u64>(), p.settings[4].load(Ordering::Relaxed)),
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | CU_MEMPOOL_ATTR_USED_MEM_CURRENT => put(value.cast::<u64>(), used),
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+                put(value.cast::<u64>(), p.used_high.load(Ordering::Relaxed))
+            }
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        match attr {
+            1..=3 => p.settings[attr as usize].store(get(value.cast::<c_int>())? as u64, Ordering::Relaxed),
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => p.settings[4].store(get(value.cast::<u64>())?, Ordering::Relaxed),
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+                p.used_high.store(p.used.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+        Ok(())
+    }
+    fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) {
+        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        for d in list(map, count)? {
+            device::check(d.location.id)?;
+        }
+        Ok(())
+    }
+    fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation) {
+        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        get(location)?;
+        put(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    }
+    fn cuMemAllocAsync(out: *mut CUdeviceptr, bytes: usize, h: CUstream) {
+        if out.is_null() || bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let dev = stream::resolve(h)?.context.device;
+        put(out, take(&current_pool(dev), bytes, h)?)
+    }
+    fn cuMemAllocFromPoolAsync(out: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, h: CUstream) {
+        if out.is_null() || bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        put(out, take(&POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?, bytes, h)?)
+    }
+    fn cuMemFreeAsync(at: CUdeviceptr, h: CUstream) {
+        let s = stream::resolve(h)?;
+        if at == 0 {
+            return Ok(());
+        }
+        let r = vram::find(at).filter(|r| r.base == at).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if !matches!(r.kind, Kind::Device | Kind::Pool | Kind::Managed) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        stream::enqueue(&s, Work::Free(at)).map(drop)
+    }
+}
