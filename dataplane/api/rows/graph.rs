@@ -234,7 +234,8 @@ fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 #[since(11010)]
 fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 
-#[call(0x071f)]
+/// Not awaited, like every update of an executable graph that says nothing about host memory.
+#[by_hand(0x071f, graph)]
 #[since(11010)]
 fn cuGraphExecChildGraphNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, childGraph: CUgraph);
 
@@ -457,10 +458,10 @@ fn cuGraphRemoveDependencies_v2(
     numDependencies: usize,
 );
 
-#[call(0x0739)]
+/// The reply says which host memory the graph copies from and to.
+#[by_hand(0x0739, graph)]
 #[since(11040)]
-#[creates(phGraphExec)]
-fn cuGraphInstantiateWithFlags(phGraphExec: Out<CUgraphExec>, hGraph: CUgraph, flags: u64);
+fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: u64);
 
 #[by_hand(0x073a, graph)]
 #[since(12000)]
@@ -502,14 +503,14 @@ fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: Out<u64>);
 #[per_thread(ptsz)]
 fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream);
 
-#[post(0x073d)]
+/// Not awaited, unless the graph copies from or to pageable memory, which is read before and written after.
+#[by_hand(0x073d, graph)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream);
 
-#[post(0x073e)]
+#[by_hand(0x073e, graph)]
 #[since(10000)]
-#[destroys(hGraphExec)]
 fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
 
 #[client(graph)]

@@ -148,22 +148,22 @@ fn cuStreamBatchMemOp(stream: CUstream, count: u32, paramArray: In<[CUstreamBatc
 #[limit(256)]
 fn cuStreamBatchMemOp_v2(stream: CUstream, count: u32, paramArray: In<[CUstreamBatchMemOpParams; count]>, flags: u32);
 
-#[by_hand(0x0613, stream)]
+#[by_hand(0x0613, capture, capture)]
 #[since(10010)]
 fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 
 /// As `cuStreamBeginCapture_v2` in global mode.
-#[client(stream)]
+#[client(capture)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture(hStream: CUstream);
 
-#[by_hand(0x0614, stream)]
+#[by_hand(0x0614, capture, capture)]
 #[since(10010)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode);
 
-#[by_hand(0x0615, stream)]
+#[by_hand(0x0615, capture, capture)]
 #[since(12030)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCaptureToGraph(
@@ -175,23 +175,23 @@ fn cuStreamBeginCaptureToGraph(
     mode: CUstreamCaptureMode,
 );
 
-#[by_hand(0x0616, stream)]
+#[by_hand(0x0616, capture, capture)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph);
 
 /// Answered here while no capture is open.
-#[by_hand(0x0617, stream, client)]
+#[by_hand(0x0617, capture, client)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamIsCapturing(hStream: CUstream, captureStatus: Out<CUstreamCaptureStatus>);
 
-#[client(stream)]
+#[client(capture)]
 #[since(10010)]
 #[per_thread(ptsz)]
 fn cuStreamGetCaptureInfo(hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
 
-#[client(stream)]
+#[client(capture)]
 #[since(11030)]
 #[per_thread(ptsz)]
 fn cuStreamGetCaptureInfo_v2(
@@ -204,7 +204,7 @@ fn cuStreamGetCaptureInfo_v2(
 );
 
 /// Answered here while no capture is open.
-#[by_hand(0x0618, stream)]
+#[by_hand(0x0618, capture, capture)]
 #[since(12030)]
 #[per_thread(ptsz)]
 fn cuStreamGetCaptureInfo_v3(

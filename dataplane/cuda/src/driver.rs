@@ -4,7 +4,7 @@
 
 // UNSAFETY: calls through C function pointers; each method passes on what `cuda.h` asks of its caller.
 
-#![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
+#![allow(non_snake_case, clippy::too_many_arguments, clippy::type_complexity, clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 

@@ -5,9 +5,10 @@
 // UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of the driver API:
 // pointers are null or valid for what the function reads or writes.
 
-#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, clippy::unnecessary_cast)]
-// Hand-written functions that need no promise may be safe.
-#![allow(unused_unsafe, unused_imports)]
+#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::let_and_return, clippy::unnecessary_cast)]
+// A refusal looks at no argument, and hand-written functions that need no promise may be safe.
+#![allow(unused_variables, unused_unsafe, unused_imports, dead_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -1894,32 +1895,38 @@ pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD8_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD8_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD16_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD16_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD32_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    refuse::pending("cuMemsetD32_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
 }
 
 #[unsafe(no_mangle)]
@@ -1930,7 +1937,8 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D8_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -1941,7 +1949,8 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D8_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -1952,7 +1961,8 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D16_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -1963,7 +1973,8 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D16_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -1974,7 +1985,8 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D32_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -1985,7 +1997,8 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    refuse::pending("cuMemsetD2D32_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -5248,7 +5261,8 @@ pub unsafe extern "C" fn cuGetProcAddress(
     cudaVersion: c_int,
     flags: cuuint64_t,
 ) -> CUresult {
-    refuse::pending("cuGetProcAddress")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::proc_address::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -5259,7 +5273,8 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: cuuint64_t,
     symbolStatus: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult {
-    refuse::pending("cuGetProcAddress_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::proc_address::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
 }
 
 #[unsafe(no_mangle)]
@@ -5267,7 +5282,8 @@ pub unsafe extern "C" fn cuGetExportTable(
     ppExportTable: *mut *const c_void,
     pExportTableId: *const CUuuid,
 ) -> CUresult {
-    refuse::pending("cuGetExportTable")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ pub fn emit(api: &Api) -> String {
     let mut out = String::from(
         "//! A driver's functions, found by name: the real `libcuda.so.1`, or the software GPU.\n\n\
          // UNSAFETY: calls through C function pointers; each method passes on what `cuda.h` asks of its caller.\n\n\
-         #![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]\n\n\
+         #![allow(non_snake_case, clippy::too_many_arguments, clippy::type_complexity, clippy::missing_safety_doc)]\n\n\
          use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};\n\n\
          use crate::sys::*;\n\n\
          /// Every function of CUDA 13.0's `cuda.h`; absent ones answer `CUDA_ERROR_NOT_SUPPORTED`.\n\

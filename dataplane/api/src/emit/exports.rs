@@ -254,9 +254,10 @@ const PRELUDE: &str = r#"//! The exported functions.
 // UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of the driver API:
 // pointers are null or valid for what the function reads or writes.
 
-#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, clippy::unnecessary_cast)]
-// Hand-written functions that need no promise may be safe.
-#![allow(unused_unsafe, unused_imports)]
+#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::let_and_return, clippy::unnecessary_cast)]
+// A refusal looks at no argument, and hand-written functions that need no promise may be safe.
+#![allow(unused_variables, unused_unsafe, unused_imports, dead_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 

@@ -4,7 +4,14 @@
 
 // UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.
 
-#![allow(non_snake_case, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::borrow_deref_ref)]
+#![allow(
+    non_snake_case,
+    unused_imports,
+    unused_mut,
+    unused_variables,
+    clippy::unnecessary_cast,
+    clippy::borrow_deref_ref
+)]
 
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
@@ -123,12 +130,18 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES => cuDeviceGetHostAtomicCapabilities(s, header, body, reply),
         ops::CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES => cuDeviceGetP2PAtomicCapabilities(s, header, body, reply),
         ops::CU_FLUSH_GPU_DIRECT_RDMA_WRITES => cuFlushGPUDirectRDMAWrites(s, header, body, reply),
-        ops::CU_DEVICE_PRIMARY_CTX_RETAIN => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_DEVICE_PRIMARY_CTX_RETAIN => {
+            crate::worker::hand::context::cuDevicePrimaryCtxRetain(s, header, body, reply)
+        }
         ops::CU_DEVICE_PRIMARY_CTX_SET_FLAGS_V2 => cuDevicePrimaryCtxSetFlags_v2(s, header, body, reply),
-        ops::CU_DEVICE_PRIMARY_CTX_RESET_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEVICE_PRIMARY_CTX_RELEASE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_CTX_CREATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_CTX_DESTROY_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_DEVICE_PRIMARY_CTX_RESET_V2 => {
+            crate::worker::hand::context::cuDevicePrimaryCtxReset_v2(s, header, body, reply)
+        }
+        ops::CU_DEVICE_PRIMARY_CTX_RELEASE_V2 => {
+            crate::worker::hand::context::cuDevicePrimaryCtxRelease_v2(s, header, body, reply)
+        }
+        ops::CU_CTX_CREATE_V2 => crate::worker::hand::context::cuCtxCreate_v2(s, header, body, reply),
+        ops::CU_CTX_DESTROY_V2 => crate::worker::hand::context::cuCtxDestroy_v2(s, header, body, reply),
         ops::CU_CTX_SET_FLAGS => cuCtxSetFlags(s, header, body, reply),
         ops::CU_CTX_SYNCHRONIZE => crate::worker::hand::sync::cuCtxSynchronize(s, header, body, reply),
         ops::CU_CTX_SET_LIMIT => cuCtxSetLimit(s, header, body, reply),
@@ -158,7 +171,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         }
         ops::CU_LIBRARY_GET_MODULE => crate::worker::hand::module::cuLibraryGetModule(s, header, body, reply),
         ops::CU_LIBRARY_GET_GLOBAL => crate::worker::hand::module::cuLibraryGetGlobal(s, header, body, reply),
-        ops::CU_LAUNCH_KERNEL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_LAUNCH_KERNEL => crate::worker::hand::execution::cuLaunchKernel(s, header, body, reply),
         ops::CU_LAUNCH_HOST_FUNC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_FUNC_GET_ATTRIBUTE => crate::worker::hand::execution::cuFuncGetAttribute(s, header, body, reply),
         ops::CU_FUNC_SET_ATTRIBUTE => crate::worker::hand::execution::cuFuncSetAttribute(s, header, body, reply),
@@ -275,12 +288,20 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_STREAM_WAIT_VALUE64_V2 => cuStreamWaitValue64_v2(s, header, body, reply),
         ops::CU_STREAM_BATCH_MEM_OP => cuStreamBatchMemOp(s, header, body, reply),
         ops::CU_STREAM_BATCH_MEM_OP_V2 => cuStreamBatchMemOp_v2(s, header, body, reply),
-        ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_STREAM_BEGIN_CAPTURE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_STREAM_END_CAPTURE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE => {
+            crate::worker::hand::capture::cuThreadExchangeStreamCaptureMode(s, header, body, reply)
+        }
+        ops::CU_STREAM_BEGIN_CAPTURE_V2 => {
+            crate::worker::hand::capture::cuStreamBeginCapture_v2(s, header, body, reply)
+        }
+        ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH => {
+            crate::worker::hand::capture::cuStreamBeginCaptureToGraph(s, header, body, reply)
+        }
+        ops::CU_STREAM_END_CAPTURE => crate::worker::hand::capture::cuStreamEndCapture(s, header, body, reply),
         ops::CU_STREAM_IS_CAPTURING => cuStreamIsCapturing(s, header, body, reply),
-        ops::CU_STREAM_GET_CAPTURE_INFO_V3 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_STREAM_GET_CAPTURE_INFO_V3 => {
+            crate::worker::hand::capture::cuStreamGetCaptureInfo_v3(s, header, body, reply)
+        }
         ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES => cuStreamUpdateCaptureDependencies(s, header, body, reply),
         ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES_V2 => cuStreamUpdateCaptureDependencies_v2(s, header, body, reply),
         ops::CU_EVENT_CREATE => cuEventCreate(s, header, body, reply),
