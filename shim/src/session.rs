@@ -2,6 +2,7 @@
 
 // UNSAFETY: publishes one leaked object through an atomic pointer, so that the hottest calls pay one load.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -18,6 +19,8 @@ use crate::hand::heap::HeapAllocator;
 pub struct Session {
     pub welcome: Welcome,
     pub heap: Heap,
+    /// The memory behind heap and rings; open for the life of the process.
+    pub memory_fd: RawFd,
     pub heap_allocator: Mutex<HeapAllocator>,
     /// The heap is a copy kept up to date by a carrier (TCP), not the worker's own pages.
     pub mirrored: bool,
@@ -85,11 +88,13 @@ fn attach_now() -> Result<&'static Session, String> {
     let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
     crate::hand::events::keep_consumer(events);
     let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
+    let memory_fd = memory.fd().as_raw_fd();
     // The memory's descriptor stays open and mapped for the life of the process.
     std::mem::forget(memory);
     Ok(Box::leak(Box::new(Session {
         welcome,
         heap,
+        memory_fd,
         heap_allocator: Mutex::new(heap_allocator),
         mirrored,
         sender: Mutex::new(sender),

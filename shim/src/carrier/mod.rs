@@ -1,1 +1,185 @@
 //! How this process reaches its worker.
+//!
+//! The work is done by `orion_transport::client`; this module says where the server is, who we are, and keeps the
+//! one connection that a process has.
+
+// UNSAFETY: closes descriptors in a forked child, where nothing else may be touched.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use orion_ring::{Heap, Memory};
+use orion_transport::client::{self, Link, Server, Tuning};
+use orion_wire::hello::{Hello, Welcome};
+
+/// Variables that libcuda itself reads: the worker's driver obeys the application's. Not CUDA_VISIBLE_DEVICES,
+/// which counts the devices of the session, not those of the server.
+const CUDA_VARIABLES: [&str; 14] = [
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+    "CUDA_MODULE_LOADING",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_CACHE_PATH",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_FORCE_JIT",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+];
+
+/// What the environment says about the server and this program.
+pub struct Settings {
+    pub server: Server,
+    pub hello: Hello,
+    pub tuning: Tuning,
+    pub verbose: bool,
+}
+
+/// What the session is made of.
+pub struct Attached {
+    pub welcome: Welcome,
+    pub memory: Memory,
+    pub heap: Heap,
+    /// The memory is a copy that the carrier keeps in step, not the worker's own pages.
+    pub mirrored: bool,
+}
+
+struct Connection {
+    link: std::sync::Arc<dyn Link>,
+    description: String,
+}
+
+static CONNECTION: OnceLock<Connection> = OnceLock::new();
+
+/// Attaches to a worker. The error says what was being done, with which value, and what to try.
+pub fn attach(settings: &Settings) -> Result<Attached, String> {
+    let a = client::attach(&settings.server, &settings.hello, settings.tuning)?;
+    let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
+    let transport = settings.server.transport();
+    let description = format!("transport {transport}, device {device}, session {}", a.welcome.session);
+    if settings.verbose {
+        eprintln!("orion: {description}");
+    }
+    for (slot, socket) in SOCKETS.iter().zip(a.link.sockets()) {
+        slot.store(socket, Ordering::Relaxed);
+    }
+    let _ = CONNECTION.set(Connection { link: a.link, description });
+    Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
+}
+
+/// Whether the worker or the way to it is gone. Costs a system call over shared memory, so it is for slow paths.
+pub fn lost() -> bool {
+    CONNECTION.get().is_some_and(|c| c.link.lost())
+}
+
+/// One line about the session: `transport shm, device …, session 7`.
+pub fn describe() -> String {
+    CONNECTION.get().map_or_else(|| "not attached".to_owned(), |c| c.description.clone())
+}
+
+/// The session's sockets, for [`forget_in_child`].
+static SOCKETS: [AtomicI32; 1] = [const { AtomicI32::new(-1) }; 1];
+
+/// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
+/// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
+/// but `close` is called.
+pub fn forget_in_child() {
+    for slot in &SOCKETS {
+        let socket = slot.swap(-1, Ordering::Relaxed);
+        if socket >= 0 {
+            // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.
+            unsafe { libc::close(socket) };
+        }
+    }
+}
+
+impl Settings {
+    pub fn from_environment() -> Result<Settings, String> {
+        let server = match text("ORION_SERVER")? {
+            Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,
+            None => Server::Unix(default_socket()),
+        };
+        if let Some(transport) = text("ORION_TRANSPORT")?
+            && transport != server.transport()
+        {
+            let wanted = match transport.as_str() {
+                "shm" => "a server address such as unix:/run/orion/oriond.sock",
+                "tcp" => "a server address such as tcp:host:7411",
+                _ => "to be shm or tcp",
+            };
+            return Err(format!("ORION_TRANSPORT={transport} needs {wanted}, but the server is {server}"));
+        }
+        let mut tuning = Tuning::default();
+        if let Some(lanes) = number("ORION_TCP_LANES")? {
+            tuning.lanes = lanes as usize;
+        }
+        if let Some(spin_us) = number("ORION_SPIN_US")? {
+            tuning.spin_us = spin_us;
+        }
+        let hello = Hello {
+            protocol_version: orion_wire::PROTOCOL_VERSION,
+            api_hash: API_HASH,
+            token: token()?,
+            pid: std::process::id(),
+            program: program(),
+            environment: CUDA_VARIABLES
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+                .collect(),
+        };
+        let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
+        Ok(Settings { server, hello, tuning, verbose })
+    }
+}
+
+fn text(name: &str) -> Result<Option<String>, String> {
+    match std::env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
+    }
+}
+
+fn number(name: &str) -> Result<Option<u64>, String> {
+    text(name)?.map(|v| v.parse().map_err(|_| format!("{name}={v} is not a number"))).transpose()
+}
+
+fn token() -> Result<String, String> {
+    if let Some(token) = text("ORION_TOKEN")? {
+        return Ok(token);
+    }
+    let Some(path) = text("ORION_TOKEN_FILE")? else { return Ok(String::new()) };
+    let token = std::fs::read_to_string(&path).map_err(|e| format!("reading ORION_TOKEN_FILE={path} failed: {e}"))?;
+    Ok(token.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn program() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// The first place where a socket is, in the order in which oriond chooses one; the last place if none is.
+fn default_socket() -> PathBuf {
+    // SAFETY: getuid cannot fail.
+    let uid = unsafe { libc::getuid() };
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
+    let places = [
+        runtime.map(|d| PathBuf::from(d).join("orion/oriond.sock")),
+        Some("/run/orion/oriond.sock".into()),
+        Some(format!("/tmp/orion-{uid}/oriond.sock").into()),
+    ];
+    let mut last = PathBuf::new();
+    for place in places.into_iter().flatten() {
+        if place.exists() {
+            return place;
+        }
+        last = place;
+    }
+    last
+}

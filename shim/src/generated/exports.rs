@@ -3807,13 +3807,8 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> CUresult {
-    let q = calls::cuGraphExecChildGraphNodeSetParams {
-        hGraphExec: hGraphExec as u64,
-        hNode: hNode as u64,
-        childGraph: childGraph as u64,
-    };
-    let result = answer(call(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
 }
 
 #[unsafe(no_mangle)]
@@ -4291,19 +4286,8 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     hGraph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    if phGraphExec.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::GraphExec);
-    let q = calls::cuGraphInstantiateWithFlags { phGraphExec: created.0, hGraph: hGraph as u64, flags };
-    let result = answer(call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { phGraphExec.write(created.0 as CUgraphExec) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -4381,9 +4365,8 @@ pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    let q = calls::cuGraphLaunch { hGraph: hGraph as u64, hStream: hStream as u64 };
-    let result = post(ops::CU_GRAPH_LAUNCH, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphLaunch(hGraph, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -4394,10 +4377,8 @@ pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
-    let q = calls::cuGraphExecDestroy { hGraphExec: hGraphExec as u64 };
-    let result = post(ops::CU_GRAPH_EXEC_DESTROY, |w| q.encode(w));
-    handles::release(Handle(hGraphExec as u64));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecDestroy(hGraphExec) }
 }
 
 #[unsafe(no_mangle)]

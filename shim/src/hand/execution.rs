@@ -182,7 +182,7 @@ impl Parameters {
             // Five words are all that CUDA defines; a longer list has no end mark.
             for pair in 0..3 {
                 // SAFETY: by the contract the list goes on until its end mark.
-                let key = unsafe { *extra.add(2 * pair) } as usize;
+                let key = unsafe { *extra.add(2 * pair) } as usize as u32;
                 match key {
                     CU_LAUNCH_PARAM_END_AS_INT => break,
                     // SAFETY: a key is followed by its value.
@@ -810,7 +810,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         let processors = of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let (mut best, mut best_block, mut best_blocks) = (0, 0, 0);
         // The largest block comes first, so that it wins ties; blocks are whole warps but for the largest.
-        let mut threads = most.next_multiple_of(32);
+        let mut threads = (most as u32).next_multiple_of(32) as i32;
         while threads > 0 {
             let size = threads.min(most);
             // SAFETY: the application's own function, called as CUDA calls it.

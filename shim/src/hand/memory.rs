@@ -836,3 +836,71 @@ pub unsafe fn cuMemcpyBatchAsync(
         code
     }
 }
+
+/// The asynchronous form does not wait for the host, and neither does the synchronous one on device memory.
+fn memset(op: u16, words: &[u64]) -> CUresult {
+    match needs_context() {
+        Ok(_) => post(op, |w| copy_words(w, words)),
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD8_v2(d: CUstream, to: CUdeviceptr, value: u8, count: usize) -> CUresult {
+    memset(ops::CU_MEMSET_D8_ASYNC, &[to, value as u64, count as u64, d as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D8_v2(
+    d: CUstream,
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+) -> CUresult {
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
+    memset(ops::CU_MEMSET_D2D8_ASYNC, &words)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD16_v2(d: CUstream, to: CUdeviceptr, value: u16, count: usize) -> CUresult {
+    memset(ops::CU_MEMSET_D16_ASYNC, &[to, value as u64, count as u64, d as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D16_v2(
+    d: CUstream,
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+) -> CUresult {
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
+    memset(ops::CU_MEMSET_D2D16_ASYNC, &words)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD32_v2(d: CUstream, to: CUdeviceptr, value: u32, count: usize) -> CUresult {
+    memset(ops::CU_MEMSET_D32_ASYNC, &[to, value as u64, count as u64, d as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D32_v2(
+    d: CUstream,
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+) -> CUresult {
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
+    memset(ops::CU_MEMSET_D2D32_ASYNC, &words)
+}

@@ -160,7 +160,7 @@ pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, ctx: *mut CUcontext, green: *m
 pub unsafe fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUresult {
     let answer = find(stream).and_then(|s| {
         let ctx = s.map_or(context::current(), |s| s.context);
-        context::device_of(ctx).map(|d| d as CUdevice).ok_or(CUDA_ERROR_INVALID_CONTEXT)
+        context::resolve(ctx as CUcontext).map(|c| c.device as CUdevice)
     });
     // SAFETY: the caller's promise.
     unsafe { write(device, answer) }

@@ -7,6 +7,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 
 use crate::call::{known_synchronized, note_synchronized, start, wait};
+use crate::local::context;
 use crate::session::session;
 
 /// Waits for a stream; nothing is asked if it is known to be idle.
@@ -18,7 +19,7 @@ pub fn stream(stream: CUstream) -> CUresult {
 fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        if crate::local::context::current() == 0 {
+        if context::current() == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         if is_stream && known_synchronized(s, object) {
@@ -64,7 +65,20 @@ pub unsafe fn cuCtxSynchronize() -> CUresult {
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
-    crate::local::context::with_current(ctx as u64, || synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false))
+    if ctx.is_null() || ctx as u64 == context::current() {
+        return synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
+    }
+    // SAFETY: no pointers of the application's are involved.
+    unsafe {
+        match context::cuCtxPushCurrent_v2(ctx) {
+            CUDA_SUCCESS => {}
+            code => return code,
+        }
+        let code = synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
+        let mut popped = std::ptr::null_mut();
+        context::cuCtxPopCurrent_v2(&mut popped);
+        code
+    }
 }
 
 /// # Safety

@@ -14,7 +14,8 @@ use crate::attach::Assign;
 /// Loads `soft`, or the libcuda at a path. Never Orion's own shim, which would call itself.
 pub fn load(name: &str) -> Result<Driver, String> {
     if name == "soft" {
-        return Ok(Driver::load(&mut |symbol| orion_soft::symbol(symbol).unwrap_or(ptr::null())));
+        // SAFETY: the software GPU implements each function with the header's signature.
+        return Ok(unsafe { Driver::load(&mut |symbol| orion_soft::symbol(symbol).unwrap_or(ptr::null())) });
     }
     // SAFETY: runs the initialisers of the library that the operator named.
     let library = unsafe { libloading::Library::new(name) }
@@ -24,12 +25,14 @@ pub fn load(name: &str) -> Result<Driver, String> {
         return Err(format!("{name} is Orion's own libcuda, not a driver; give the path of NVIDIA's with --driver"));
     }
     let library = Box::leak(Box::new(library));
-    Ok(Driver::load(&mut |symbol| {
+    let mut find = |symbol: &str| {
         let mut name = symbol.as_bytes().to_vec();
         name.push(0);
         // SAFETY: the address is only used with the signature of the header for that name.
-        unsafe { library.get::<*const c_void>(&name) }.map_or(ptr::null(), |s| *s)
-    }))
+        unsafe { library.get::<*const c_void>(name.as_slice()) }.map_or(ptr::null(), |s| *s)
+    };
+    // SAFETY: NVIDIA's libcuda implements each function with its header's signature; the library stays loaded.
+    Ok(unsafe { Driver::load(&mut find) })
 }
 
 pub fn version(driver: &Driver) -> u32 {

@@ -80,6 +80,8 @@ pub struct Session {
     pub kernels: HashSet<usize>,
     /// Kernel nodes' and other objects' facts that hand modules keep, by handle.
     pub graph_nodes: crate::worker::hand::graph::State,
+    pub host_memory: crate::worker::hand::host_memory::State,
+    pub links: crate::worker::hand::link::Links,
     tables: Vec<Vec<Entry>>,
     /// Reverse of the node, graph and similar tables: queries return the driver's handles.
     names: HashMap<(u8, usize), u64>,
@@ -141,6 +143,8 @@ impl Session {
             images: HashMap::new(),
             kernels: HashSet::new(),
             graph_nodes: Default::default(),
+            host_memory: Default::default(),
+            links: Default::default(),
             tables: vec![Vec::new(); KIND_MAX as usize + 1],
             names: HashMap::new(),
             primary,
@@ -262,6 +266,10 @@ impl Session {
         self.forget_current();
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
             self.primary.remove(&Handle(word).index());
+            // What was registered with or allocated in a primary context goes with it. Staging works on from
+            // the heap itself, unregistered.
+            self.spare_scratch.clear();
+            self.staging_bytes = 0;
         }
     }
 

@@ -25,6 +25,8 @@ struct Open {
     stream: usize,
     owner: u16,
     mode: CUstreamCaptureMode,
+    /// It adds to a graph of the application's.
+    to_graph: bool,
 }
 
 /// Open captures and the modes of the client's threads.
@@ -69,9 +71,14 @@ impl Captures {
         }
     }
 
-    pub fn any_open(&self) -> bool {
+    pub fn open(&self) -> bool {
         !self.open.is_empty()
     }
+
+    /// A copy from (`to_device`) or to a range of the heap was captured. What a graph copies is read from its
+    /// nodes when it is instantiated (`graph::exec`), which finds clones and child graphs too, so nothing is
+    /// kept here.
+    pub fn note_copy(&mut self, _stream: CUstream, _range: HeapRange, _to_device: bool) {}
 
     /// Whether CUDA forbids `thread` the calls that could interfere with a capture. A command that would run on
     /// a helper thread (which has no captures of its own) has to run on the executor then, to be refused there.
@@ -93,11 +100,12 @@ impl Captures {
         let (mut status, mut id, mut graph) = (CU_STREAM_CAPTURE_STATUS_NONE, 0, ptr::null_mut());
         // SAFETY: a stream of this session and valid out pointers; the others may be null.
         let code = unsafe {
-            driver.cuStreamGetCaptureInfo_v2(
+            driver.cuStreamGetCaptureInfo_v3(
                 stream,
                 &mut status,
                 &mut id,
                 &mut graph,
+                ptr::null_mut(),
                 ptr::null_mut(),
                 ptr::null_mut(),
             )
@@ -156,11 +164,12 @@ fn begin(
     header: &Header,
     stream: CUstream,
     mode: CUstreamCaptureMode,
+    to_graph: bool,
     begin: impl FnOnce(&'static Driver) -> CUresult,
 ) -> CUresult {
     let code = begin(s.driver);
     if code == CUDA_SUCCESS {
-        s.captures.open.push(Open { stream: stream as usize, owner: header.thread, mode });
+        s.captures.open.push(Open { stream: stream as usize, owner: header.thread, mode, to_graph });
     }
     code
 }
@@ -176,7 +185,7 @@ pub fn cuStreamBeginCapture_v2(
         let stream = s.stream(r.word()?, header.thread)?;
         let mode = r.word()? as u32;
         // SAFETY: a stream of this session.
-        Ok(begin(s, header, stream, mode, |d| unsafe { d.cuStreamBeginCapture_v2(stream, mode) }))
+        Ok(begin(s, header, stream, mode, false, |d| unsafe { d.cuStreamBeginCapture_v2(stream, mode) }))
     })
 }
 
@@ -192,7 +201,7 @@ pub fn cuStreamBeginCaptureToGraph(
         let graph: CUgraph = graph::existing(s, Kind::Graph, r.word()?)?.cast();
         let on = Dependencies::get(s, &mut r)?;
         let mode = r.word()? as u32;
-        Ok(begin(s, header, stream, mode, |d| {
+        Ok(begin(s, header, stream, mode, true, |d| {
             // SAFETY: handles of this session; arrays of the given length.
             unsafe { d.cuStreamBeginCaptureToGraph(stream, graph, on.nodes(), on.edges(), on.count(), mode) }
         }))
@@ -216,6 +225,10 @@ pub fn cuStreamEndCapture(
             return Ok(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
         let begun_with = s.captures.graph_of(s.driver, stream);
+        // Names of captured nodes exist only if somebody asked for them, and then for the graph too.
+        let named = begun_with.filter(|g| s.name_of(Kind::Graph, g.cast()).is_some());
+        let ending = named.map(|g| graph::Ending::of_graph(s, g));
+        let own = known.is_some_and(|o| o.to_graph);
         let mut graph = ptr::null_mut();
         // SAFETY: a stream of this session and a valid out pointer.
         let code = unsafe { s.driver.cuStreamEndCapture(stream, &mut graph) };
@@ -226,8 +239,10 @@ pub fn cuStreamEndCapture(
         } else {
             over = s.captures.close_if_over(s.driver, stream);
             // The driver destroyed the graph of a capture that failed, unless it was the application's own.
-            if let Some(g) = begun_with.filter(|_| over) {
-                graph::forget_unless_owned(s, g);
+            if let (Some(g), Some(ending), true, false) = (named, ending, over, own) {
+                let name = s.name_of(Kind::Graph, g.cast()).unwrap_or(0);
+                s.unbind(Kind::Graph, name);
+                ending.forget(s);
             }
         }
         Ok(code)
@@ -237,80 +252,12 @@ pub fn cuStreamEndCapture(
     outcome
 }
 
-/// stream -> status, captures open
-pub fn cuStreamIsCapturing(
-    s: &mut Session,
-    header: &Header,
-    mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: a stream of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuStreamIsCapturing(stream, &mut status) };
-        if code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE {
-            s.captures.stream_gone(stream);
-        }
-        reply.word(status as u64);
-        reply.word(s.captures.open.len() as u64);
-        Ok(code)
-    })
-}
-
 /// stream, names -> status, captures open, id, graph, dependencies with their edges (name 0: names were too few)
-pub fn cuStreamGetCaptureInfo_v2(
-    s: &mut Session,
-    header: &Header,
-    r: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    info(s, header, r, reply, |d, stream, f| {
-        // SAFETY: a stream of this session and valid out pointers.
-        unsafe {
-            d.cuStreamGetCaptureInfo_v2(stream, &mut f.status, &mut f.id, &mut f.graph, &mut f.nodes, &mut f.count)
-        }
-    })
-}
-
-/// As [`cuStreamGetCaptureInfo_v2`].
 pub fn cuStreamGetCaptureInfo_v3(
     s: &mut Session,
     header: &Header,
-    r: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    info(s, header, r, reply, |d, stream, f| {
-        // SAFETY: a stream of this session and valid out pointers.
-        unsafe {
-            d.cuStreamGetCaptureInfo_v3(
-                stream,
-                &mut f.status,
-                &mut f.id,
-                &mut f.graph,
-                &mut f.nodes,
-                &mut f.edges,
-                &mut f.count,
-            )
-        }
-    })
-}
-
-struct Found {
-    status: CUstreamCaptureStatus,
-    id: cuuint64_t,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    edges: *const CUgraphEdgeData,
-    count: usize,
-}
-
-fn info(
-    s: &mut Session,
-    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
-    ask: impl FnOnce(&'static Driver, CUstream, &mut Found) -> CUresult,
 ) -> Result<Outcome, Fault> {
     finish(|| {
         let stream = s.stream(r.word()?, header.thread)?;
@@ -324,7 +271,18 @@ fn info(
             edges: ptr::null(),
             count: 0,
         };
-        let code = ask(s.driver, stream, &mut f);
+        // SAFETY: a stream of this session and valid out pointers.
+        let code = unsafe {
+            s.driver.cuStreamGetCaptureInfo_v3(
+                stream,
+                &mut f.status,
+                &mut f.id,
+                &mut f.graph,
+                &mut f.nodes,
+                &mut f.edges,
+                &mut f.count,
+            )
+        };
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
@@ -350,37 +308,13 @@ fn info(
     })
 }
 
-/// stream, dependencies, flags
-pub fn cuStreamUpdateCaptureDependencies(
-    s: &mut Session,
-    header: &Header,
-    mut r: Reader<'_>,
-    _reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mut on = Dependencies::get(s, &mut r)?;
-        let flags = r.word()? as u32;
-        // SAFETY: handles of this session; an array of the given length.
-        Ok(unsafe { s.driver.cuStreamUpdateCaptureDependencies(stream, on.nodes_mut(), on.count(), flags) })
-    })
-}
-
-/// stream, dependencies, flags
-pub fn cuStreamUpdateCaptureDependencies_v2(
-    s: &mut Session,
-    header: &Header,
-    mut r: Reader<'_>,
-    _reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mut on = Dependencies::get(s, &mut r)?;
-        let flags = r.word()? as u32;
-        let (nodes, edges) = (on.nodes_mut(), on.edges());
-        // SAFETY: handles of this session; arrays of the given length.
-        Ok(unsafe { s.driver.cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges, on.count(), flags) })
-    })
+struct Found {
+    status: CUstreamCaptureStatus,
+    id: cuuint64_t,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    edges: *const CUgraphEdgeData,
+    count: usize,
 }
 
 /// mode: the calling thread's from now on. The client answers the exchange itself.
@@ -403,7 +337,7 @@ mod tests {
 
     fn captures(open: &[(u16, CUstreamCaptureMode)], modes: &[(u16, CUstreamCaptureMode)]) -> Captures {
         Captures {
-            open: open.iter().map(|&(owner, mode)| Open { stream: 7, owner, mode }).collect(),
+            open: open.iter().map(|&(owner, mode)| Open { stream: 7, owner, mode, to_graph: false }).collect(),
             modes: modes.iter().copied().collect(),
             current: 0,
         }

@@ -15,8 +15,12 @@ use crate::worker::session::{Outcome, Session};
 const ATTRIBUTE_BYTES: usize = std::mem::size_of::<CUlaunchAttribute>();
 
 /// `function | gx gy | gz bx | by bz | shared, attributes | stream | parameter bytes | parameters | attributes`
-pub fn launch(s: &mut Session, header: &Header, body: &[u8]) -> Result<Outcome, Fault> {
-    let mut r = Reader::new(body);
+pub fn cuLaunchKernel(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
     let f = match s.handle(Kind::Function, r.word()?) {
         Ok(f) if !f.is_null() => f.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),

@@ -8,7 +8,6 @@
 
 mod exec;
 mod params;
-mod user_object;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -22,7 +21,6 @@ use orion_wire::{Fault, Reader, Writer};
 
 pub use exec::*;
 pub use params::*;
-pub use user_object::*;
 
 use crate::worker::callback::{self, kind};
 use crate::worker::session::{Outcome, Session};
@@ -33,9 +31,7 @@ pub const NODES_MAX: usize = 8192;
 /// What the worker remembers of the session's graphs.
 #[derive(Default)]
 pub struct State {
-    /// Names of nodes, by graph.
-    nodes: HashMap<usize, Vec<u64>>,
-    /// The graph of each named node.
+    /// The graph of each node whose parameters may come to own something.
     graph_of: HashMap<usize, usize>,
     /// Named graphs inside a node: a child graph, or the bodies of a conditional node.
     inside: HashMap<usize, Vec<(u64, usize)>>,
@@ -43,6 +39,8 @@ pub struct State {
     functions: HashMap<usize, u64>,
     /// Heap memory that executable graphs copy from and to, by the top-level node that does.
     copies: HashMap<usize, exec::Copies>,
+    /// Whether any copy node has used memory that the client set aside for it.
+    staged: bool,
     /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.
     dot: Vec<u8>,
 }
@@ -130,45 +128,71 @@ impl Fresh {
         let new = s.name_of(Kind::GraphNode, node.cast()).is_none();
         let word = self.name(s, Kind::GraphNode, node.cast())?;
         if new && word != 0 {
-            s.graph_nodes.adopt(graph, node, word);
+            s.graph_nodes.graph_of.insert(node as usize, graph as usize);
         }
         Ok(word)
     }
 }
 
-impl State {
-    fn adopt(&mut self, graph: CUgraph, node: CUgraphNode, word: u64) {
-        self.nodes.entry(graph as usize).or_default().push(word);
-        self.graph_of.insert(node as usize, graph as usize);
+/// A graph's nodes as the driver has them.
+pub fn nodes_of(driver: &'static Driver, graph: CUgraph) -> Vec<CUgraphNode> {
+    let mut count = 0;
+    // SAFETY: a graph of this session; without an array only the number is answered.
+    let mut code = unsafe { driver.cuGraphGetNodes(graph, ptr::null_mut(), &mut count) };
+    let mut nodes = vec![ptr::null_mut(); if code == CUDA_SUCCESS { count } else { 0 }];
+    if !nodes.is_empty() {
+        // SAFETY: an array of `count` elements.
+        code = unsafe { driver.cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) };
+        nodes.truncate(if code == CUDA_SUCCESS { count } else { 0 });
     }
+    nodes
 }
 
-/// Forgets the names of a graph's nodes; `gone` gets them.
-fn graph_gone(s: &mut Session, graph: usize, gone: &mut Vec<u64>) {
-    // Graphs nest as deeply as the application built them, which is bounded by its own requests.
-    for word in s.graph_nodes.nodes.remove(&graph).unwrap_or_default() {
-        node_gone(s, word, gone);
-    }
+/// Names that end with a graph or a node: collected before the driver destroys it, forgotten once it has.
+#[derive(Default)]
+pub struct Ending {
+    nodes: Vec<(u64, usize)>,
+    graphs: Vec<u64>,
 }
 
-fn node_gone(s: &mut Session, word: u64, gone: &mut Vec<u64>) {
-    let Ok(pointer) = s.handle(Kind::GraphNode, word) else { return };
-    s.graph_nodes.graph_of.remove(&(pointer as usize));
-    s.graph_nodes.functions.remove(&(pointer as usize));
-    for (name, inner) in s.graph_nodes.inside.remove(&(pointer as usize)).unwrap_or_default() {
-        graph_gone(s, inner, gone);
-        s.unbind(Kind::Graph, name);
-        gone.push(name);
+impl Ending {
+    pub fn of_graph(s: &Session, graph: CUgraph) -> Ending {
+        let mut ending = Ending::default();
+        ending.add_graph(s, graph);
+        ending
     }
-    s.unbind(Kind::GraphNode, word);
-    gone.push(word);
-}
 
-/// The driver destroyed the graph of a failed capture. A graph the application made itself has a name that the
-/// application still holds; only its captured nodes are uncertain, and their names stay valid.
-pub fn forget_unless_owned(s: &mut Session, graph: CUgraph) {
-    if s.name_of(Kind::Graph, graph.cast()).is_none() {
-        graph_gone(s, graph as usize, &mut Vec::new());
+    fn add_graph(&mut self, s: &Session, graph: CUgraph) {
+        for node in nodes_of(s.driver, graph) {
+            self.add_node(s, node);
+        }
+    }
+
+    fn add_node(&mut self, s: &Session, node: CUgraphNode) {
+        // Named graphs nest only as deeply as the client asked for names, one request a level.
+        for (name, inner) in s.graph_nodes.inside.get(&(node as usize)).into_iter().flatten() {
+            self.add_graph(s, *inner as CUgraph);
+            self.graphs.push(*name);
+        }
+        if let Some(name) = s.name_of(Kind::GraphNode, node.cast()) {
+            self.nodes.push((name, node as usize));
+        }
+    }
+
+    /// Forgets the names and answers them.
+    pub fn forget(self, s: &mut Session) -> Vec<u64> {
+        let mut gone = self.graphs;
+        for name in &gone {
+            s.unbind(Kind::Graph, *name);
+        }
+        for (name, node) in self.nodes {
+            s.graph_nodes.graph_of.remove(&node);
+            s.graph_nodes.functions.remove(&node);
+            s.graph_nodes.inside.remove(&node);
+            s.unbind(Kind::GraphNode, name);
+            gone.push(name);
+        }
+        gone
     }
 }
 
@@ -280,63 +304,35 @@ fn add(
         return Ok(code);
     }
     s.bind(Kind::GraphNode, name, node.cast())?;
-    s.graph_nodes.adopt(graph, node, name);
+    s.graph_nodes.graph_of.insert(node as usize, graph as usize);
     params.installed(s, graph, node, reply)?;
     Ok(CUDA_SUCCESS)
 }
 
 /// Adding nodes: the driver's function for each kind takes its own part of the generic parameters.
 macro_rules! adders {
-    ($($name:ident($($part:tt)*) ;)*) => {$(
+    ($($name:ident($p:ident) $($argument:expr),+;)*) => {$(
         pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            finish(|| add(s, &mut r, reply, |d, node, graph, on, p| {
+            finish(|| add(s, &mut r, reply, |d, node, graph, on, params| {
+                let $p = &mut params.__bindgen_anon_1;
                 // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
                 // this session and pointers into buffers that outlive the call.
-                unsafe { adders!(@ d.$name, node, graph, on, p, $($part)*) }
+                unsafe { d.$name(node, graph, on.nodes(), on.count(), $($argument),+) }
             }))
         }
     )*};
-    (@ $d:ident.$name:ident, $node:ident, $graph:ident, $on:ident, $p:ident, ) => {
-        $d.$name($node, $graph, $on.nodes(), $on.count())
-    };
-    (@ $d:ident.$name:ident, $node:ident, $graph:ident, $on:ident, $p:ident, ref $member:ident) => {
-        $d.$name($node, $graph, $on.nodes(), $on.count(), (&raw mut $p.__bindgen_anon_1.$member).cast())
-    };
-    (@ $d:ident.$name:ident, $node:ident, $graph:ident, $on:ident, $p:ident, $($member:ident).+) => {
-        $d.$name($node, $graph, $on.nodes(), $on.count(), $p.__bindgen_anon_1.$($member).+)
-    };
-    (@ $d:ident.$name:ident, $node:ident, $graph:ident, $on:ident, $p:ident, memcpy, context) => {{
-        let part = &mut $p.__bindgen_anon_1.memcpy;
-        $d.$name($node, $graph, $on.nodes(), $on.count(), &part.copyParams, part.copyCtx)
-    }};
-    (@ $d:ident.$name:ident, $node:ident, $graph:ident, $on:ident, $p:ident, memset, context) => {{
-        let part = &raw mut $p.__bindgen_anon_1.memset;
-        $d.$name($node, $graph, $on.nodes(), $on.count(), part.cast(), (*part).ctx)
-    }};
 }
 
 adders! {
-    cuGraphAddKernelNode_v2(ref kernel);
-    cuGraphAddMemcpyNode(memcpy, context);
-    cuGraphAddMemsetNode(memset, context);
-    cuGraphAddHostNode(ref host);
-    cuGraphAddChildGraphNode(graph.graph);
-    cuGraphAddEmptyNode();
-    cuGraphAddEventRecordNode(eventRecord.event);
-    cuGraphAddEventWaitNode(eventWait.event);
-    cuGraphAddBatchMemOpNode(ref memOp);
-    cuGraphAddMemAllocNode(ref alloc);
-    cuGraphAddMemFreeNode(free.dptr);
+    cuGraphAddKernelNode_v2(p) (&raw mut p.kernel).cast();
+    cuGraphAddMemcpyNode(p) &p.memcpy.copyParams, p.memcpy.copyCtx;
+    cuGraphAddHostNode(p) (&raw mut p.host).cast();
+    cuGraphAddBatchMemOpNode(p) (&raw mut p.memOp).cast();
+    cuGraphAddMemAllocNode(p) (&raw mut p.alloc).cast();
 }
 
 handlers! {
-    fn cuGraphAddNode(s, r, reply) {
-        add(s, r, reply, |d, node, graph, on, p| {
-            // SAFETY: as for the other kinds of nodes.
-            unsafe { d.cuGraphAddNode(node, graph, on.nodes(), on.count(), p) }
-        })
-    }
-
+    /// graph, name, dependencies, parameters -> what creating the node made
     fn cuGraphAddNode_v2(s, r, reply) {
         add(s, r, reply, |d, node, graph, on, p| {
             // SAFETY: as for the other kinds of nodes.
@@ -344,31 +340,19 @@ handlers! {
         })
     }
 
-    /// name, flags
-    fn cuGraphCreate(s, r, reply) {
-        let (name, flags) = (r.word()?, r.word()? as u32);
-        let mut graph = ptr::null_mut();
-        // SAFETY: a valid out pointer.
-        let code = unsafe { s.driver.cuGraphCreate(&mut graph, flags) };
-        if code == CUDA_SUCCESS {
-            s.bind(Kind::Graph, name, graph.cast())?;
-        }
-        Ok(code)
-    }
-
     /// graph -> names that ended
     fn cuGraphDestroy(s, r, reply) {
         let name = r.word()?;
         let graph: CUgraph = existing(s, Kind::Graph, name)?.cast();
+        let ending = Ending::of_graph(s, graph);
         // SAFETY: a graph of this session.
         let code = unsafe { s.driver.cuGraphDestroy(graph) };
-        let mut gone = Vec::new();
         if code == CUDA_SUCCESS {
-            graph_gone(s, graph as usize, &mut gone);
             s.unbind(Kind::Graph, name);
+            let mut gone = ending.forget(s);
             gone.push(name);
+            put_gone(reply, &gone);
         }
-        put_gone(reply, &gone);
         Ok(code)
     }
 
@@ -376,30 +360,13 @@ handlers! {
     fn cuGraphDestroyNode(s, r, reply) {
         let name = r.word()?;
         let node: CUgraphNode = existing(s, Kind::GraphNode, name)?.cast();
+        let mut ending = Ending::default();
+        ending.add_node(s, node);
         // SAFETY: a node of this session.
         let code = unsafe { s.driver.cuGraphDestroyNode(node) };
-        let mut gone = Vec::new();
         if code == CUDA_SUCCESS {
-            if let Some(graph) = s.graph_nodes.graph_of.get(&(node as usize)).copied()
-                && let Some(nodes) = s.graph_nodes.nodes.get_mut(&graph)
-            {
-                nodes.retain(|w| *w != name);
-            }
-            node_gone(s, name, &mut gone);
-        }
-        put_gone(reply, &gone);
-        Ok(code)
-    }
-
-    /// name, original
-    fn cuGraphClone(s, r, reply) {
-        let name = r.word()?;
-        let original = graph(s, r)?;
-        let mut clone = ptr::null_mut();
-        // SAFETY: a graph of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuGraphClone(&mut clone, original) };
-        if code == CUDA_SUCCESS {
-            s.bind(Kind::Graph, name, clone.cast())?;
+            let gone = ending.forget(s);
+            put_gone(reply, &gone);
         }
         Ok(code)
     }
@@ -414,16 +381,6 @@ handlers! {
         if code == CUDA_SUCCESS {
             reply.word(fresh.name_node(s, clone, found)?);
         }
-        Ok(code)
-    }
-
-    /// node -> type
-    fn cuGraphNodeGetType(s, r, reply) {
-        let node = node(s, r)?;
-        let mut kind = 0;
-        // SAFETY: a node of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) };
-        reply.word(kind as u64);
         Ok(code)
     }
 
@@ -517,43 +474,6 @@ handlers! {
         })
     }
 
-    /// graph, from, to (with edges)
-    fn cuGraphAddDependencies(s, r, reply) {
-        let (graph, from, to) = pairs(s, r)?;
-        // SAFETY: handles of this session; arrays of the given length.
-        Ok(unsafe { s.driver.cuGraphAddDependencies(graph, from.nodes(), to.nodes(), to.count()) })
-    }
-
-    fn cuGraphAddDependencies_v2(s, r, reply) {
-        let (graph, from, to) = pairs(s, r)?;
-        // SAFETY: handles of this session; arrays of the given length.
-        Ok(unsafe { s.driver.cuGraphAddDependencies_v2(graph, from.nodes(), to.nodes(), to.edges(), to.count()) })
-    }
-
-    fn cuGraphRemoveDependencies(s, r, reply) {
-        let (graph, from, to) = pairs(s, r)?;
-        // SAFETY: handles of this session; arrays of the given length.
-        Ok(unsafe { s.driver.cuGraphRemoveDependencies(graph, from.nodes(), to.nodes(), to.count()) })
-    }
-
-    fn cuGraphRemoveDependencies_v2(s, r, reply) {
-        let (graph, from, to) = pairs(s, r)?;
-        // SAFETY: handles of this session; arrays of the given length.
-        Ok(unsafe { s.driver.cuGraphRemoveDependencies_v2(graph, from.nodes(), to.nodes(), to.edges(), to.count()) })
-    }
-
-    /// graph, context, default value, flags -> handle, which kernels use and so is the driver's own
-    fn cuGraphConditionalHandleCreate(s, r, reply) {
-        let graph = graph(s, r)?;
-        let context = s.context(r.word()?)?;
-        let (default, flags) = (r.word()? as u32, r.word()? as u32);
-        let mut handle = 0;
-        // SAFETY: handles of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuGraphConditionalHandleCreate(&mut handle, graph, context, default, flags) };
-        reply.word(handle);
-        Ok(code)
-    }
-
     /// graph, flags, offset -> size of the text, a part of it. An offset above 0 goes on with the last text.
     fn cuGraphDebugDotPrint(s, r, reply) {
         let (graph, flags) = (graph(s, r)?, r.word()? as u32);
@@ -577,15 +497,6 @@ const DOT_PART_BYTES: usize = 128 << 10;
 
 fn graph_of(s: &Session, node: CUgraphNode) -> CUgraph {
     s.graph_nodes.graph_of.get(&(node as usize)).copied().unwrap_or(0) as CUgraph
-}
-
-fn pairs(s: &mut Session, r: &mut Reader<'_>) -> Result<(CUgraph, Dependencies, Dependencies), Stop> {
-    let graph = graph(s, r)?;
-    let (from, to) = (Dependencies::get(s, r)?, Dependencies::get(s, r)?);
-    if from.count() != to.count() {
-        return Err(Fault("edges with unequal ends").into());
-    }
-    Ok((graph, from, to))
 }
 
 /// Asks for the number, then for the list, and answers the part for which the client sent names.

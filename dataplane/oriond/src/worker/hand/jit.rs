@@ -75,18 +75,15 @@ impl Decoded {
         Ok(d)
     }
 
-    pub fn count(&self) -> u32 {
-        self.options.len() as u32
+    /// Options and values for the driver, which writes results into the values. What the values point to is valid
+    /// while this lives.
+    pub fn arrays(&self) -> (Vec<CUjit_option>, Vec<*mut c_void>) {
+        (self.options.clone(), self.values.clone())
     }
 
-    /// Count, options and values for the driver, which writes results into the values. Valid while this lives.
-    pub fn arrays(&mut self) -> (u32, *mut CUjit_option, *mut *mut c_void) {
-        (self.count(), self.options.as_mut_ptr(), self.values.as_mut_ptr())
-    }
-
-    /// What the driver wrote, in the order of the options.
-    pub fn encode_results(&self, reply: &mut Vec<u8>) {
-        for (option, value) in self.options.iter().zip(&self.values) {
+    /// What the driver wrote, in the order of the options; `values` is the array that it was given.
+    pub fn encode_results(&self, reply: &mut Vec<u8>, values: &[*mut c_void]) {
+        for (option, value) in self.options.iter().zip(values) {
             match *option {
                 CU_JIT_WALL_TIME
                 | CU_JIT_THREADS_PER_BLOCK
@@ -143,13 +140,12 @@ mod tests {
         w.word(1);
         w.word(CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES as u64);
         w.word(u32::MAX as u64);
-        let mut d = Decoded::decode(&mut Reader::new(&w)).unwrap();
-        let (count, _, values) = d.arrays();
-        assert_eq!(count, 2);
-        // SAFETY: two values, the second of which is the size.
-        assert_eq!(unsafe { *values.add(1) } as u64, LOG_BYTES_MAX as u64);
+        let d = Decoded::decode(&mut Reader::new(&w)).unwrap();
+        let (options, values) = d.arrays();
+        assert_eq!(options, [CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES]);
+        assert_eq!(values[1] as u64, LOG_BYTES_MAX as u64);
         let mut reply = Vec::new();
-        d.encode_results(&mut reply);
+        d.encode_results(&mut reply, &values);
         let mut r = Reader::new(&reply);
         assert_eq!((r.bytes(), r.word()), (Ok(&b""[..]), Ok(LOG_BYTES_MAX as u64)));
     }

@@ -3,8 +3,11 @@
 // NVIDIA's names stay as they are.
 #![allow(non_snake_case)]
 
+pub mod capture;
+pub mod context;
 pub mod execution;
 pub mod graph;
+pub mod jit;
 pub mod memory;
 pub mod module;
 pub mod stream;
@@ -20,7 +23,7 @@ use super::session::{Outcome, Session};
 pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
     let mut r = Reader::new(body);
     match header.op {
-        ops::CU_LAUNCH_KERNEL => execution::launch(s, header, body),
+        ops::CU_LAUNCH_KERNEL => execution::cuLaunchKernel(s, header, r, reply),
         op::COPY_IN_INLINE => memory::copy_in_inline(s, header, r),
         op::COPY_IN => memory::copy_in(s, header, r),
         op::COPY_OUT => memory::copy_out(s, header, r),

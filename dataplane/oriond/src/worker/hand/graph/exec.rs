@@ -1,0 +1,331 @@
+//! Executable graphs: making, updating, launching them, and the host memory they copy from and to.
+//!
+//! A graph reads and writes host memory at every launch. Where the client's memory is a copy (TCP), or where the
+//! application named pageable memory and the client set a range of the heap aside for it, both sides have to know
+//! which ranges an executable graph touches. They are read from its nodes when it is instantiated, because that
+//! also finds what was captured, cloned or added as a child.
+
+// UNSAFETY: calls the driver with handles that were looked up here and structs that were built here.
+
+use std::collections::HashMap;
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::{HeapRange, Header};
+use orion_wire::{Fault, Reader, Writer};
+
+use super::{Answer, Fresh, Params, Side, Stop, existing, finish, graph, handlers, keep_range, node, nodes_of};
+use crate::worker::session::{Outcome, Session, Wait};
+
+/// Child graphs inside child graphs that are searched for copies.
+const DEPTH_MAX: u32 = 16;
+
+#[derive(Clone, Copy)]
+struct HostCopy {
+    range: HeapRange,
+    to_host: bool,
+}
+
+/// Host memory of one executable graph.
+#[derive(Default)]
+pub struct Copies {
+    /// By the node of the graph it was made from; what lies in a child graph counts for the child's node.
+    by_node: HashMap<usize, Vec<HostCopy>>,
+    /// Ranges that the client set aside for parameters of the executable graph itself.
+    staging: Vec<u64>,
+}
+
+impl Copies {
+    fn of(s: &Session, graph: CUgraph) -> Copies {
+        let mut copies = Copies::default();
+        if needed(s) {
+            for node in nodes_of(s.driver, graph) {
+                let mut found = Vec::new();
+                find(s, node, 0, &mut found);
+                if !found.is_empty() {
+                    copies.by_node.insert(node as usize, found);
+                }
+            }
+        }
+        copies
+    }
+
+    /// `count, (offset, bytes, 1 if written by the graph)*`
+    fn encode(&self, reply: &mut Vec<u8>) {
+        let all = self.by_node.values().flatten();
+        // A graph with more copies than a reply holds gets the first ones: 8,192 buffers in host memory.
+        let count = all.clone().count().min(super::NODES_MAX);
+        reply.word(count as u64);
+        for copy in all.take(count) {
+            copy.range.put(reply);
+            reply.word(copy.to_host as u64);
+        }
+    }
+}
+
+/// In shared memory only what was set aside matters: everything else the driver reads where the application writes.
+fn needed(s: &Session) -> bool {
+    s.mirrored || s.graph_nodes.staged
+}
+
+fn find(s: &Session, node: CUgraphNode, depth: u32, found: &mut Vec<HostCopy>) {
+    let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
+    // SAFETY: a node of this session and a valid out pointer.
+    if unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) } != CUDA_SUCCESS {
+        return;
+    }
+    match kind {
+        CU_GRAPH_NODE_TYPE_MEMCPY => {
+            // SAFETY: a struct of integers and pointers, for which zero is a value.
+            let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+            // SAFETY: a node of this session and a valid out pointer.
+            if unsafe { s.driver.cuGraphMemcpyNodeGetParams(node, &mut c) } == CUDA_SUCCESS {
+                find_in_copy(s, &c, found);
+            }
+        }
+        CU_GRAPH_NODE_TYPE_MEMSET => {
+            // SAFETY: a struct of integers, for which zero is a value.
+            let mut m: CUDA_MEMSET_NODE_PARAMS = unsafe { std::mem::zeroed() };
+            // SAFETY: a node of this session and a valid out pointer.
+            if unsafe { s.driver.cuGraphMemsetNodeGetParams(node, &mut m) } == CUDA_SUCCESS {
+                let row = m.width.saturating_mul(m.elementSize as usize);
+                let bytes = m.height.saturating_sub(1).saturating_mul(m.pitch).saturating_add(row);
+                if let Some(range) = shared(s, m.dst, bytes as u64) {
+                    found.push(HostCopy { range, to_host: true });
+                }
+            }
+        }
+        CU_GRAPH_NODE_TYPE_GRAPH if depth < DEPTH_MAX => {
+            let mut child = ptr::null_mut();
+            // SAFETY: a node of this session and a valid out pointer.
+            if unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut child) } == CUDA_SUCCESS {
+                find_in_graph(s, child, depth + 1, found);
+            }
+        }
+        CU_GRAPH_NODE_TYPE_CONDITIONAL if depth < DEPTH_MAX => {
+            for (_, body) in s.graph_nodes.inside.get(&(node as usize)).into_iter().flatten() {
+                find_in_graph(s, *body as CUgraph, depth + 1, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn find_in_graph(s: &Session, graph: CUgraph, depth: u32, found: &mut Vec<HostCopy>) {
+    for node in nodes_of(s.driver, graph) {
+        find(s, node, depth, found);
+    }
+}
+
+fn find_in_copy(s: &Session, c: &CUDA_MEMCPY3D, found: &mut Vec<HostCopy>) {
+    if let Some(range) = Side::source(c).shared(s, c) {
+        found.push(HostCopy { range, to_host: false });
+    }
+    if let Some(range) = Side::destination(c).shared(s, c) {
+        found.push(HostCopy { range, to_host: true });
+    }
+}
+
+fn shared(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
+    super::super::host_memory::shared_range(s, address, bytes)
+}
+
+fn exec(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraphExec, Stop> {
+    Ok(existing(s, Kind::GraphExec, r.word()?)?.cast())
+}
+
+fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies, reply: &mut Vec<u8>) {
+    copies.encode(reply);
+    if !copies.by_node.is_empty() {
+        s.graph_nodes.copies.insert(exec as usize, copies);
+    }
+}
+
+/// Changing an executable graph: `exec, node, parameters` -> the host memory it touches from now on.
+fn set(
+    s: &mut Session,
+    r: &mut Reader<'_>,
+    reply: &mut Vec<u8>,
+    call: impl FnOnce(&'static Driver, CUgraphExec, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
+) -> Answer {
+    let (exec, node) = (exec(s, r)?, node(s, r)?);
+    let mut params = Params::get(s, r)?;
+    let code = call(s.driver, exec, node, params.raw());
+    if code != CUDA_SUCCESS {
+        params.discard();
+        return Ok(code);
+    }
+    // A host node's ticket stays for good: launches under way may still run it after the graph is gone.
+    let mut found = Vec::new();
+    match (params.copy(), params.child()) {
+        (Some(c), _) => find_in_copy(s, c, &mut found),
+        (_, Some(child)) if needed(s) => find_in_graph(s, child, 1, &mut found),
+        _ => return Ok(code),
+    }
+    if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {
+        reply.word(0);
+        return Ok(code);
+    }
+    let copies = s.graph_nodes.copies.entry(exec as usize).or_default();
+    copies.by_node.insert(node as usize, found);
+    copies.staging.append(&mut params.staging);
+    copies.encode(reply);
+    Ok(code)
+}
+
+macro_rules! setters {
+    ($($name:ident($p:ident) $($argument:expr),+;)*) => {$(
+        pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+            finish(|| set(s, &mut r, reply, |d, exec, node, params| {
+                let $p = &mut params.__bindgen_anon_1;
+                // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
+                // this session and pointers into buffers that outlive the call.
+                unsafe { d.$name(exec, node, $($argument),+) }
+            }))
+        }
+    )*};
+}
+
+setters! {
+    cuGraphExecKernelNodeSetParams_v2(p) (&raw mut p.kernel).cast();
+    cuGraphExecMemcpyNodeSetParams(p) &p.memcpy.copyParams, p.memcpy.copyCtx;
+    cuGraphExecHostNodeSetParams(p) (&raw mut p.host).cast();
+    cuGraphExecChildGraphNodeSetParams(p) p.graph.graph;
+    cuGraphExecBatchMemOpNodeSetParams(p) (&raw mut p.memOp).cast();
+}
+
+handlers! {
+    fn cuGraphExecNodeSetParams(s, r, reply) {
+        // SAFETY: as for the setters of one kind.
+        set(s, r, reply, |d, exec, node, params| unsafe { d.cuGraphExecNodeSetParams(exec, node, params) })
+    }
+
+    /// name, graph, flags -> host memory
+    fn cuGraphInstantiateWithFlags(s, r, reply) {
+        let name = r.word()?;
+        let graph = graph(s, r)?;
+        let flags = r.word()?;
+        let mut exec = ptr::null_mut();
+        // SAFETY: a graph of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, flags) };
+        if code == CUDA_SUCCESS {
+            s.bind(Kind::GraphExec, name, exec.cast())?;
+            let copies = Copies::of(s, graph);
+            keep_copies(s, exec, copies, reply);
+        }
+        Ok(code)
+    }
+
+    /// exec
+    fn cuGraphExecDestroy(s, r, reply) {
+        let name = r.word()?;
+        let exec: CUgraphExec = existing(s, Kind::GraphExec, name)?.cast();
+        s.unbind(Kind::GraphExec, name);
+        let copies = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default();
+        // SAFETY: an executable graph of this session that has no name any more.
+        let code = unsafe { s.driver.cuGraphExecDestroy(exec) };
+        for offset in copies.staging {
+            keep_range(s, None, offset);
+        }
+        Ok(code)
+    }
+
+    /// exec, graph, names -> result, error node, its origin, host memory
+    fn cuGraphExecUpdate_v2(s, r, reply) {
+        let (exec, graph) = (exec(s, r)?, graph(s, r)?);
+        let mut fresh = Fresh::get(r)?;
+        let mut info = CUgraphExecUpdateResultInfo {
+            result: CU_GRAPH_EXEC_UPDATE_SUCCESS,
+            errorNode: ptr::null_mut(),
+            errorFromNode: ptr::null_mut(),
+        };
+        // SAFETY: handles of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphExecUpdate_v2(exec, graph, &mut info) };
+        reply.word(info.result as u64);
+        // Nodes of the updating graph; an edge's origin is in it too.
+        reply.word(fresh.name_node(s, graph, info.errorNode)?);
+        reply.word(fresh.name_node(s, graph, info.errorFromNode)?);
+        if code == CUDA_SUCCESS {
+            let mut copies = Copies::of(s, graph);
+            copies.staging = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default().staging;
+            copies.encode(reply);
+            if !copies.by_node.is_empty() || !copies.staging.is_empty() {
+                s.graph_nodes.copies.insert(exec as usize, copies);
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// name, graph, flags, upload stream, names -> result, error node, host memory
+pub fn cuGraphInstantiateWithParams(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    finish(|| {
+        let name = r.word()?;
+        let graph = graph(s, &mut r)?;
+        let flags = r.word()?;
+        let hUploadStream = s.stream(r.word()?, header.thread)?;
+        let mut fresh = Fresh::get(&mut r)?;
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
+            flags,
+            hUploadStream,
+            hErrNode_out: ptr::null_mut(),
+            result_out: CUDA_GRAPH_INSTANTIATE_SUCCESS,
+        };
+        let mut exec = ptr::null_mut();
+        // SAFETY: a graph of this session and valid out pointers.
+        let code = unsafe { s.driver.cuGraphInstantiateWithParams(&mut exec, graph, &mut params) };
+        reply.word(params.result_out as u64);
+        reply.word(fresh.name_node(s, graph, params.hErrNode_out)?);
+        if code == CUDA_SUCCESS {
+            s.bind(Kind::GraphExec, name, exec.cast())?;
+            let copies = Copies::of(s, graph);
+            keep_copies(s, exec, copies, reply);
+        }
+        Ok(code)
+    })
+}
+
+/// exec, stream, whether to answer only once the graph has run
+pub fn cuGraphLaunch(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let mut wait = None;
+    let outcome = finish(|| {
+        let exec = exec(s, &mut r)?;
+        let stream = s.stream(r.word()?, header.thread)?;
+        let answer_when_done = r.word()? != 0;
+        // SAFETY: handles of this session.
+        let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
+        // Captured, the launch becomes a child graph, which is searched when it is instantiated in turn.
+        if code != CUDA_SUCCESS || s.captures.is_capturing(s.driver, stream) {
+            return Ok(code);
+        }
+        if s.mirrored {
+            let written: Vec<HeapRange> = s.graph_nodes.copies.get(&(exec as usize)).map_or(Vec::new(), |copies| {
+                copies.by_node.values().flatten().filter(|c| c.to_host).map(|c| c.range).collect()
+            });
+            for range in written {
+                match s.note_heap_copy(range, stream) {
+                    CUDA_SUCCESS => {}
+                    code => return Ok(code),
+                }
+            }
+        }
+        wait = answer_when_done.then_some(stream);
+        Ok(code)
+    })?;
+    match wait {
+        Some(stream) if header.sequence != 0 => Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code)),
+        _ => Ok(outcome),
+    }
+}

@@ -1,0 +1,660 @@
+//! Parameters of nodes, from and to the wire.
+//!
+//! Every kind is decoded into the generic `CUgraphNodeParams`, whose parts are also what the older functions for
+//! one kind of node take.
+
+// UNSAFETY: builds the driver's structs from words, and reads those that the driver fills.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::{HeapRange, Header};
+use orion_wire::{Fault, Reader, Writer};
+
+use super::super::host_memory;
+use super::{Answer, Fresh, Stop, existing, finish, graph_of, handlers, keep_range, keep_ticket, node};
+use crate::worker::callback::{self, kind};
+use crate::worker::session::{Outcome, Session};
+
+/// The words of a `CUDA_MEMCPY3D`, as they lie in memory.
+pub const COPY_WORDS: usize = size_of::<CUDA_MEMCPY3D>() / 8;
+const BATCH_OPS_MAX: usize = 1024;
+const BODIES_MAX: usize = 4096;
+const ACCESS_MAX: usize = 256;
+
+/// One node's parameters with everything they point to.
+pub struct Params {
+    raw: Box<CUgraphNodeParams>,
+    /// What `raw` points to; named so that it lives as long.
+    _blob: Vec<u8>,
+    _size: Box<usize>,
+    _extra: Box<[*mut c_void; 5]>,
+    _access: Vec<CUmemAccessDesc>,
+    _ops: Vec<CUstreamBatchMemOpParams>,
+    function: u64,
+    ticket: *mut c_void,
+    /// Offsets of heap ranges that the client set aside for this node.
+    pub staging: Vec<u64>,
+    /// The client's name for a graph that moves into the node.
+    moved: u64,
+    /// Names for the bodies of a conditional node.
+    bodies: Vec<u64>,
+}
+
+impl Params {
+    pub fn get(s: &mut Session, r: &mut Reader<'_>) -> Result<Params, Stop> {
+        let mut p = Params {
+            // SAFETY: a struct of integers and pointers, for which zero is a value.
+            raw: Box::new(unsafe { std::mem::zeroed() }),
+            _blob: Vec::new(),
+            _size: Box::new(0),
+            _extra: Box::new([ptr::null_mut(); 5]),
+            _access: Vec::new(),
+            _ops: Vec::new(),
+            function: 0,
+            ticket: ptr::null_mut(),
+            staging: Vec::new(),
+            moved: 0,
+            bodies: Vec::new(),
+        };
+        p.raw.type_ = r.word()? as u32;
+        match p.raw.type_ {
+            CU_GRAPH_NODE_TYPE_KERNEL => p.kernel(s, r)?,
+            CU_GRAPH_NODE_TYPE_MEMCPY => p.memcpy(s, r)?,
+            CU_GRAPH_NODE_TYPE_MEMSET => {
+                p.raw.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
+                    dst: r.word()?,
+                    pitch: r.word()? as usize,
+                    value: r.word()? as u32,
+                    elementSize: r.word()? as u32,
+                    width: r.word()? as usize,
+                    height: r.word()? as usize,
+                    ctx: s.context(r.word()?)?,
+                };
+            }
+            CU_GRAPH_NODE_TYPE_HOST => {
+                let (function, data) = (r.word()?, r.word()?);
+                p.ticket = s.callbacks.ticket(function, data, kind::HOST_FUNCTION, 0, false);
+                p.raw.__bindgen_anon_1.host =
+                    CUDA_HOST_NODE_PARAMS_v2 { fn_: Some(callback::host_function), userData: p.ticket };
+            }
+            CU_GRAPH_NODE_TYPE_GRAPH => {
+                let (word, ownership) = (r.word()?, r.word()? as u32);
+                let graph = existing(s, Kind::Graph, word)?.cast();
+                p.raw.__bindgen_anon_1.graph = CUDA_CHILD_GRAPH_NODE_PARAMS { graph, ownership };
+                p.moved = if ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE { word } else { 0 };
+            }
+            CU_GRAPH_NODE_TYPE_EMPTY => {}
+            CU_GRAPH_NODE_TYPE_WAIT_EVENT | CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
+                let event = existing(s, Kind::Event, r.word()?)?.cast();
+                p.raw.__bindgen_anon_1.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS { event };
+            }
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => p.allocation(s, r)?,
+            CU_GRAPH_NODE_TYPE_MEM_FREE => {
+                p.raw.__bindgen_anon_1.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: r.word()? };
+            }
+            CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => p.batch(s, r)?,
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                let (handle, type_, size) = (r.word()?, r.word()? as u32, r.word()? as u32);
+                let ctx = s.context(r.word()?)?;
+                p.bodies = r.list(BODIES_MAX, |r| r.word())?;
+                if p.bodies.len() != size as usize {
+                    return Err(Fault("conditional node without a name for each body").into());
+                }
+                p.raw.__bindgen_anon_1.conditional =
+                    CUDA_CONDITIONAL_NODE_PARAMS { handle, type_, size, phGraph_out: ptr::null_mut(), ctx };
+            }
+            _ => return Err(CUDA_ERROR_NOT_SUPPORTED.into()),
+        }
+        Ok(p)
+    }
+
+    /// function, kernel, context, grid, block, shared bytes, parameters
+    fn kernel(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
+        let (func, kern) = (r.word()?, r.word()?);
+        let ctx = s.context(r.word()?)?;
+        self.function = if func != 0 { func } else { kern };
+        let mut n = [0u32; 7];
+        for v in &mut n {
+            *v = r.word()? as u32;
+        }
+        self._blob = r.bytes()?.to_vec();
+        *self._size = self._blob.len();
+        let mut extra = ptr::null_mut();
+        if !self._blob.is_empty() {
+            *self._extra = [
+                CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
+                self._blob.as_mut_ptr().cast(),
+                CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
+                (&raw mut *self._size).cast(),
+                CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
+            ];
+            extra = self._extra.as_mut_ptr();
+        }
+        self.raw.__bindgen_anon_1.kernel = CUDA_KERNEL_NODE_PARAMS_v3 {
+            func: s.handle(Kind::Function, func)?.cast(),
+            gridDimX: n[0],
+            gridDimY: n[1],
+            gridDimZ: n[2],
+            blockDimX: n[3],
+            blockDimY: n[4],
+            blockDimZ: n[5],
+            sharedMemBytes: n[6],
+            kernelParams: ptr::null_mut(),
+            extra,
+            kern: s.handle(Kind::Function, kern)?.cast(),
+            ctx,
+        };
+        Ok(())
+    }
+
+    /// flags, context, the copy, offsets of the ranges set aside for it
+    fn memcpy(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
+        let flags = r.word()? as i32;
+        let copyCtx = s.context(r.word()?)?;
+        let copyParams = get_copy(s, r)?;
+        self.staging = r.list(2, |r| r.word())?;
+        s.graph_nodes.staged |= !self.staging.is_empty();
+        self.raw.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, copyCtx, copyParams };
+        Ok(())
+    }
+
+    /// pool properties, bytes, access descriptions
+    fn allocation(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
+        let location = |s: &Session, type_: u32, id: i32| -> Result<CUmemLocation, CUresult> {
+            let id = if type_ == CU_MEM_LOCATION_TYPE_DEVICE { s.device(id)? } else { id };
+            Ok(CUmemLocation { type_, id })
+        };
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
+        props.allocType = r.word()? as u32;
+        props.handleTypes = r.word()? as u32;
+        props.location = location(s, r.word()? as u32, r.word()? as u32 as i32)?;
+        props.maxSize = r.word()? as usize;
+        props.usage = r.word()? as u16;
+        let bytesize = r.word()? as usize;
+        for (type_, id, flags) in r.list(ACCESS_MAX, |r| Ok((r.word()? as u32, r.word()? as u32, r.word()? as u32)))? {
+            self._access.push(CUmemAccessDesc { location: location(s, type_, id as i32)?, flags });
+        }
+        self.raw.__bindgen_anon_1.alloc = CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
+            poolProps: props,
+            accessDescs: if self._access.is_empty() { ptr::null() } else { self._access.as_ptr() },
+            accessDescCount: self._access.len(),
+            bytesize,
+            dptr: 0,
+        };
+        Ok(())
+    }
+
+    /// context, flags, operations as they lie in memory
+    fn batch(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
+        let ctx = s.context(r.word()?)?;
+        let flags = r.word()? as u32;
+        self._ops = r.list(BATCH_OPS_MAX, |r| {
+            let mut pad = [0; 6];
+            for word in &mut pad {
+                *word = r.word()?;
+            }
+            Ok(CUstreamBatchMemOpParams { pad })
+        })?;
+        self.raw.__bindgen_anon_1.memOp = CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 {
+            ctx,
+            count: self._ops.len() as u32,
+            paramArray: self._ops.as_mut_ptr(),
+            flags,
+        };
+        Ok(())
+    }
+
+    pub fn raw(&mut self) -> &mut CUgraphNodeParams {
+        &mut self.raw
+    }
+
+    /// The graph of a child graph node, 0 for other kinds.
+    pub fn child(&self) -> Option<CUgraph> {
+        // SAFETY: the type says which part was written.
+        (self.raw.type_ == CU_GRAPH_NODE_TYPE_GRAPH).then(|| unsafe { self.raw.__bindgen_anon_1.graph.graph })
+    }
+
+    pub fn copy(&self) -> Option<&CUDA_MEMCPY3D> {
+        // SAFETY: the type says which part was written.
+        (self.raw.type_ == CU_GRAPH_NODE_TYPE_MEMCPY).then(|| unsafe { &self.raw.__bindgen_anon_1.memcpy.copyParams })
+    }
+
+    /// The driver did not take the parameters.
+    pub fn discard(&mut self) {
+        if !self.ticket.is_null() {
+            // SAFETY: the driver keeps no reference after a failed call.
+            unsafe { callback::drop_ticket(self.ticket) };
+        }
+    }
+
+    /// The driver took the parameters into a node of `graph`: what they refer to has to live as long.
+    pub fn kept_by(&mut self, s: &mut Session, graph: CUgraph, node: CUgraphNode) {
+        if self.function != 0 {
+            s.graph_nodes.functions.insert(node as usize, self.function);
+        }
+        // Without a known graph a ticket stays for good: a few words a host node.
+        if !self.ticket.is_null() && !graph.is_null() {
+            keep_ticket(s, graph, self.ticket);
+        }
+        for offset in &self.staging {
+            keep_range(s, (!graph.is_null()).then_some(graph), *offset);
+        }
+    }
+
+    /// As `kept_by`, for a new node; answers what creating it made: the address of an allocation, or the names of a
+    /// conditional node's bodies.
+    pub fn installed(
+        &mut self,
+        s: &mut Session,
+        graph: CUgraph,
+        node: CUgraphNode,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        self.kept_by(s, graph, node);
+        if let Some(child) = self.child().filter(|_| self.moved != 0) {
+            s.graph_nodes.inside.entry(node as usize).or_default().push((self.moved, child as usize));
+        }
+        match self.raw.type_ {
+            // SAFETY: the type says which part was written.
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => reply.word(unsafe { self.raw.__bindgen_anon_1.alloc.dptr }),
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                // SAFETY: as above.
+                let out = unsafe { self.raw.__bindgen_anon_1.conditional.phGraph_out };
+                for (i, name) in self.bodies.iter().enumerate() {
+                    // SAFETY: the driver made an array with one graph a body.
+                    let body = if out.is_null() { ptr::null_mut() } else { unsafe { *out.add(i) } };
+                    s.bind(Kind::Graph, *name, body.cast())?;
+                    s.graph_nodes.inside.entry(node as usize).or_default().push((*name, body as usize));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A copy from the wire, with its arrays looked up. Host memory has to lie in the session's heap: the client puts
+/// it there. Any other address is the device's.
+fn get_copy(s: &mut Session, r: &mut Reader<'_>) -> Result<CUDA_MEMCPY3D, Stop> {
+    let mut words = [0u64; COPY_WORDS];
+    for word in &mut words {
+        *word = r.word()?;
+    }
+    // SAFETY: the same size, and every bit pattern is a value of its integers and pointers.
+    let mut c: CUDA_MEMCPY3D = unsafe { std::mem::transmute(words) };
+    c.srcArray = s.handle(Kind::Array, c.srcArray as u64)?.cast();
+    c.dstArray = s.handle(Kind::Array, c.dstArray as u64)?.cast();
+    c.reserved0 = ptr::null_mut();
+    c.reserved1 = ptr::null_mut();
+    for (type_, side) in [(c.srcMemoryType, Side::source(&c)), (c.dstMemoryType, Side::destination(&c))] {
+        if type_ == CU_MEMORYTYPE_HOST && side.shared(s, &c).is_none() {
+            return Err(Fault("copy node whose host memory is outside the session's memory").into());
+        }
+    }
+    // An address outside both would be memory of this process to the driver if it were called unified.
+    if c.srcMemoryType == CU_MEMORYTYPE_UNIFIED {
+        c.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    }
+    if c.dstMemoryType == CU_MEMORYTYPE_UNIFIED {
+        c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    }
+    Ok(c)
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+pub struct Side {
+    pub base: u64,
+    x: usize,
+    y: usize,
+    z: usize,
+    pitch: usize,
+    height: usize,
+}
+
+impl Side {
+    pub fn source(c: &CUDA_MEMCPY3D) -> Side {
+        let base = match c.srcMemoryType {
+            CU_MEMORYTYPE_HOST => c.srcHost as u64,
+            CU_MEMORYTYPE_ARRAY => 0,
+            _ => c.srcDevice,
+        };
+        Side { base, x: c.srcXInBytes, y: c.srcY, z: c.srcZ, pitch: c.srcPitch, height: c.srcHeight }
+    }
+
+    pub fn destination(c: &CUDA_MEMCPY3D) -> Side {
+        let base = match c.dstMemoryType {
+            CU_MEMORYTYPE_HOST => c.dstHost as u64,
+            CU_MEMORYTYPE_ARRAY => 0,
+            _ => c.dstDevice,
+        };
+        Side { base, x: c.dstXInBytes, y: c.dstY, z: c.dstZ, pitch: c.dstPitch, height: c.dstHeight }
+    }
+
+    /// The shared host memory that the side covers, if it is host memory.
+    pub fn shared(&self, s: &Session, c: &CUDA_MEMCPY3D) -> Option<HeapRange> {
+        let (first, bytes) = self.span(c)?;
+        host_memory::shared_range(s, first, bytes)
+    }
+
+    /// First address and number of bytes from the first to the last one copied.
+    pub fn span(&self, c: &CUDA_MEMCPY3D) -> Option<(u64, u64)> {
+        let (width, rows, slices) = (c.WidthInBytes as u64, c.Height.max(1) as u64, c.Depth.max(1) as u64);
+        let pitch = if self.pitch == 0 { (self.x as u64).checked_add(width)? } else { self.pitch as u64 };
+        let height = if self.height == 0 { (self.y as u64).checked_add(rows)? } else { self.height as u64 };
+        let slice = pitch.checked_mul(height)?;
+        let skipped = (self.z as u64).checked_mul(slice)?.checked_add((self.y as u64).checked_mul(pitch)?)?;
+        let first = self.base.checked_add(skipped)?.checked_add(self.x as u64)?;
+        let bytes = (slices - 1).checked_mul(slice)?.checked_add((rows - 1).checked_mul(pitch)?)?.checked_add(width)?;
+        Some((first, bytes))
+    }
+}
+
+/// Changing a node of a graph: `node, parameters`.
+fn set(
+    s: &mut Session,
+    r: &mut Reader<'_>,
+    call: impl FnOnce(&'static Driver, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
+) -> Answer {
+    let node = node(s, r)?;
+    let mut params = Params::get(s, r)?;
+    let code = call(s.driver, node, params.raw());
+    if code == CUDA_SUCCESS {
+        let graph = graph_of(s, node);
+        params.kept_by(s, graph, node);
+    } else {
+        params.discard();
+    }
+    Ok(code)
+}
+
+macro_rules! setters {
+    ($($name:ident($p:ident) $argument:expr;)*) => {$(
+        pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Result<Outcome, Fault> {
+            finish(|| set(s, &mut r, |d, node, params| {
+                let $p = &mut params.__bindgen_anon_1;
+                // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
+                // this session and pointers into buffers that outlive the call.
+                unsafe { d.$name(node, $argument) }
+            }))
+        }
+    )*};
+}
+
+setters! {
+    cuGraphKernelNodeSetParams_v2(p) (&raw mut p.kernel).cast();
+    cuGraphMemcpyNodeSetParams(p) &p.memcpy.copyParams;
+    cuGraphHostNodeSetParams(p) (&raw mut p.host).cast();
+    cuGraphBatchMemOpNodeSetParams(p) (&raw mut p.memOp).cast();
+}
+
+/// The client's name of a context.
+fn context_name(s: &Session, context: CUcontext) -> u64 {
+    (0..s.devices.len() as u32)
+        .find(|&ordinal| s.primary(ordinal) == Some(context))
+        .map(|ordinal| Handle::primary_context(ordinal).0)
+        .or_else(|| s.name_of(Kind::Context, context.cast()))
+        .unwrap_or(0)
+}
+
+/// Offsets and sizes of a function's parameters.
+fn layout(driver: &'static Driver, function: CUfunction) -> Vec<(usize, usize)> {
+    // The largest parameter space is 32,764 bytes, so a function cannot have more parameters than that.
+    (0..32_764)
+        .map_while(|i| {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: a function of the driver and valid out pointers.
+            let code = unsafe { driver.cuFuncGetParamInfo(function, i, &mut offset, &mut size) };
+            (code == CUDA_SUCCESS).then_some((offset, size))
+        })
+        .collect()
+}
+
+/// Parameters that the driver keeps for a node, packed.
+fn packed(layout: &[(usize, usize)], each: *mut *mut c_void, extra: *mut *mut c_void) -> Vec<u8> {
+    let mut out = vec![0; layout.iter().map(|(offset, size)| offset + size).max().unwrap_or(0)];
+    if !each.is_null() {
+        for (i, (offset, size)) in layout.iter().enumerate() {
+            // SAFETY: the driver's array has one pointer a parameter, each to as many bytes as it has.
+            unsafe { ptr::copy_nonoverlapping((*each.add(i)).cast(), out.as_mut_ptr().add(*offset), *size) };
+        }
+    } else if !extra.is_null() {
+        let (mut buffer, mut size) = (ptr::null::<u8>(), 0);
+        for pair in 0..2 {
+            // SAFETY: the driver's own list, which ends with its end mark.
+            match unsafe { *extra.add(2 * pair) } as usize as u32 {
+                // SAFETY: as above.
+                CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT => buffer = unsafe { *extra.add(2 * pair + 1) }.cast(),
+                // SAFETY: as above.
+                CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT => size = unsafe { *(*extra.add(2 * pair + 1)).cast::<usize>() },
+                _ => break,
+            }
+        }
+        if !buffer.is_null() {
+            // SAFETY: `size` bytes lie at `buffer`.
+            unsafe { ptr::copy_nonoverlapping(buffer, out.as_mut_ptr(), size.min(out.len())) };
+        }
+    }
+    out
+}
+
+handlers! {
+    /// node, parameters
+    fn cuGraphNodeSetParams(s, r, reply) {
+        // SAFETY: as for the setters of one kind.
+        set(s, r, |d, node, params| unsafe { d.cuGraphNodeSetParams(node, params) })
+    }
+
+    /// node, names for a function -> function, kernel, context, grid, block, shared bytes, layout, parameters
+    fn cuGraphKernelNodeGetParams_v2(s, r, reply) {
+        let node = node(s, r)?;
+        let mut fresh = Fresh::get(r)?;
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut k: CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphKernelNodeGetParams_v2(node, &mut k) };
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        let function: CUfunction = if k.func.is_null() { k.kern.cast() } else { k.func };
+        let layout = layout(s.driver, function);
+        // The driver may answer the function of a kernel under which the client knows it; what the client said
+        // when it made the node is the better name.
+        let kernel = s.name_of(Kind::Function, k.kern.cast()).unwrap_or(0);
+        let name = match s.graph_nodes.functions.get(&(node as usize)) {
+            Some(word) => *word,
+            None if s.name_of(Kind::Function, function.cast()).is_none() && kernel != 0 => kernel,
+            None => fresh.name(s, Kind::Function, function.cast())?,
+        };
+        reply.word(if k.func.is_null() { 0 } else { name });
+        reply.word(if k.func.is_null() { name } else { kernel });
+        reply.word(context_name(s, k.ctx));
+        let n = [k.gridDimX, k.gridDimY, k.gridDimZ, k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes];
+        for v in n {
+            reply.word(v as u64);
+        }
+        reply.word(layout.len() as u64);
+        for (offset, size) in &layout {
+            reply.word((*offset as u64) << 32 | *size as u64);
+        }
+        reply.bytes(&packed(&layout, k.kernelParams, k.extra));
+        Ok(CUDA_SUCCESS)
+    }
+
+    /// node -> the copy
+    fn cuGraphMemcpyNodeGetParams(s, r, reply) {
+        let node = node(s, r)?;
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphMemcpyNodeGetParams(node, &mut c) };
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        for array in [&mut c.srcArray, &mut c.dstArray] {
+            *array = s.name_of(Kind::Array, array.cast()).unwrap_or(0) as CUarray;
+        }
+        c.reserved0 = ptr::null_mut();
+        c.reserved1 = ptr::null_mut();
+        // SAFETY: the same size; the four bytes of padding after each memory type are zero because the struct was.
+        for word in unsafe { std::mem::transmute::<CUDA_MEMCPY3D, [u64; COPY_WORDS]>(c) } {
+            reply.word(word);
+        }
+        Ok(CUDA_SUCCESS)
+    }
+
+    /// node -> function, data
+    fn cuGraphHostNodeGetParams(s, r, reply) {
+        let node = node(s, r)?;
+        let mut h = CUDA_HOST_NODE_PARAMS { fn_: None, userData: ptr::null_mut() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphHostNodeGetParams(node, &mut h) };
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        // Every host function in the worker was put there with a ticket.
+        // SAFETY: the node is alive, and so is its ticket.
+        let (function, data) =
+            if h.userData.is_null() { (0, 0) } else { unsafe { callback::application_side(h.userData) } };
+        reply.word(function);
+        reply.word(data);
+        Ok(CUDA_SUCCESS)
+    }
+
+    /// node -> event
+    fn cuGraphEventRecordNodeGetEvent(s, r, reply) {
+        let node = node(s, r)?;
+        let mut event = ptr::null_mut();
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphEventRecordNodeGetEvent(node, &mut event) };
+        reply.word(s.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        Ok(code)
+    }
+
+    /// node -> event
+    fn cuGraphEventWaitNodeGetEvent(s, r, reply) {
+        let node = node(s, r)?;
+        let mut event = ptr::null_mut();
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphEventWaitNodeGetEvent(node, &mut event) };
+        reply.word(s.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        Ok(code)
+    }
+
+    /// node -> context, flags, operations
+    fn cuGraphBatchMemOpNodeGetParams(s, r, reply) {
+        let node = node(s, r)?;
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut b: CUDA_BATCH_MEM_OP_NODE_PARAMS = unsafe { std::mem::zeroed() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphBatchMemOpNodeGetParams(node, &mut b) };
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        let count = if b.paramArray.is_null() { 0 } else { b.count.min(BATCH_OPS_MAX as u32) };
+        reply.word(context_name(s, b.ctx));
+        reply.word(b.flags as u64);
+        reply.word(count as u64);
+        for i in 0..count as usize {
+            // SAFETY: the driver's array has `count` elements; all of an element's bytes belong to `pad`.
+            for word in unsafe { (*b.paramArray.add(i)).pad } {
+                reply.word(word);
+            }
+        }
+        Ok(CUDA_SUCCESS)
+    }
+
+    /// node -> pool properties, bytes, address, access descriptions
+    fn cuGraphMemAllocNodeGetParams(s, r, reply) {
+        let node = node(s, r)?;
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut a: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphMemAllocNodeGetParams(node, &mut a) };
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        let ordinal = |location: CUmemLocation| match location.type_ {
+            CU_MEM_LOCATION_TYPE_DEVICE => s.devices.iter().position(|d| *d == location.id).unwrap_or(0) as u64,
+            _ => location.id as u32 as u64,
+        };
+        let p = &a.poolProps;
+        let location = (p.location.type_ as u64, ordinal(p.location));
+        let words = [p.allocType as u64, p.handleTypes as u64, location.0, location.1, p.maxSize as u64, p.usage as u64];
+        for word in words.into_iter().chain([a.bytesize as u64, a.dptr]) {
+            reply.word(word);
+        }
+        let count = if a.accessDescs.is_null() { 0 } else { a.accessDescCount.min(ACCESS_MAX) };
+        reply.word(count as u64);
+        for i in 0..count {
+            // SAFETY: the driver's array has that many elements.
+            let access = unsafe { *a.accessDescs.add(i) };
+            for word in [access.location.type_ as u64, ordinal(access.location), access.flags as u64] {
+                reply.word(word);
+            }
+        }
+        Ok(CUDA_SUCCESS)
+    }
+
+    /// node, attribute -> eight words
+    fn cuGraphKernelNodeGetAttribute(s, r, reply) {
+        let (node, attribute) = (node(s, r)?, r.word()? as u32);
+        // SAFETY: a union of integers and pointers, for which zero is a value.
+        let mut value: CUkernelNodeAttrValue = unsafe { std::mem::zeroed() };
+        // SAFETY: a node of this session and a valid out pointer.
+        let code = unsafe { s.driver.cuGraphKernelNodeGetAttribute(node, attribute, &mut value) };
+        // SAFETY: the same size; the union was zeroed before the driver wrote its part.
+        let mut words = unsafe { std::mem::transmute::<CUkernelNodeAttrValue, [u64; 8]>(value) };
+        if has_event(attribute) {
+            words[0] = s.name_of(Kind::Event, words[0] as *mut c_void).unwrap_or(0);
+        }
+        for word in words {
+            reply.word(word);
+        }
+        Ok(code)
+    }
+
+    /// node, attribute, eight words
+    fn cuGraphKernelNodeSetAttribute(s, r, reply) {
+        let (node, attribute) = (node(s, r)?, r.word()? as u32);
+        let mut words = [0u64; 8];
+        for word in &mut words {
+            *word = r.word()?;
+        }
+        if has_event(attribute) {
+            words[0] = s.handle(Kind::Event, words[0])? as u64;
+        }
+        // SAFETY: the same size, and every bit pattern is a value of the union.
+        let value = unsafe { std::mem::transmute::<[u64; 8], CUkernelNodeAttrValue>(words) };
+        // SAFETY: a node of this session and a valid value.
+        Ok(unsafe { s.driver.cuGraphKernelNodeSetAttribute(node, attribute, &value) })
+    }
+}
+
+fn has_event(attribute: u32) -> bool {
+    matches!(attribute, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copys_span_goes_from_its_first_to_its_last_byte() {
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        c.srcMemoryType = CU_MEMORYTYPE_HOST;
+        c.srcHost = 0x1000 as *const c_void;
+        (c.srcPitch, c.srcHeight) = (64, 10);
+        (c.srcXInBytes, c.srcY, c.srcZ) = (4, 2, 1);
+        (c.WidthInBytes, c.Height, c.Depth) = (16, 3, 2);
+        assert_eq!(Side::source(&c).span(&c), Some((0x1000 + 640 + 128 + 4, 640 + 128 + 16)));
+        c.srcPitch = usize::MAX;
+        assert_eq!(Side::source(&c).span(&c), None);
+    }
+}

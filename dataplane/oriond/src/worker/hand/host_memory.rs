@@ -1,0 +1,247 @@
+//! Pinned and registered host memory: ranges of the heap that the driver knows.
+
+// UNSAFETY: registers heap ranges with the driver, and maps them a second time at the application's addresses.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::os::fd::AsRawFd;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_ring::memory::HEAP_OFFSET;
+use orion_wire::record::{HeapRange, Header};
+use orion_wire::{Fault, Reader};
+
+use crate::worker::session::{Outcome, Session, log};
+
+const PAGE: u64 = 4096;
+const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+/// Registered ranges of one session, and so mappings that a client can make here.
+const ALIASES_MAX: usize = 16 << 10;
+const USER_ADDRESS_MAX: u64 = 1 << 47;
+/// What a client may have compared after each wait; see the shim's constant of the same name.
+const MIRRORED_BYTES_MAX: u64 = 256 << 20;
+/// How finely mirrored memory is compared.
+const LINE: usize = 64;
+
+#[derive(Default)]
+pub struct State {
+    /// Heap ranges mapped at the application's own addresses, by address.
+    aliases: BTreeMap<u64, HeapRange>,
+    /// Ranges that kernels may write to, and what a mirrored client has of them.
+    mirrored: Vec<(HeapRange, Vec<u8>)>,
+}
+
+/// The heap behind an address of shared host memory, if all of `bytes` is such memory.
+pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
+    if let Some(offset) = s.heap.offset_of(address, bytes) {
+        return Some(HeapRange { offset, bytes });
+    }
+    let (base, range) = s.host_memory.aliases.range(..=address).next_back()?;
+    let inside = address - base;
+    (inside.checked_add(bytes)? <= range.bytes).then_some(HeapRange { offset: range.offset + inside, bytes })
+}
+
+/// A page-aligned, non-empty range of the heap.
+fn pages(s: &Session, r: &mut Reader<'_>) -> Result<(HeapRange, *mut u8), Fault> {
+    let range = HeapRange::get(r)?.check(s.heap.bytes())?;
+    if range.bytes == 0 || !range.offset.is_multiple_of(PAGE) || !range.bytes.is_multiple_of(PAGE) {
+        return Err(Fault("pinned range is not made of pages"));
+    }
+    Ok((range, s.heap_pointer(range)?))
+}
+
+/// Two requests in one: see the shim's `host_memory::request`.
+pub fn cuMemHostAlloc(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    match r.word()? {
+        0 => {
+            let (range, at) = pages(s, &mut r)?;
+            // SAFETY: a range of the heap, which is mapped for as long as the session lives.
+            let code = unsafe { s.driver.cuMemHostRegister_v2(at.cast(), range.bytes as usize, FLAGS) };
+            if code != CUDA_SUCCESS {
+                // Copies work all the same, at the speed of pageable memory; kernels do not.
+                log::warn(&format!("pinning {} bytes failed with {code}", range.bytes));
+            }
+            Ok(Outcome::Done(code))
+        }
+        1 => {
+            let (range, at) = pages(s, &mut r)?;
+            let total: u64 = s.host_memory.mirrored.iter().map(|(r, _)| r.bytes).sum();
+            if total + range.bytes > MIRRORED_BYTES_MAX {
+                return Err(Fault("more mirrored memory than allowed"));
+            }
+            if s.mirrored {
+                let mut known = vec![0u8; range.bytes as usize];
+                // SAFETY: the range lies inside the heap; it was checked above.
+                unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
+                s.host_memory.mirrored.push((range, known));
+            }
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        _ => Err(Fault("pinned memory request of an unknown kind")),
+    }
+}
+
+/// Runs on a helper thread: waits until nothing uses host memory any more.
+fn wait_for_device(driver: &Driver) {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: a valid place. Another thread's capture must not notice that this one waits; an error of the
+    // device is somebody else's to report.
+    unsafe {
+        driver.cuThreadExchangeStreamCaptureMode(&mut mode);
+        driver.cuCtxSynchronize();
+        driver.cuThreadExchangeStreamCaptureMode(&mut mode);
+    }
+}
+
+/// The client reuses the range when this has been answered.
+pub fn cuMemFreeHost(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (range, at) = pages(s, &mut r)?;
+    let registered_alone = r.word()? != 0;
+    s.host_memory.mirrored.retain(|(m, _)| m.offset != range.offset);
+    let (at, bytes) = (at as usize, range.bytes as usize);
+    s.park_blocking(
+        header,
+        move |driver| {
+            wait_for_device(driver);
+            if !registered_alone {
+                return CUDA_SUCCESS;
+            }
+            // SAFETY: a range of the heap that the client has given up; if it was not registered the driver
+            // says so. Its pages go back to the system.
+            unsafe {
+                let code = driver.cuMemHostUnregister(at as *mut c_void);
+                libc::madvise(at as *mut c_void, bytes, libc::MADV_REMOVE);
+                code
+            }
+        },
+        |_, code, _| code,
+    )
+}
+
+/// Maps a range of the heap at the application's address too, and registers it there.
+pub fn cuMemHostRegister_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (range, _) = pages(s, &mut r)?;
+    let address = r.word()?;
+    let end = address.checked_add(range.bytes).ok_or(Fault("address range wraps around"))?;
+    if address < 1 << 16 || end > USER_ADDRESS_MAX || !address.is_multiple_of(PAGE) {
+        return Err(Fault("impossible address of registered memory"));
+    }
+    let mapped: u64 = s.host_memory.aliases.values().map(|r| r.bytes).sum();
+    if s.host_memory.aliases.len() >= ALIASES_MAX || mapped + range.bytes > s.heap.bytes() {
+        return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
+    }
+    // SAFETY: MAP_FIXED_NOREPLACE never replaces what is mapped here; the range lies inside the sealed file.
+    let at = unsafe {
+        libc::mmap(
+            address as *mut c_void,
+            range.bytes as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE,
+            s.memory.fd().as_raw_fd(),
+            (HEAP_OFFSET + range.offset) as libc::off_t,
+        )
+    };
+    if at as u64 != address {
+        if at != libc::MAP_FAILED {
+            unmap(at as u64, range.bytes);
+        }
+        return Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED));
+    }
+    // SAFETY: just mapped; it stays until it is unregistered.
+    let code = unsafe { s.driver.cuMemHostRegister_v2(at, range.bytes as usize, FLAGS) };
+    if code == CUDA_SUCCESS {
+        s.host_memory.aliases.insert(address, range);
+    } else {
+        unmap(address, range.bytes);
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemHostUnregister(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let address = r.word()?;
+    let Some(range) = s.host_memory.aliases.remove(&address) else {
+        return Ok(Outcome::Done(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    };
+    s.host_memory.mirrored.retain(|(m, _)| m.offset != range.offset);
+    s.park_blocking(
+        header,
+        move |driver| {
+            wait_for_device(driver);
+            // SAFETY: registered by `cuMemHostRegister_v2` above, and taken off the list.
+            let code = unsafe { driver.cuMemHostUnregister(address as *mut c_void) };
+            unmap(address, range.bytes);
+            code
+        },
+        |_, code, _| code,
+    )
+}
+
+fn unmap(address: u64, bytes: u64) {
+    // SAFETY: called only with what this module mapped.
+    unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
+}
+
+/// A carrier has written what the client changed: it is no news to the client.
+pub fn heap_written(s: &mut Session, range: HeapRange) {
+    let heap = s.heap;
+    for (mirrored, known) in &mut s.host_memory.mirrored {
+        let start = range.offset.max(mirrored.offset);
+        let end = (range.offset + range.bytes).min(mirrored.offset + mirrored.bytes);
+        if start >= end {
+            continue;
+        }
+        let Some(at) = heap.at(start, end - start) else { continue };
+        let (from, len) = ((start - mirrored.offset) as usize, (end - start) as usize);
+        // SAFETY: inside the heap, and inside the copy: both were clipped.
+        unsafe { std::ptr::copy_nonoverlapping(at, known[from..from + len].as_mut_ptr(), len) };
+    }
+}
+
+/// The client waited for the device: what kernels wrote to mapped host memory has to be there when it goes on.
+pub fn after_sync(s: &mut Session) {
+    if s.host_memory.mirrored.is_empty() {
+        return;
+    }
+    let heap = s.heap;
+    let mut changed: Vec<HeapRange> = Vec::new();
+    for (range, known) in &mut s.host_memory.mirrored {
+        let Some(at) = heap.at(range.offset, range.bytes) else { continue };
+        for (i, known) in known.chunks_exact_mut(LINE).enumerate() {
+            let mut now = [0u8; LINE];
+            // SAFETY: a line inside the heap; a kernel may be writing to it, so it is copied first.
+            unsafe { std::ptr::copy_nonoverlapping(at.add(i * LINE), now.as_mut_ptr(), LINE) };
+            if now != *known {
+                known.copy_from_slice(&now);
+                let offset = range.offset + (i * LINE) as u64;
+                match changed.last_mut() {
+                    Some(last) if last.offset + last.bytes == offset => last.bytes += LINE as u64,
+                    _ => changed.push(HeapRange { offset, bytes: LINE as u64 }),
+                }
+            }
+        }
+    }
+    for range in changed {
+        s.announce(range);
+    }
+}

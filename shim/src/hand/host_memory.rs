@@ -1,0 +1,632 @@
+//! Host memory that the GPU reaches: pinned memory, and the application's own memory once it is registered.
+//!
+//! Both are pages of the session's heap, which the worker maps at the same address and registers with the
+//! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
+//! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
+//! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
+//! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
+//!
+//! Over TCP each side has pages of its own. Copies announce what they touch; ranges that kernels may touch are
+//! compared with a copy of what the other side knows, before every launch and after every wait.
+
+// UNSAFETY: replaces pages of the application's memory and copies them.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::record::HeapRange;
+
+use super::address_map::{self, Kind, Range};
+use super::execution::write;
+use super::heap::{PAGE, Region};
+use super::payload;
+use crate::call::{call, post};
+use crate::local::context;
+use crate::session::{Session, session};
+
+/// Allocations up to half of this share blocks of this size, which are registered once: registering costs
+/// about 100 us, however small the range.
+const BLOCK: u64 = 2 << 20;
+/// What kernels may touch over TCP; each launch compares all of it.
+const MIRRORED_BYTES_MAX: u64 = 256 << 20;
+/// How finely mirrored memory is compared.
+const LINE: usize = 64;
+
+/// What the first word of the worker's command says.
+pub mod request {
+    /// Register a range of the heap with the driver.
+    pub const REGISTER: u64 = 0;
+    /// Kernels may touch a range of the heap: tell a mirrored client what they change.
+    pub const MAPPED: u64 = 1;
+}
+
+/// Free parts of blocks that are registered already.
+static SMALL: Mutex<Option<Region>> = Mutex::new(None);
+
+fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
+    let s = session()?;
+    match (context::current(), context::current_device()) {
+        (0, _) | (_, None) => Err(CUDA_ERROR_INVALID_CONTEXT),
+        (ctx, Some(device)) => Ok((s, ctx, device)),
+    }
+}
+
+fn status(answer: Result<(), CUresult>) -> CUresult {
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn posted(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostAlloc`.
+pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> CUresult {
+    let answer = (|| {
+        let (s, ctx, device) = needs_context()?;
+        let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+        if out.is_null() || flags & !known != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        let range = allocate(s, bytes as u64)?;
+        let base = s.heap.base() as u64 + range.offset;
+        let mut entry = Range::new(base, bytes as u64, Kind::PinnedHost, ctx, device);
+        // All pinned memory is mapped, and the driver says so.
+        entry.flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        entry.owner = range.offset;
+        address_map::insert(entry);
+        Ok(base as *mut c_void)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocHost_v2`.
+pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuMemHostAlloc(out, bytes, 0) }
+}
+
+/// A range of the heap that is registered with the driver, or will be before any later command.
+fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
+    if bytes > BLOCK / 2 {
+        let align = if bytes >= BLOCK { BLOCK } else { PAGE };
+        let range = take(s, bytes, align)?;
+        register(range)?;
+        return Ok(range);
+    }
+    let mut small = SMALL.lock().expect("no panic happens under this lock");
+    let region = small.get_or_insert_with(|| Region::new(0, 0));
+    if let Some(offset) = region.allocate(bytes, PAGE) {
+        return Ok(HeapRange { offset, bytes });
+    }
+    let block = take(s, BLOCK, BLOCK)?;
+    register(block)?;
+    region.release(block.offset, block.bytes);
+    let offset = region.allocate(bytes, PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    Ok(HeapRange { offset, bytes })
+}
+
+fn register(range: HeapRange) -> Result<(), CUresult> {
+    posted(post(ops::CU_MEM_HOST_ALLOC, |w| {
+        w.word(request::REGISTER);
+        range.put(w);
+    }))
+}
+
+fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
+    let offset = s.heap_allocator.lock().expect("no panic happens under this lock").general.allocate(bytes, align);
+    let Some(offset) = offset else {
+        eprintln!(
+            "orion: the session's host heap ({} MiB) has no room for {bytes} bytes of pinned memory",
+            s.welcome.heap_bytes >> 20
+        );
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    Ok(HeapRange { offset, bytes: bytes.next_multiple_of(PAGE) })
+}
+
+/// Gives a range back whose pages nobody needs any more. In shared memory this also frees the worker's pages:
+/// they are the same.
+fn give_back(s: &Session, range: HeapRange) {
+    if let Some(at) = s.heap.at(range.offset, range.bytes) {
+        // SAFETY: the range is ours alone until it is released below.
+        unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
+    }
+    s.heap_allocator
+        .lock()
+        .expect("no panic happens under this lock")
+        .general
+        .release(range.offset, range.bytes);
+}
+
+/// Waits for the device, as the driver's does: copies from or to the memory may be under way.
+///
+/// # Safety
+/// As CUDA's `cuMemFreeHost`.
+pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+    status((|| {
+        let s = session()?;
+        if p.is_null() {
+            return Ok(());
+        }
+        let gone = address_map::remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
+        let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
+        forget_mirrored(range);
+        let registered_alone = gone.bytes > BLOCK / 2;
+        let answer = call(
+            ops::CU_MEM_FREE_HOST,
+            |w| {
+                range.put(w);
+                w.word(registered_alone as u64);
+            },
+            |_| Ok(()),
+        );
+        if registered_alone {
+            give_back(s, range);
+        } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
+            small.release(range.offset, range.bytes);
+        }
+        answer
+    })())
+}
+
+/// Flags of pinned and registered memory.
+///
+/// # Safety
+/// As CUDA's `cuMemHostGetFlags`.
+pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
+    let answer = session().and_then(|_| match address_map::find(p as u64) {
+        Some(r) if !r.is_device() => Ok(r.flags),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    });
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostGetDevicePointer_v2`.
+pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void, flags: u32) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        if flags != 0 || out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let range = match address_map::find(p as u64) {
+            Some(r) if !r.is_device() => r,
+            _ => {
+                // SAFETY: not null, and valid by the caller's promise; the driver writes 0 too.
+                unsafe { out.write(0) };
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        };
+        if range.device_pointer == 0 {
+            eprintln!(
+                "orion: {:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
+                 (a file, shared memory or a stack); kernels cannot use it",
+                range.base, range.bytes
+            );
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        if s.mirrored {
+            mirror(s, &range)?;
+        }
+        Ok(p as u64)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// The heap behind host memory that both sides see, if all of `bytes` at `address` is such memory.
+pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
+    if let Some(offset) = s.heap.offset_of(address, bytes) {
+        return Some(HeapRange { offset, bytes });
+    }
+    // Relaxed: whoever registered the memory told this thread so by other means.
+    if !ANY_MOVED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let range = address_map::find(address)?;
+    if range.kind != Kind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
+        return None;
+    }
+    Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
+}
+
+/// Has a carrier bring the bytes over before the next record, where there is one.
+pub fn announce(address: u64, bytes: u64) {
+    if let Ok(s) = session()
+        && s.mirrored
+        && let Some(range) = shared_range(s, address, bytes)
+    {
+        payload::announce(s, range);
+    }
+}
+
+// Registered memory.
+
+/// Whether any memory was ever moved: copies need not look otherwise.
+static ANY_MOVED: AtomicBool = AtomicBool::new(false);
+
+/// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
+static MOVED: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
+
+fn page_of(address: u64) -> u64 {
+    address / PAGE * PAGE
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostRegister_v2`.
+pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> CUresult {
+    status((|| {
+        let (s, ctx, device) = needs_context()?;
+        let known = CU_MEMHOSTREGISTER_PORTABLE
+            | CU_MEMHOSTREGISTER_DEVICEMAP
+            | CU_MEMHOSTREGISTER_IOMEMORY
+            | CU_MEMHOSTREGISTER_READ_ONLY;
+        let base = p as u64;
+        let end = base.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if base == 0 || bytes == 0 || flags & !known != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        // One at a time: two registrations may share a page.
+        let mut moved = MOVED.lock().expect("no panic happens under this lock");
+        for address in [base, end - 1] {
+            match address_map::find(address) {
+                Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+                Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
+                None => {}
+            }
+        }
+        let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
+        let backing = backing_of(first, last)?;
+        if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut entry = Range::new(base, bytes as u64, Kind::RegisteredHost, ctx, device);
+        entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
+        if backing == Backing::Private && !overlaps && let Some(offset) = move_in(s, first, last - first) {
+            entry.owner = offset;
+            entry.device_pointer = base;
+            moved.insert(first, (last - first, offset));
+            ANY_MOVED.store(true, Ordering::Relaxed);
+        }
+        address_map::insert(entry);
+        Ok(())
+    })())
+}
+
+/// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
+///
+/// Other threads may run meanwhile. What they write to these pages between the copy and the exchange is lost:
+/// for whole pages that is the application's own buffer, which it hands over with this very call. The first and
+/// the last page may hold other things too (the allocator's, neighbours'), so each of them is copied and
+/// exchanged by itself, within about a microsecond.
+fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
+    let align = if bytes >= BLOCK { BLOCK } else { PAGE };
+    let range = take(s, bytes, align).ok()?;
+    // The worker first: it knows whether the address is free there.
+    let request = |w: &mut Vec<u8>| {
+        range.put(w);
+        w.word(first);
+    };
+    if let Err(code) = call(ops::CU_MEM_HOST_REGISTER_V2, request, |_| Ok(())) {
+        eprintln!("orion: memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
+        give_back(s, range);
+        return None;
+    }
+    let heap = s.heap.at(range.offset, bytes)? as u64;
+    for (at, len) in pieces(first, bytes) {
+        let from = heap + (at - first);
+        // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
+        // readable and writable. The exchange keeps the content. With an old size of zero, mremap maps the
+        // shared pages a second time.
+        let mapped = unsafe {
+            super::stream_copy::copy(from as *mut u8, at as *const u8, len as usize);
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(from as *mut c_void, 0, len as usize, flags, at as *mut c_void)
+        };
+        // Half-way there is no way back that is safer than this one: the content is in both places.
+        assert!(mapped as u64 == at, "mapping {len} bytes of the heap at {at:#x} failed");
+    }
+    payload::announce(s, range);
+    Some(range.offset)
+}
+
+/// The first page, what lies between, the last page.
+fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let last = first + bytes - PAGE;
+    let middle = bytes.saturating_sub(2 * PAGE);
+    [(first + PAGE, middle), (first, PAGE), (last, if bytes > PAGE { PAGE } else { 0 })]
+        .into_iter()
+        .filter(|(_, len)| *len > 0)
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostUnregister`.
+pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+    status((|| {
+        let s = session()?;
+        if p.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut moved = MOVED.lock().expect("no panic happens under this lock");
+        let found = address_map::find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        if found.kind != Kind::RegisteredHost || found.base != p as u64 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        address_map::remove(found.base);
+        if found.device_pointer == 0 {
+            return Ok(());
+        }
+        let first = page_of(found.base);
+        let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
+        let range = HeapRange { offset, bytes };
+        forget_mirrored(range);
+        let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
+        // Whatever became of the device, the application keeps its memory.
+        for (at, len) in pieces(first, bytes) {
+            move_out(at, len);
+        }
+        give_back(s, range);
+        answer
+    })())
+}
+
+/// Makes pages the application's own again, with their content.
+fn move_out(at: u64, len: u64) {
+    // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
+    // the heap that this module made. The exchange keeps the content.
+    let exchanged = unsafe {
+        let fresh = libc::mmap(
+            std::ptr::null_mut(),
+            len as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if fresh == libc::MAP_FAILED {
+            fresh
+        } else {
+            super::stream_copy::copy(fresh.cast(), at as *const u8, len as usize);
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void)
+        }
+    };
+    assert!(exchanged as u64 == at, "no memory to give {len} registered bytes at {at:#x} back to the application");
+}
+
+/// What the pages of a range are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backing {
+    /// The process's own, readable and writable: can be moved.
+    Private,
+    /// A file, shared memory, a stack: has to stay.
+    Other,
+    /// The driver refuses to register it for writing.
+    ReadOnly,
+}
+
+/// An error where some page is not mapped at all.
+fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+    backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// As [`backing_of`], from the text of `/proc/self/maps`.
+fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
+    let (mut at, mut result) = (first, Backing::Private);
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        if end <= at || start >= last {
+            continue;
+        }
+        if start > at {
+            return None;
+        }
+        let permissions = fields.next()?;
+        let inode = fields.nth(2)?;
+        let name = fields.next().unwrap_or("");
+        let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
+        let this = match permissions.as_bytes() {
+            [b'r', b'w', _, b'p'] if anonymous => Backing::Private,
+            [b'r', b'w', ..] => Backing::Other,
+            [b'r', ..] => Backing::ReadOnly,
+            _ => return None,
+        };
+        result = match (result, this) {
+            (Backing::ReadOnly, _) | (_, Backing::ReadOnly) => Backing::ReadOnly,
+            (Backing::Private, Backing::Private) => Backing::Private,
+            _ => Backing::Other,
+        };
+        at = end;
+        if at >= last {
+            return Some(result);
+        }
+    }
+    None
+}
+
+/// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
+/// expects a copy. It becomes private from here on.
+pub fn in_forked_child(s: &Session) {
+    // A lock held by a thread that does not exist here stays locked; then nothing can be done.
+    let Ok(moved) = MOVED.try_lock() else { return };
+    for (at, (bytes, offset)) in moved.iter() {
+        // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
+        // closed or is something else by now the old mapping stays, or the pages' size gives it away.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(s.memory_fd, &mut stat) != 0 || stat.st_size as u64 != s.welcome.memory_bytes {
+                return;
+            }
+            libc::mmap(
+                *at as *mut c_void,
+                *bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_FIXED,
+                s.memory_fd,
+                (orion_ring::memory::HEAP_OFFSET + offset) as libc::off_t,
+            );
+        }
+    }
+}
+
+// Mapped memory over TCP.
+
+/// A range that kernels may touch, and what the worker has of it.
+struct Mirrored {
+    range: HeapRange,
+    known: Vec<u8>,
+}
+
+static MIRRORED: Mutex<Vec<Mirrored>> = Mutex::new(Vec::new());
+static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on changes of an allocation reach kernels, and theirs reach the application.
+fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
+    let range = HeapRange {
+        offset: entry.owner,
+        bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE),
+    };
+    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
+    if all.iter().any(|m| m.range == range) {
+        return Ok(());
+    }
+    let total = range.bytes + all.iter().map(|m| m.range.bytes).sum::<u64>();
+    if total > MIRRORED_BYTES_MAX {
+        eprintln!(
+            "orion: {total} bytes of host memory are mapped into kernels; over the network at most {MIRRORED_BYTES_MAX} \
+             can be kept in step (use copies, or run on the GPU's own host)"
+        );
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let at = s.heap.at(range.offset, range.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let mut known = vec![0u8; range.bytes as usize];
+    // SAFETY: the range lies inside the heap. The application may write to it meanwhile; what is copied here is
+    // what the next comparison starts from, and all of it is announced below.
+    unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
+    payload::announce(s, range);
+    posted(post(ops::CU_MEM_HOST_ALLOC, |w| {
+        w.word(request::MAPPED);
+        range.put(w);
+    }))?;
+    all.push(Mirrored { range, known });
+    MIRRORED_COUNT.store(all.len(), Ordering::Release);
+    Ok(())
+}
+
+fn forget_mirrored(range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
+    all.retain(|m| m.range.offset != range.offset);
+    MIRRORED_COUNT.store(all.len(), Ordering::Release);
+}
+
+/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
+/// such memory.
+#[inline]
+pub fn before_launch() {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        announce_changes();
+    }
+}
+
+#[cold]
+fn announce_changes() {
+    let Ok(s) = session() else { return };
+    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
+    for m in all.iter_mut() {
+        let Some(at) = s.heap.at(m.range.offset, m.range.bytes) else { continue };
+        let mut changed = Vec::new();
+        for (i, known) in m.known.chunks_exact_mut(LINE).enumerate() {
+            let mut now = [0u8; LINE];
+            // SAFETY: a line inside the heap; other threads of the application may write to it, so it is
+            // copied before it is looked at.
+            unsafe { std::ptr::copy_nonoverlapping(at.add(i * LINE), now.as_mut_ptr(), LINE) };
+            if now != *known {
+                known.copy_from_slice(&now);
+                extend(&mut changed, m.range.offset + (i * LINE) as u64);
+            }
+        }
+        for range in changed {
+            payload::announce(s, range);
+        }
+    }
+}
+
+/// Adds a line to runs of changed lines.
+fn extend(runs: &mut Vec<HeapRange>, offset: u64) {
+    match runs.last_mut() {
+        Some(last) if last.offset + last.bytes == offset => last.bytes += LINE as u64,
+        _ => runs.push(HeapRange { offset, bytes: LINE as u64 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_private_memory_can_be_moved() {
+        let maps = "\
+55d000000000-55d000002000 rw-p 00000000 00:00 0 [heap]
+7f0000000000-7f0000004000 rw-p 00000000 00:00 0
+7f0000004000-7f0000006000 rw-s 00000000 00:01 123 /dev/shm/x
+7f0000006000-7f0000007000 r--p 00000000 00:00 0
+7f0000009000-7f000000a000 ---p 00000000 00:00 0
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
+";
+        let backing = |first, last| backing_in(maps, first, last);
+        assert_eq!(backing(0x55d000000000, 0x55d000002000), Some(Backing::Private));
+        assert_eq!(backing(0x7f0000001000, 0x7f0000004000), Some(Backing::Private));
+        assert_eq!(backing(0x7f0000001000, 0x7f0000005000), Some(Backing::Other));
+        assert_eq!(backing(0x7f0000005000, 0x7f0000007000), Some(Backing::ReadOnly));
+        assert_eq!(backing(0x7f0000006000, 0x7f0000008000), None);
+        assert_eq!(backing(0x7f0000009000, 0x7f000000a000), None);
+        assert_eq!(backing(0x7ffc00001000, 0x7ffc00002000), Some(Backing::Other));
+        assert_eq!(backing(0x100000, 0x101000), None);
+    }
+
+    #[test]
+    fn pieces_cover_a_range_once() {
+        for pages in 1..5 {
+            let mut all: Vec<_> = pieces(0x10000, pages * PAGE).collect();
+            all.sort_unstable();
+            let mut at = 0x10000;
+            for (start, len) in all {
+                assert_eq!(start, at);
+                at += len;
+            }
+            assert_eq!(at, 0x10000 + pages * PAGE);
+        }
+    }
+
+    #[test]
+    fn changed_lines_join() {
+        let mut runs = Vec::new();
+        for offset in [0, 64, 192] {
+            extend(&mut runs, offset);
+        }
+        assert_eq!(runs, [HeapRange { offset: 0, bytes: 128 }, HeapRange { offset: 192, bytes: 64 }]);
+    }
+}
