@@ -1898,20 +1898,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
     );
     visit(
-        "cuGraphExecChildGraphNodeSetParams",
-        |g, out| {
-            calls::cuGraphExecChildGraphNodeSetParams { hGraphExec: g.word(), hNode: g.word(), childGraph: g.word() }
-                .encode(out);
-        },
-        |r| {
-            let value = calls::cuGraphExecChildGraphNodeSetParams::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
         "cuGraphExecEventRecordNodeSetEvent",
         |g, out| {
             calls::cuGraphExecEventRecordNodeSetEvent { hGraphExec: g.word(), hNode: g.word(), event: g.word() }
@@ -2123,19 +2109,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
     );
     visit(
-        "cuGraphInstantiateWithFlags",
-        |g, out| {
-            calls::cuGraphInstantiateWithFlags { phGraphExec: g.word(), hGraph: g.word(), flags: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGraphInstantiateWithFlags::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
         "cuGraphExecGetFlags",
         |g, out| {
             calls::cuGraphExecGetFlags { hGraphExec: g.word() }.encode(out);
@@ -2168,32 +2141,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
         |r| {
             let value = calls::cuGraphUpload::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuGraphLaunch",
-        |g, out| {
-            calls::cuGraphLaunch { hGraph: g.word(), hStream: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGraphLaunch::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuGraphExecDestroy",
-        |g, out| {
-            calls::cuGraphExecDestroy { hGraphExec: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGraphExecDestroy::decode(r)?;
             r.finish()?;
             let mut again = Vec::new();
             value.encode(&mut again);

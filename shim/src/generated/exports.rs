@@ -3807,8 +3807,7 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> CUresult {
-    // SAFETY: the caller's promises are the same.
-    unsafe { crate::hand::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
+    refuse::pending("cuGraphExecChildGraphNodeSetParams")
 }
 
 #[unsafe(no_mangle)]
@@ -4286,8 +4285,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     hGraph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    // SAFETY: the caller's promises are the same.
-    unsafe { crate::hand::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
+    refuse::pending("cuGraphInstantiateWithFlags")
 }
 
 #[unsafe(no_mangle)]
@@ -4365,8 +4363,7 @@ pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    // SAFETY: the caller's promises are the same.
-    unsafe { crate::hand::graph::cuGraphLaunch(hGraph, hStream) }
+    refuse::pending("cuGraphLaunch")
 }
 
 #[unsafe(no_mangle)]
@@ -4377,8 +4374,7 @@ pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
-    // SAFETY: the caller's promises are the same.
-    unsafe { crate::hand::graph::cuGraphExecDestroy(hGraphExec) }
+    refuse::pending("cuGraphExecDestroy")
 }
 
 #[unsafe(no_mangle)]

@@ -343,7 +343,9 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_GRAPH_NODE_FIND_IN_CLONE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT => cuGraphEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT => cuGraphEventWaitNodeSetEvent(s, header, body, reply),
-        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => cuGraphExecChildGraphNodeSetParams(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecChildGraphNodeSetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_EXEC_EVENT_RECORD_NODE_SET_EVENT => cuGraphExecEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EXEC_EVENT_WAIT_NODE_SET_EVENT => cuGraphExecEventWaitNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
@@ -369,12 +371,14 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_GRAPH_REMOVE_DEPENDENCIES => cuGraphRemoveDependencies(s, header, body, reply),
         ops::CU_GRAPH_ADD_DEPENDENCIES_V2 => cuGraphAddDependencies_v2(s, header, body, reply),
         ops::CU_GRAPH_REMOVE_DEPENDENCIES_V2 => cuGraphRemoveDependencies_v2(s, header, body, reply),
-        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => cuGraphInstantiateWithFlags(s, header, body, reply),
+        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => {
+            crate::worker::hand::graph::cuGraphInstantiateWithFlags(s, header, body, reply)
+        }
         ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_GET_FLAGS => cuGraphExecGetFlags(s, header, body, reply),
         ops::CU_GRAPH_UPLOAD => cuGraphUpload(s, header, body, reply),
-        ops::CU_GRAPH_LAUNCH => cuGraphLaunch(s, header, body, reply),
-        ops::CU_GRAPH_EXEC_DESTROY => cuGraphExecDestroy(s, header, body, reply),
+        ops::CU_GRAPH_LAUNCH => crate::worker::hand::graph::cuGraphLaunch(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_DESTROY => crate::worker::hand::graph::cuGraphExecDestroy(s, header, body, reply),
         ops::CU_GRAPH_EXEC_UPDATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_NODE_SET_ENABLED => cuGraphNodeSetEnabled(s, header, body, reply),
         ops::CU_GRAPH_NODE_GET_ENABLED => cuGraphNodeGetEnabled(s, header, body, reply),
@@ -1955,22 +1959,6 @@ fn cuGraphEventWaitNodeSetEvent(
     Ok(Outcome::Done(result))
 }
 
-fn cuGraphExecChildGraphNodeSetParams(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGraphExecChildGraphNodeSetParams::decode(&mut body)?;
-    body.finish()?;
-    let hGraphExec: CUgraphExec = resolve!(s.handle(Kind::GraphExec, q.hGraphExec)).cast();
-    let hNode: CUgraphNode = resolve!(s.handle(Kind::GraphNode, q.hNode)).cast();
-    let childGraph: CUgraph = resolve!(s.handle(Kind::Graph, q.childGraph)).cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) };
-    Ok(Outcome::Done(result))
-}
-
 fn cuGraphExecEventRecordNodeSetEvent(
     s: &mut Session,
     header: &Header,
@@ -2198,24 +2186,6 @@ fn cuGraphRemoveDependencies_v2(
     Ok(Outcome::Done(result))
 }
 
-fn cuGraphInstantiateWithFlags(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGraphInstantiateWithFlags::decode(&mut body)?;
-    body.finish()?;
-    let mut phGraphExec: CUgraphExec = std::ptr::null_mut();
-    let hGraph: CUgraph = resolve!(s.handle(Kind::Graph, q.hGraph)).cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut phGraphExec, hGraph, q.flags) };
-    if result == CUDA_SUCCESS {
-        s.bind(Kind::GraphExec, q.phGraphExec, phGraphExec.cast())?;
-    }
-    Ok(Outcome::Done(result))
-}
-
 fn cuGraphExecGetFlags(
     s: &mut Session,
     header: &Header,
@@ -2246,36 +2216,6 @@ fn cuGraphUpload(
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuGraphUpload(hGraph, hStream) };
-    Ok(Outcome::Done(result))
-}
-
-fn cuGraphLaunch(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGraphLaunch::decode(&mut body)?;
-    body.finish()?;
-    let hGraph: CUgraphExec = resolve!(s.handle(Kind::GraphExec, q.hGraph)).cast();
-    let hStream = resolve!(s.stream(q.hStream, header.thread));
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGraphLaunch(hGraph, hStream) };
-    Ok(Outcome::Done(result))
-}
-
-fn cuGraphExecDestroy(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGraphExecDestroy::decode(&mut body)?;
-    body.finish()?;
-    let hGraphExec: CUgraphExec = resolve!(s.handle(Kind::GraphExec, q.hGraphExec)).cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGraphExecDestroy(hGraphExec) };
-    s.unbind(Kind::GraphExec, q.hGraphExec);
     Ok(Outcome::Done(result))
 }
 

@@ -2296,25 +2296,6 @@ impl cuGraphEventWaitNodeSetEvent {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct cuGraphExecChildGraphNodeSetParams {
-    pub hGraphExec: u64,
-    pub hNode: u64,
-    pub childGraph: u64,
-}
-
-impl cuGraphExecChildGraphNodeSetParams {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.hGraphExec);
-        w.word(self.hNode);
-        w.word(self.childGraph);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGraphExecChildGraphNodeSetParams { hGraphExec: r.word()?, hNode: r.word()?, childGraph: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct cuGraphExecEventRecordNodeSetEvent {
     pub hGraphExec: u64,
     pub hNode: u64,
@@ -2601,25 +2582,6 @@ impl<'a> cuGraphRemoveDependencies_v2<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct cuGraphInstantiateWithFlags {
-    pub phGraphExec: u64,
-    pub hGraph: u64,
-    pub flags: u64,
-}
-
-impl cuGraphInstantiateWithFlags {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.phGraphExec);
-        w.word(self.hGraph);
-        w.word(self.flags);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGraphInstantiateWithFlags { phGraphExec: r.word()?, hGraph: r.word()?, flags: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct cuGraphExecGetFlags {
     pub hGraphExec: u64,
 }
@@ -2663,38 +2625,6 @@ impl cuGraphUpload {
 
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
         Ok(cuGraphUpload { hGraph: r.word()?, hStream: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuGraphLaunch {
-    pub hGraph: u64,
-    pub hStream: u64,
-}
-
-impl cuGraphLaunch {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.hGraph);
-        w.word(self.hStream);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGraphLaunch { hGraph: r.word()?, hStream: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuGraphExecDestroy {
-    pub hGraphExec: u64,
-}
-
-impl cuGraphExecDestroy {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.hGraphExec);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGraphExecDestroy { hGraphExec: r.word()? })
     }
 }
 

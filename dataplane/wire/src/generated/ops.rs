@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x2bb67cfaa021be47;
+pub const API_HASH: u64 = 0x1514054f7b641a09;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -728,8 +728,8 @@ pub static OPS: &[Op] = &[
     },
     Op { id: CU_GRAPH_EXEC_GET_FLAGS, name: "cuGraphExecGetFlags", posted: false, needs_context: true },
     Op { id: CU_GRAPH_UPLOAD, name: "cuGraphUpload", posted: true, needs_context: true },
-    Op { id: CU_GRAPH_LAUNCH, name: "cuGraphLaunch", posted: true, needs_context: true },
-    Op { id: CU_GRAPH_EXEC_DESTROY, name: "cuGraphExecDestroy", posted: true, needs_context: true },
+    Op { id: CU_GRAPH_LAUNCH, name: "cuGraphLaunch", posted: false, needs_context: true },
+    Op { id: CU_GRAPH_EXEC_DESTROY, name: "cuGraphExecDestroy", posted: false, needs_context: true },
     Op { id: CU_GRAPH_EXEC_UPDATE_V2, name: "cuGraphExecUpdate_v2", posted: false, needs_context: true },
     Op { id: CU_GRAPH_NODE_SET_ENABLED, name: "cuGraphNodeSetEnabled", posted: false, needs_context: true },
     Op { id: CU_GRAPH_NODE_GET_ENABLED, name: "cuGraphNodeGetEnabled", posted: false, needs_context: true },
