@@ -4,14 +4,7 @@
 
 // UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.
 
-#![allow(
-    non_snake_case,
-    unused_imports,
-    unused_mut,
-    unused_variables,
-    clippy::unnecessary_cast,
-    clippy::borrow_deref_ref
-)]
+#![allow(non_snake_case, unused_imports, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::ptr_arg)]
 
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
