@@ -148,7 +148,7 @@ fn cuStreamBatchMemOp(stream: CUstream, count: u32, paramArray: In<[CUstreamBatc
 #[limit(256)]
 fn cuStreamBatchMemOp_v2(stream: CUstream, count: u32, paramArray: In<[CUstreamBatchMemOpParams; count]>, flags: u32);
 
-#[by_hand(0x0613, capture, capture)]
+#[by_hand(0x0613, capture)]
 #[since(10010)]
 fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 
@@ -158,12 +158,12 @@ fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture(hStream: CUstream);
 
-#[by_hand(0x0614, capture, capture)]
+#[by_hand(0x0614, capture)]
 #[since(10010)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode);
 
-#[by_hand(0x0615, capture, capture)]
+#[by_hand(0x0615, capture)]
 #[since(12030)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCaptureToGraph(
@@ -175,7 +175,7 @@ fn cuStreamBeginCaptureToGraph(
     mode: CUstreamCaptureMode,
 );
 
-#[by_hand(0x0616, capture, capture)]
+#[by_hand(0x0616, capture)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph);
@@ -204,7 +204,7 @@ fn cuStreamGetCaptureInfo_v2(
 );
 
 /// Answered here while no capture is open.
-#[by_hand(0x0618, capture, capture)]
+#[by_hand(0x0618, capture)]
 #[since(12030)]
 #[per_thread(ptsz)]
 fn cuStreamGetCaptureInfo_v3(

@@ -336,9 +336,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_GRAPH_NODE_FIND_IN_CLONE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT => cuGraphEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT => cuGraphEventWaitNodeSetEvent(s, header, body, reply),
-        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => {
-            crate::worker::hand::graph::cuGraphExecChildGraphNodeSetParams(s, header, body, reply)
-        }
+        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_EVENT_RECORD_NODE_SET_EVENT => cuGraphExecEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EXEC_EVENT_WAIT_NODE_SET_EVENT => cuGraphExecEventWaitNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
@@ -364,14 +362,12 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_GRAPH_REMOVE_DEPENDENCIES => cuGraphRemoveDependencies(s, header, body, reply),
         ops::CU_GRAPH_ADD_DEPENDENCIES_V2 => cuGraphAddDependencies_v2(s, header, body, reply),
         ops::CU_GRAPH_REMOVE_DEPENDENCIES_V2 => cuGraphRemoveDependencies_v2(s, header, body, reply),
-        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => {
-            crate::worker::hand::graph::cuGraphInstantiateWithFlags(s, header, body, reply)
-        }
+        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_GET_FLAGS => cuGraphExecGetFlags(s, header, body, reply),
         ops::CU_GRAPH_UPLOAD => cuGraphUpload(s, header, body, reply),
         ops::CU_GRAPH_LAUNCH => crate::worker::hand::graph::cuGraphLaunch(s, header, body, reply),
-        ops::CU_GRAPH_EXEC_DESTROY => crate::worker::hand::graph::cuGraphExecDestroy(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_UPDATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_NODE_SET_ENABLED => cuGraphNodeSetEnabled(s, header, body, reply),
         ops::CU_GRAPH_NODE_GET_ENABLED => cuGraphNodeGetEnabled(s, header, body, reply),
