@@ -1,1 +1,250 @@
-fn main() {}
+//! oriond: owns the GPUs of a node and lends them to sessions.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use tracing::level_filters::LevelFilter;
+
+mod attach;
+mod engine;
+mod generated;
+mod worker;
+
+#[derive(Parser)]
+#[command(version, about = "Lends the GPUs of this machine to programs here and elsewhere")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve sessions until SIGTERM or SIGINT
+    Serve(Box<Serve>),
+    /// One session's process; started by `serve`
+    #[command(hide = true)]
+    Worker(Worker),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// UNIX socket for programs on this machine, or "none"
+    /// [default: $XDG_RUNTIME_DIR/orion/oriond.sock, /run/orion/oriond.sock for root, else /tmp/orion-UID/oriond.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+    /// TCP address for programs elsewhere, or "none"; anything but a loopback address needs a token
+    #[arg(long, default_value = "127.0.0.1:7411", value_name = "ADDRESS:PORT")]
+    listen: String,
+    /// File with the token that clients have to show; its last newline does not count
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Engine threads [default: half the cores, at most 8]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    engines: usize,
+    /// Workers that wait, warmed up, for the next session
+    #[arg(long, default_value_t = 2)]
+    warm: usize,
+    /// Sessions at the same time; more are refused
+    #[arg(long, default_value_t = 64)]
+    sessions_max: usize,
+    /// GPU memory of a session on each device, such as "8 GiB"; 0 is the whole device
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "BYTES")]
+    memory_limit: u64,
+    /// Share of GPU time of a session in percent
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: u32,
+    /// How long an engine looks for work before it sleeps [default: 200, or 50 on up to three cores]
+    #[arg(long, value_name = "MICROSECONDS")]
+    spin_us: Option<u64>,
+    /// Descriptor to which a line with the addresses is written once they accept connections
+    #[arg(long, value_name = "N")]
+    ready_fd: Option<i32>,
+    /// error, warn, info, debug or trace
+    #[arg(long, default_value = "info")]
+    log_level: LevelFilter,
+    #[command(flatten)]
+    worker: WorkerOptions,
+}
+
+#[derive(Args)]
+struct Worker {
+    /// Socket to oriond
+    #[arg(long)]
+    control_fd: i32,
+    #[arg(long, default_value = "info")]
+    log_level: LevelFilter,
+    #[command(flatten)]
+    options: WorkerOptions,
+}
+
+/// What a worker needs to know besides its session.
+#[derive(Args, Debug, Clone)]
+pub struct WorkerOptions {
+    /// Path of the real libcuda.so.1, or "soft" for the software GPU
+    #[arg(long, default_value = "soft", value_name = "PATH|soft")]
+    pub driver: String,
+    /// Host memory that client and worker share: staging, pinned memory and large arguments. Costs memory only where used
+    #[arg(long, default_value = "64 GiB", value_parser = parse_bytes, value_name = "BYTES")]
+    pub heap: u64,
+    /// The part of it that is registered with the driver ahead of time
+    #[arg(long, default_value = "64 MiB", value_parser = parse_bytes, value_name = "BYTES")]
+    pub staging: u64,
+}
+
+impl WorkerOptions {
+    fn arguments(&self, log_level: LevelFilter) -> Vec<String> {
+        [
+            ("--driver", self.driver.clone()),
+            ("--heap", self.heap.to_string()),
+            ("--staging", self.staging.to_string()),
+            ("--log-level", log_level.to_string().to_lowercase()),
+        ]
+        .into_iter()
+        .flat_map(|(k, v)| [k.to_owned(), v])
+        .collect()
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(options) => {
+            log_to_stderr(options.log_level);
+            serve(*options)
+        }
+        Command::Worker(options) => {
+            log_to_stderr(options.log_level);
+            work(options)
+        }
+    };
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("oriond: {reason}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn log_to_stderr(level: LevelFilter) {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).with_max_level(level).init();
+}
+
+fn work(options: Worker) -> Result<(), String> {
+    // SAFETY: a literal; the name replaces "exe" in ps.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"oriond-worker".as_ptr()) };
+    // SAFETY: oriond passes this descriptor for us to own; the command is hidden from people.
+    let control = unsafe { OwnedFd::from_raw_fd(options.control_fd) };
+    // SAFETY: a plain call on a descriptor we own. A driver's helper processes must not inherit it.
+    unsafe { libc::fcntl(options.control_fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    let options = worker::Options {
+        driver: options.options.driver,
+        heap_bytes: options.options.heap,
+        staging_bytes: options.options.staging,
+    };
+    // For the tests of everything around workers.
+    if options.driver == "echo" { worker::stub::main(control) } else { worker::main(control, &options) }
+}
+
+fn serve(options: Serve) -> Result<(), String> {
+    // Before any thread starts, so that all of them leave these to this one. Workers get an empty mask from std.
+    let signals = block_signals();
+    let token = options.token_file.as_deref().map(read_token).transpose()?;
+    let listen = match options.listen.as_str() {
+        "none" => None,
+        text => Some(text.parse::<SocketAddr>().map_err(|_| {
+            format!("--listen {text:?} is not an IP address with a port, such as 127.0.0.1:7411 or [::1]:7411")
+        })?),
+    };
+    let socket = match options.socket.as_deref() {
+        Some("none") => None,
+        Some(path) => Some(PathBuf::from(path)),
+        None => Some(default_socket()),
+    };
+    let engines = engine::start(engine::Settings {
+        socket: socket.clone(),
+        listen,
+        token,
+        engines: options.engines,
+        warm: options.warm,
+        sessions_max: options.sessions_max,
+        memory_limit_bytes: options.memory_limit,
+        share_percent: options.share,
+        spin_us: options.spin_us,
+        worker_arguments: options.worker.arguments(options.log_level),
+    })?;
+    tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
+    if let Some(fd) = options.ready_fd {
+        // SAFETY: whoever started us passed this descriptor for us to own.
+        let mut ready = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        writeln!(ready, "{}", engines.addresses.join(" ")).map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
+    }
+    wait_for_signal(&signals);
+    tracing::info!("stopping");
+    engines.stop();
+    if let Some(path) = socket {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: plain calls on a local signal set.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&mut set, number);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn wait_for_signal(set: &libc::sigset_t) {
+    let mut number = 0;
+    // SAFETY: both pointers are to live locals.
+    while unsafe { libc::sigwait(set, &mut number) } != 0 {}
+}
+
+fn read_token(path: &std::path::Path) -> Result<String, String> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|f| f.take(4096).read_to_string(&mut text))
+        .map_err(|e| format!("reading the token file {} failed: {e}", path.display()))?;
+    let token = text.trim_end_matches(['\r', '\n']).to_owned();
+    if token.len() < 16 {
+        return Err(format!("the token in {} has {} characters; use at least 16", path.display(), token.len()));
+    }
+    Ok(token)
+}
+
+/// Where clients look, too.
+fn default_socket() -> PathBuf {
+    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+        return PathBuf::from(dir).join("orion/oriond.sock");
+    }
+    // SAFETY: getuid cannot fail.
+    match unsafe { libc::getuid() } {
+        0 => "/run/orion/oriond.sock".into(),
+        uid => format!("/tmp/orion-{uid}/oriond.sock").into(),
+    }
+}
+
+/// A number of bytes with an optional unit: `4096`, `64 MiB`, `8GiB`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err(format!("unit {unit:?} is none of KiB, MiB, GiB, TiB")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is more than any machine has"))
+}

@@ -123,7 +123,7 @@ impl Settings {
         }
         let hello = Hello {
             protocol_version: orion_wire::PROTOCOL_VERSION,
-            api_hash: API_HASH,
+            api_hash: orion_wire::API_HASH,
             token: token()?,
             pid: std::process::id(),
             program: program(),

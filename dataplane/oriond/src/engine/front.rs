@@ -1,0 +1,946 @@
+//! The door: listening sockets, handshakes, and the pool of workers. Lives on the first engine.
+//!
+//! ```text
+//! accepted -> Hello -> Waiting -> local client:  socket handed to a worker; done here
+//!                              -> TCP client:    Welcome <- worker, START <- client, STARTED <- worker; then carried
+//! worker:  Starting -> Warm -> Serving -> reaped; never Warm again
+//! ```
+
+// UNSAFETY: requests on buffers of boxed objects that stay until no request of theirs is under way.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use orion_ring::Memory;
+use orion_ring::memory::Layout;
+use orion_transport::{fds, socket};
+use orion_wire::Reader;
+use orion_wire::hello::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header, kind};
+use tracing::{error, info, warn};
+
+use super::carried::{Carried, Shared, shutdown};
+use super::io_ring::{Did, Done};
+use super::nursery::{Newborn, Order, socketpair};
+use super::{Core, Mail, Owner, Post, Settings};
+use crate::attach::{Assign, Control, refusal, send_control};
+
+/// Between accepting a connection and its complete Hello, and between Welcome and Start.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// For a worker that has to be started first.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(110);
+/// Connections that have not said a valid Hello yet. More are closed unread.
+const STRANGERS_MAX: usize = 128;
+/// A Hello is a name, a token and some environment variables.
+const HELLO_BYTES_MAX: usize = 64 << 10;
+/// Workers that warm up at the same time: each loads the driver and opens the GPUs.
+const STARTING_MAX: usize = 4;
+/// A worker whose client is gone and that does not end by itself is killed after this.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub struct Front {
+    settings: Settings,
+    posts: Vec<Arc<Post>>,
+    nursery: Sender<Order>,
+    listeners: Vec<(u32, Listener)>,
+    greetings: HashMap<u32, Box<Greeting>>,
+    workers: HashMap<u32, Box<Worker>>,
+    warm: VecDeque<u32>,
+    waiting: VecDeque<u32>,
+    starting: usize,
+    sessions: HashMap<u64, Session>,
+    sessions_begun: u64,
+    /// Workers that ended before they were ready, in a row, and what the last one said.
+    failures: u32,
+    last_failure: String,
+    spawn_after: Option<Instant>,
+    stopping: Option<Instant>,
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+struct Session {
+    worker: u32,
+    secret: u64,
+    /// For a carried session: what joining connections need.
+    shared: Option<Weak<Shared>>,
+    kill_after: Option<Instant>,
+}
+
+struct Worker {
+    pid: i32,
+    pidfd: OwnedFd,
+    control: OwnedFd,
+    buffer: [u8; 4096],
+    state: WorkerState,
+    under_way: u32,
+    exited: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorkerState {
+    Starting,
+    Warm,
+    Serving(u64),
+}
+
+/// One connection until its session runs.
+struct Greeting {
+    socket: OwnedFd,
+    peer: Peer,
+    stage: Stage,
+    deadline: Instant,
+    /// The frame being received.
+    buffer: Vec<u8>,
+    have: usize,
+    out: Vec<u8>,
+    out_sent: usize,
+    message: Box<Message>,
+    memory: Option<OwnedFd>,
+    attach: Option<OwnedFd>,
+    shared: Option<Arc<Shared>>,
+    hello: Vec<u8>,
+    session: u64,
+    under_way: u32,
+    ending: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    Unix { uid: u32 },
+    Tcp(Option<SocketAddr>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Receiving Hello or Join.
+    Hello,
+    /// Accepted, no worker yet.
+    Waiting,
+    /// Receiving Welcome from the worker.
+    Welcome,
+    /// Sending Welcome to the client.
+    Welcoming,
+    /// Receiving Start from the client.
+    Start,
+    /// Sending Start to the worker.
+    Starting,
+    /// Receiving Started from the worker.
+    Started,
+    /// Sending Started to the client; then the session is carried.
+    Confirming,
+    /// Sending Refused; then the connection is closed.
+    Refusing,
+}
+
+/// A `recvmsg` with room for descriptors.
+struct Message {
+    iov: libc::iovec,
+    header: libc::msghdr,
+    control: fds::Control,
+}
+
+// SAFETY: its pointers lead into this box and the greeting's buffer; neither is tied to a thread.
+unsafe impl Send for Message {}
+
+impl Front {
+    pub fn new(settings: Settings, posts: Vec<Arc<Post>>, nursery: Sender<Order>) -> Result<Front, String> {
+        let mut listeners = Vec::new();
+        if let Some(path) = &settings.socket {
+            listeners.push((0, Listener::Unix(listen_unix(path, settings.token.is_some())?)));
+        }
+        if let Some(address) = settings.listen {
+            if !address.ip().is_loopback() && settings.token.is_none() {
+                return Err(format!(
+                    "refusing to listen on {address} without a token: anybody who reaches it could use the GPUs; \
+                     give --token-file, or listen on 127.0.0.1"
+                ));
+            }
+            let listener = TcpListener::bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
+            listeners.push((0, Listener::Tcp(listener)));
+        }
+        if listeners.is_empty() {
+            return Err("nothing to listen on: give --socket or --listen".into());
+        }
+        Ok(Front {
+            settings,
+            posts,
+            nursery,
+            listeners,
+            greetings: HashMap::new(),
+            workers: HashMap::new(),
+            warm: VecDeque::new(),
+            waiting: VecDeque::new(),
+            starting: 0,
+            sessions: HashMap::new(),
+            sessions_begun: 0,
+            failures: 0,
+            last_failure: String::new(),
+            spawn_after: None,
+            stopping: None,
+        })
+    }
+
+    pub fn addresses(&self) -> Vec<String> {
+        let tcp = |l: &TcpListener| l.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string());
+        self.listeners
+            .iter()
+            .map(|(_, listener)| match listener {
+                Listener::Unix(_) => format!("unix:{}", self.settings.socket.as_deref().unwrap_or(Path::new("")).display()),
+                Listener::Tcp(l) => format!("tcp:{}", tcp(l)),
+            })
+            .collect()
+    }
+
+    pub fn begin(&mut self, core: &mut Core) {
+        for (slot, listener) in &mut self.listeners {
+            *slot = core.allocate(Owner::Front);
+            core.io.accept(*slot, listener.fd());
+        }
+        self.fill_pool();
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stopping.is_some() && self.workers.is_empty() && self.starting == 0
+    }
+
+    /// When [`Self::look`] has to be called although nothing happens.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let greetings = self.greetings.values().map(|g| g.deadline);
+        let leaving = self.sessions.values().filter_map(|s| s.kill_after);
+        let stopping = self.stopping.map(|t| t + STOP_TIMEOUT);
+        let first = greetings.chain(leaving).chain(self.spawn_after).chain(stopping).min()?;
+        // Past deadlines that wait for something else are looked at again soon, but not in a loop.
+        Some(first.saturating_duration_since(Instant::now()).max(Duration::from_millis(20)))
+    }
+
+    /// Timeouts.
+    pub fn look(&mut self, core: &mut Core) {
+        if self.greetings.is_empty() && self.spawn_after.is_none() && self.stopping.is_none() && self.sessions.is_empty()
+        {
+            return;
+        }
+        let now = Instant::now();
+        if self.spawn_after.is_some_and(|t| now >= t) {
+            self.spawn_after = None;
+            self.fill_pool();
+        }
+        let late: Vec<u32> =
+            self.greetings.iter().filter(|(_, g)| !g.ending && now >= g.deadline).map(|(s, _)| *s).collect();
+        for slot in late {
+            let g = self.greetings.get_mut(&slot).expect("just seen");
+            warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
+            if g.stage == Stage::Waiting {
+                self.waiting.retain(|s| *s != slot);
+                self.refuse(core, slot, "no worker became ready in time; oriond's log says why");
+            } else {
+                self.drop_greeting(core, slot);
+            }
+        }
+        for session in self.sessions.values_mut().filter(|s| s.kill_after.is_some_and(|t| now >= t)) {
+            session.kill_after = Some(now + LEAVE_TIMEOUT);
+            if let Some(worker) = self.workers.get(&session.worker) {
+                warn!(worker = worker.pid, "the worker did not end with its client, killing it");
+                signal(&worker.pidfd, libc::SIGKILL);
+            }
+        }
+        if self.stopping.is_some_and(|t| now >= t + STOP_TIMEOUT) {
+            self.stopping = Some(now);
+            self.workers.values().for_each(|w| signal(&w.pidfd, libc::SIGKILL));
+        }
+    }
+
+    /// Stops accepting and ends all workers, and with them the sessions.
+    pub fn stop(&mut self, core: &mut Core) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.stopping = Some(Instant::now());
+        for (_, listener) in &self.listeners {
+            // SAFETY: a plain call on a descriptor we own.
+            unsafe { libc::shutdown(listener.fd(), libc::SHUT_RDWR) };
+        }
+        let slots: Vec<u32> = self.greetings.keys().copied().collect();
+        for slot in slots {
+            self.drop_greeting(core, slot);
+        }
+        self.workers.values().for_each(|w| signal(&w.pidfd, libc::SIGTERM));
+    }
+
+    pub fn received(&mut self, core: &mut Core, mail: Mail) {
+        match mail {
+            Mail::Born(Ok(newborn)) => self.born(core, newborn),
+            Mail::Born(Err(e)) => {
+                self.starting -= 1;
+                self.failed(core, format!("starting a worker process failed: {e}"));
+            }
+            Mail::SessionOver(session) => {
+                if let Some(s) = self.sessions.get_mut(&session) {
+                    s.kill_after = Some(Instant::now() + LEAVE_TIMEOUT);
+                }
+            }
+            Mail::Kick(_) | Mail::Carry(_) | Mail::Join { .. } | Mail::Stop => unreachable!("the engine handles these"),
+        }
+    }
+
+    pub fn done(&mut self, core: &mut Core, done: Done) {
+        if done.did == Did::Accept {
+            self.accepted(core, done);
+        } else if self.workers.contains_key(&done.slot) {
+            self.worker_done(core, done);
+        } else if self.greetings.contains_key(&done.slot) {
+            self.greeting_done(core, done);
+        }
+    }
+}
+
+// Connections.
+impl Front {
+    fn accepted(&mut self, core: &mut Core, done: Done) {
+        let Some((_, listener)) = self.listeners.iter().find(|(slot, _)| *slot == done.slot) else { return };
+        let is_unix = matches!(listener, Listener::Unix(_));
+        let fd = listener.fd();
+        if !done.more && self.stopping.is_none() {
+            core.io.accept(done.slot, fd);
+        }
+        if done.result < 0 {
+            if self.stopping.is_none() {
+                warn!(error = %io::Error::from_raw_os_error(-done.result), "accepting a connection failed");
+            }
+            return;
+        }
+        // SAFETY: accept returned a new descriptor.
+        let socket = unsafe { OwnedFd::from_raw_fd(done.result) };
+        let strangers = self.greetings.values().filter(|g| g.stage == Stage::Hello).count();
+        if self.stopping.is_some() || strangers >= STRANGERS_MAX {
+            return;
+        }
+        let peer = if is_unix {
+            let Ok(uid) = peer_uid(&socket) else { return };
+            Peer::Unix { uid }
+        } else {
+            if let Err(e) = socket::tune_tcp(socket.as_fd()) {
+                warn!(error = %e, "setting options of a connection failed");
+                return;
+            }
+            Peer::Tcp(peer_address(&socket))
+        };
+        let slot = core.allocate(Owner::Front);
+        self.greetings.insert(slot, Box::new(Greeting::new(socket, peer)));
+        self.expect_frame(core, slot, Stage::Hello);
+    }
+
+    fn expect_frame(&mut self, core: &mut Core, slot: u32, stage: Stage) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        g.stage = stage;
+        g.have = 0;
+        g.buffer.clear();
+        g.buffer.resize(FRAME_HEADER_BYTES, 0);
+        g.receive(core, slot);
+    }
+
+    fn send(&mut self, core: &mut Core, slot: u32, stage: Stage, bytes: Vec<u8>) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        g.stage = stage;
+        g.out = bytes;
+        g.out_sent = 0;
+        g.send(core, slot);
+    }
+
+    fn greeting_done(&mut self, core: &mut Core, done: Done) {
+        let slot = done.slot;
+        let g = self.greetings.get_mut(&slot).expect("the caller looked");
+        g.under_way -= 1;
+        if g.ending {
+            return self.drop_greeting(core, slot);
+        }
+        let again = matches!(-done.result, libc::EAGAIN | libc::EINTR);
+        match done.did {
+            Did::Send | Did::SendAttach => {
+                if done.result < 0 && !again {
+                    return self.drop_greeting(core, slot);
+                }
+                g.out_sent += done.result.max(0) as usize;
+                if g.out_sent < g.out.len() { g.send(core, slot) } else { self.sent(core, slot) }
+            }
+            _ => {
+                if again {
+                    return g.receive(core, slot);
+                }
+                if done.result <= 0 {
+                    if g.stage != Stage::Hello {
+                        let who = if done.did == Did::ReceiveAttach { "worker" } else { "client" };
+                        info!(session = g.session, peer = %g.peer, who, "gone during the handshake");
+                    }
+                    return self.drop_greeting(core, slot);
+                }
+                if done.did == Did::ReceiveAttach {
+                    g.memory = fds::received_fds(&g.message.header).pop().or(g.memory.take());
+                }
+                g.have += done.result as usize;
+                match g.advance_frame() {
+                    Ok(None) => g.receive(core, slot),
+                    Ok(Some((kind, body))) => self.frame(core, slot, kind, body),
+                    Err(rule) => {
+                        warn!(peer = %g.peer, rule, "protocol broken during the handshake");
+                        self.drop_greeting(core, slot);
+                    }
+                }
+            }
+        }
+    }
+
+    fn frame(&mut self, core: &mut Core, slot: u32, frame_kind: u32, body: Vec<u8>) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let outcome = match (g.stage, frame_kind) {
+            (Stage::Hello, kind::HELLO) => return self.hello(core, slot, body),
+            (Stage::Hello, kind::JOIN) => return self.join(core, slot, &body),
+            (Stage::Welcome, kind::WELCOME) => self.welcome(slot, &body).map(|()| Stage::Welcoming),
+            (Stage::Start, kind::START) => match Start::decode(&body) {
+                Ok(_) => Ok(Stage::Starting),
+                Err(fault) => Err(fault.0.to_owned()),
+            },
+            (Stage::Started, kind::STARTED) => Ok(Stage::Confirming),
+            (Stage::Welcome | Stage::Started, kind::REFUSED) => Ok(Stage::Refusing),
+            _ => Err(format!("frame of kind {frame_kind} at the wrong time")),
+        };
+        match outcome {
+            Ok(next) => self.send(core, slot, next, frame(frame_kind, &body)),
+            Err(rule) => {
+                let g = &self.greetings[&slot];
+                warn!(session = g.session, peer = %g.peer, rule, "protocol broken during the handshake");
+                self.drop_greeting(core, slot);
+            }
+        }
+    }
+
+    fn sent(&mut self, core: &mut Core, slot: u32) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        match g.stage {
+            Stage::Welcoming => {
+                g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+                self.expect_frame(core, slot, Stage::Start);
+            }
+            Stage::Starting => {
+                g.deadline = Instant::now() + WORKER_TIMEOUT;
+                self.expect_frame(core, slot, Stage::Started);
+            }
+            Stage::Confirming => self.carry(core, slot),
+            _ => self.drop_greeting(core, slot),
+        }
+    }
+
+    fn hello(&mut self, core: &mut Core, slot: u32, body: Vec<u8>) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let refused = match Hello::decode(&body) {
+            Ok(hello) => self.settings.objection(g.peer, &hello),
+            Err(fault) => Some(format!("the greeting is damaged: {}", fault.0)),
+        };
+        let refused = refused.or_else(|| {
+            let max = self.settings.sessions_max;
+            (self.sessions.len() + self.waiting.len() >= max)
+                .then(|| format!("all {max} sessions of this server are taken; try again later, or raise --sessions-max"))
+        });
+        if let Some(reason) = refused {
+            warn!(peer = %g.peer, reason, "session refused");
+            return self.refuse(core, slot, &reason);
+        }
+        g.hello = body;
+        g.stage = Stage::Waiting;
+        g.deadline = Instant::now() + WORKER_TIMEOUT;
+        self.waiting.push_back(slot);
+        self.match_up(core);
+    }
+
+    /// A further connection of a session that is being carried.
+    fn join(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let mut r = Reader::new(body);
+        let (Ok(session), Ok(secret), Ok(index)) = (r.word(), r.word(), r.word()) else {
+            return self.refuse(core, slot, "the join frame is damaged");
+        };
+        let shared = self
+            .sessions
+            .get(&session)
+            .filter(|s| equal(&s.secret.to_le_bytes(), &secret.to_le_bytes()))
+            .and_then(|s| s.shared.as_ref()?.upgrade())
+            .filter(|s| s.is_lane_free(index as usize));
+        let Some(shared) = shared else {
+            warn!(peer = %g.peer, session, "connection to join a session refused");
+            return self.refuse(core, slot, "no such session, wrong secret, or the lane is taken");
+        };
+        // A fresh connection takes these few bytes at once.
+        let ok = fds::send_some(g.socket.as_fd(), &frame(kind::STARTED, &[]), &[], libc::MSG_DONTWAIT);
+        if ok.is_err() {
+            return self.drop_greeting(core, slot);
+        }
+        let greeting = self.greetings.remove(&slot).expect("the caller has it");
+        core.release(slot);
+        // Off the session's own engine, so that bulk data does not hold up its small records.
+        let engine = (session as usize + 1 + index as usize) % self.posts.len();
+        self.posts[engine].post(Mail::Join { socket: greeting.socket, shared, index: index as usize });
+    }
+
+    /// The worker's Welcome: its memory is mapped here too.
+    fn welcome(&mut self, slot: u32, body: &[u8]) -> Result<(), String> {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let welcome = Welcome::decode(body).map_err(|fault| fault.0.to_owned())?;
+        let layout = Layout { heap_bytes: welcome.heap_bytes };
+        let fd = g.memory.take().ok_or("the worker's welcome came without its memory")?;
+        let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory failed: {e}"))?;
+        let shared = Shared::new(g.session, memory, self.nursery.clone())
+            .map_err(|e| format!("mapping the session's heap failed: {e}"))?;
+        let shared = Arc::new(shared);
+        if let Some(session) = self.sessions.get_mut(&g.session) {
+            session.shared = Some(Arc::downgrade(&shared));
+        }
+        g.shared = Some(shared);
+        Ok(())
+    }
+
+    /// The handshake of a TCP client is over: an engine carries the session from now on.
+    fn carry(&mut self, core: &mut Core, slot: u32) {
+        let g = *self.greetings.remove(&slot).expect("the caller has it");
+        core.release(slot);
+        let (Some(attach), Some(shared)) = (g.attach, g.shared) else { unreachable!("set by the stages before") };
+        match Carried::new(g.socket, attach, shared) {
+            Ok(session) => self.posts[g.session as usize % self.posts.len()].post(Mail::Carry(session)),
+            Err(e) => error!(session = g.session, error = %e, "mapping the session's rings failed"),
+        }
+    }
+
+    fn refuse(&mut self, core: &mut Core, slot: u32, reason: &str) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        self.send(core, slot, Stage::Refusing, frame(kind::REFUSED, &refusal(reason)));
+    }
+
+    /// Closes the connection; what is freed is freed once the kernel is done with it.
+    fn drop_greeting(&mut self, core: &mut Core, slot: u32) {
+        let Some(g) = self.greetings.get_mut(&slot) else { return };
+        if g.under_way > 0 {
+            if !g.ending {
+                g.ending = true;
+                shutdown(&g.socket);
+                g.attach.as_ref().inspect(|a| shutdown(a));
+            }
+            return;
+        }
+        if g.stage == Stage::Waiting {
+            self.waiting.retain(|s| *s != slot);
+        }
+        // A worker that was assigned to it sees its attach socket close and ends.
+        if let Some(session) = self.sessions.get_mut(&g.session) {
+            session.kill_after = Some(Instant::now() + LEAVE_TIMEOUT);
+        }
+        self.greetings.remove(&slot);
+        core.release(slot);
+    }
+}
+
+// Workers.
+impl Front {
+    fn fill_pool(&mut self) {
+        if self.stopping.is_some() || self.spawn_after.is_some() {
+            return;
+        }
+        let wanted = self.settings.warm + self.waiting.len();
+        while self.warm.len() + self.starting < wanted && self.starting < STARTING_MAX.max(self.settings.warm) {
+            self.starting += 1;
+            let _ = self.nursery.send(Order::Spawn);
+        }
+    }
+
+    fn born(&mut self, core: &mut Core, newborn: Newborn) {
+        let slot = core.allocate(Owner::Front);
+        let Newborn { pid, pidfd, control } = newborn;
+        if self.stopping.is_some() {
+            signal(&pidfd, libc::SIGKILL);
+        }
+        let mut worker = Box::new(Worker {
+            pid,
+            pidfd,
+            control,
+            buffer: [0; 4096],
+            state: WorkerState::Starting,
+            under_way: 1,
+            exited: false,
+        });
+        core.io.wait_exit(slot, worker.pidfd.as_raw_fd());
+        worker.listen(core, slot);
+        self.workers.insert(slot, worker);
+    }
+
+    fn worker_done(&mut self, core: &mut Core, done: Done) {
+        let slot = done.slot;
+        let w = self.workers.get_mut(&slot).expect("the caller looked");
+        w.under_way -= 1;
+        if done.did == Did::Exit {
+            w.exited = true;
+            // The control socket closes with the process, but a stray child of it could hold it open.
+            shutdown(&w.control);
+            self.worker_exited(core, slot);
+        } else if done.result > 0 {
+            let message = Control::decode(&w.buffer[..done.result as usize]);
+            match message {
+                Ok(Control::Ready) if w.state == WorkerState::Starting => {
+                    w.state = WorkerState::Warm;
+                    info!(worker = w.pid, "worker warm");
+                    self.starting -= 1;
+                    self.failures = 0;
+                    self.warm.push_back(slot);
+                    self.match_up(core);
+                }
+                Ok(Control::Failed { reason }) => self.last_failure = reason,
+                _ => {
+                    warn!(worker = w.pid, "the worker said something unexpected, killing it");
+                    signal(&w.pidfd, libc::SIGKILL);
+                }
+            }
+            if let Some(w) = self.workers.get_mut(&slot) {
+                w.listen(core, slot);
+            }
+        }
+        if self.workers.get(&slot).is_some_and(|w| w.exited && w.under_way == 0) {
+            self.workers.remove(&slot);
+            core.release(slot);
+        }
+    }
+
+    fn worker_exited(&mut self, core: &mut Core, slot: u32) {
+        let w = &self.workers[&slot];
+        let (pid, status) = (w.pid, reap(&w.pidfd));
+        match w.state {
+            WorkerState::Starting => {
+                self.starting -= 1;
+                if self.last_failure.is_empty() {
+                    self.last_failure = format!("the worker ended before it was ready ({status})");
+                }
+                let reason = std::mem::take(&mut self.last_failure);
+                if self.stopping.is_none() {
+                    self.failed(core, reason);
+                }
+            }
+            WorkerState::Warm => {
+                self.warm.retain(|s| *s != slot);
+                if self.stopping.is_none() {
+                    warn!(worker = pid, status, "a warm worker ended");
+                }
+            }
+            WorkerState::Serving(session) => {
+                self.sessions.remove(&session);
+                if status == "exit 0" {
+                    info!(worker = pid, session, "session over, worker ended");
+                } else {
+                    warn!(worker = pid, session, status, "session over, worker died");
+                }
+            }
+        }
+        self.fill_pool();
+    }
+
+    /// A worker could not be started. Tried again, ever more slowly; who waits is told after the third time.
+    fn failed(&mut self, core: &mut Core, reason: String) {
+        self.failures += 1;
+        let pause = Duration::from_millis(100 << self.failures.min(7));
+        error!(reason, failures = self.failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
+        self.spawn_after = Some(Instant::now() + pause);
+        if self.failures >= 3 {
+            for slot in std::mem::take(&mut self.waiting) {
+                self.refuse(core, slot, &format!("no worker can be started: {reason}"));
+            }
+        }
+    }
+
+    fn match_up(&mut self, core: &mut Core) {
+        while let (Some(&greeting), Some(&worker)) = (self.waiting.front(), self.warm.front()) {
+            self.waiting.pop_front();
+            if !is_still_there(&self.greetings[&greeting].socket) {
+                self.drop_greeting(core, greeting);
+                continue;
+            }
+            self.warm.pop_front();
+            if let Err(e) = self.assign(core, greeting, worker) {
+                let w = &self.workers[&worker];
+                warn!(worker = w.pid, error = %e, "the worker took no session, killing it");
+                signal(&w.pidfd, libc::SIGKILL);
+                self.waiting.push_front(greeting);
+            }
+        }
+        self.fill_pool();
+    }
+
+    fn assign(&mut self, core: &mut Core, greeting: u32, worker: u32) -> io::Result<()> {
+        let g = self.greetings.get_mut(&greeting).expect("it was waiting");
+        let w = self.workers.get_mut(&worker).expect("it was warm");
+        let session = self.sessions_begun + 1;
+        let secret = random_word()?;
+        let assign = Control::Assign(Assign {
+            session,
+            secret,
+            hello: g.hello.clone(),
+            memory_limit_bytes: self.settings.memory_limit_bytes,
+            share_percent: self.settings.share_percent,
+        });
+        let local = matches!(g.peer, Peer::Unix { .. });
+        if local {
+            send_control(w.control.as_fd(), &assign, Some(g.socket.as_fd()))?;
+        } else {
+            let (ours, theirs) = socketpair(libc::SOCK_STREAM)?;
+            send_control(w.control.as_fd(), &assign, Some(theirs.as_fd()))?;
+            g.attach = Some(ours);
+        }
+        self.sessions_begun = session;
+        w.state = WorkerState::Serving(session);
+        g.session = session;
+        let (pid, peer) = (w.pid, g.peer);
+        let program = Hello::decode(&g.hello).map(|h| printable(&h.program)).unwrap_or_default();
+        info!(session, %peer, program, worker = pid, "session begins");
+        self.sessions.insert(session, Session { worker, secret, shared: None, kill_after: None });
+        if local {
+            // From here on client and worker talk to each other; our copy of the socket must not keep it open.
+            self.greetings.remove(&greeting);
+            core.release(greeting);
+        } else {
+            g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+            self.expect_frame(core, greeting, Stage::Welcome);
+        }
+        Ok(())
+    }
+}
+
+impl Listener {
+    fn fd(&self) -> RawFd {
+        match self {
+            Listener::Unix(l) => l.as_raw_fd(),
+            Listener::Tcp(l) => l.as_raw_fd(),
+        }
+    }
+}
+
+impl Worker {
+    fn listen(&mut self, core: &mut Core, slot: u32) {
+        self.under_way += 1;
+        let (to, len) = (self.buffer.as_mut_ptr(), self.buffer.len());
+        // SAFETY: the worker is boxed and stays while requests are under way.
+        unsafe { core.io.receive(slot, Did::Receive, self.control.as_raw_fd(), to, len, 0) };
+    }
+}
+
+impl Greeting {
+    fn new(socket: OwnedFd, peer: Peer) -> Greeting {
+        Greeting {
+            socket,
+            peer,
+            stage: Stage::Hello,
+            deadline: Instant::now() + HANDSHAKE_TIMEOUT,
+            buffer: Vec::new(),
+            have: 0,
+            out: Vec::new(),
+            out_sent: 0,
+            // SAFETY: all-zero is valid for each of the C structs.
+            message: Box::new(Message {
+                iov: unsafe { std::mem::zeroed() },
+                header: unsafe { std::mem::zeroed() },
+                control: fds::Control::default(),
+            }),
+            memory: None,
+            attach: None,
+            shared: None,
+            hello: Vec::new(),
+            session: 0,
+            under_way: 0,
+            ending: false,
+        }
+    }
+
+    /// The rest of the frame, and never more: what follows belongs to somebody else.
+    fn receive(&mut self, core: &mut Core, slot: u32) {
+        let rest = &mut self.buffer[self.have..];
+        let (to, len) = (rest.as_mut_ptr(), rest.len());
+        self.under_way += 1;
+        if !matches!(self.stage, Stage::Welcome | Stage::Started) {
+            // SAFETY: the buffer is not touched before the completion.
+            return unsafe { core.io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, 0) };
+        }
+        let attach = self.attach.as_ref().expect("set when the worker was assigned").as_raw_fd();
+        let m = &mut *self.message;
+        m.iov = libc::iovec { iov_base: to.cast(), iov_len: len };
+        m.header.msg_iov = &raw mut m.iov;
+        m.header.msg_iovlen = 1;
+        m.header.msg_control = (&raw mut m.control).cast();
+        m.header.msg_controllen = size_of::<fds::Control>();
+        // SAFETY: the message is boxed, the buffer not touched before the completion.
+        unsafe { core.io.receive_message(slot, Did::ReceiveAttach, attach, &raw mut m.header) };
+    }
+
+    fn send(&mut self, core: &mut Core, slot: u32) {
+        let rest = &self.out[self.out_sent..];
+        let (did, to) = match (self.stage, &self.attach) {
+            (Stage::Starting, Some(attach)) => (Did::SendAttach, attach.as_raw_fd()),
+            _ => (Did::Send, self.socket.as_raw_fd()),
+        };
+        self.under_way += 1;
+        // SAFETY: `out` is not touched before the completion.
+        unsafe { core.io.send(slot, did, to, rest.as_ptr(), rest.len()) };
+    }
+
+    /// Kind and body, once the frame is complete.
+    fn advance_frame(&mut self) -> Result<Option<(u32, Vec<u8>)>, &'static str> {
+        if self.have < self.buffer.len() {
+            return Ok(None);
+        }
+        let header = self.buffer[..FRAME_HEADER_BYTES].try_into().expect("a whole header");
+        let (kind, len) = frame_header(&header).map_err(|fault| fault.0)?;
+        let from_worker = matches!(self.stage, Stage::Welcome | Stage::Started);
+        if len > if from_worker { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX } {
+            return Err("handshake frame too long");
+        }
+        if self.have < FRAME_HEADER_BYTES + len {
+            self.buffer.resize(FRAME_HEADER_BYTES + len, 0);
+            return Ok(None);
+        }
+        Ok(Some((kind, self.buffer[FRAME_HEADER_BYTES..].to_vec())))
+    }
+}
+
+impl Settings {
+    /// Why this client gets no session, if so.
+    fn objection(&self, peer: Peer, hello: &Hello) -> Option<String> {
+        if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
+            return Some(format!(
+                "the client speaks protocol version {}, this server {}; install the same version of Orion on both sides",
+                hello.protocol_version,
+                orion_wire::PROTOCOL_VERSION
+            ));
+        }
+        if hello.api_hash != orion_wire::API_HASH {
+            return Some(format!(
+                "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on both sides",
+                hello.api_hash,
+                orion_wire::API_HASH
+            ));
+        }
+        let has_token = self.token.as_ref().is_some_and(|t| equal(t.as_bytes(), hello.token.as_bytes()));
+        // SAFETY: getuid cannot fail.
+        let ours = unsafe { libc::getuid() };
+        match peer {
+            Peer::Unix { uid } if uid == ours || has_token => None,
+            Peer::Unix { uid } => Some(format!(
+                "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or run your own"
+            )),
+            Peer::Tcp(_) if self.token.is_none() || has_token => None,
+            Peer::Tcp(_) => Some("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Unix { uid } => write!(f, "unix:uid={uid}"),
+            Peer::Tcp(Some(address)) => write!(f, "tcp:{address}"),
+            Peer::Tcp(None) => f.write_str("tcp"),
+        }
+    }
+}
+
+/// Takes the same time wherever the first difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |different, (x, y)| different | (x ^ y))) == 0
+}
+
+/// It goes into a log line.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+fn listen_unix(path: &Path, has_token: bool) -> Result<UnixListener, String> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .map_err(|e| format!("creating {} failed: {e}", parent.display()))?;
+    }
+    // What a killed oriond left behind is removed; what a living one listens on is not.
+    if path.exists() {
+        if UnixStream::connect(path).is_ok() {
+            return Err(format!("another oriond listens on {}; give this one its own --socket", path.display()));
+        }
+        std::fs::remove_file(path).map_err(|e| format!("removing the stale socket {} failed: {e}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).map_err(|e| format!("listening on {} failed: {e}", path.display()))?;
+    // Who may connect without a token is decided by user id; with one, anybody who can show it.
+    let mode = if has_token { 0o666 } else { 0o600 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(|e| format!("setting the permissions of {} failed: {e}", path.display()))?;
+    Ok(listener)
+}
+
+fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer has the size that is passed.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut len,
+        )
+    };
+    if rc == 0 { Ok(credentials.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+fn peer_address(socket: &OwnedFd) -> Option<SocketAddr> {
+    std::net::TcpStream::from(socket.try_clone().ok()?).peer_addr().ok()
+}
+
+/// Whether the client has closed its connection while it waited.
+fn is_still_there(socket: &OwnedFd) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: looks at one byte, into a local.
+    unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) != 0 }
+}
+
+fn random_word() -> io::Result<u64> {
+    let mut word = 0u64;
+    // SAFETY: eight bytes into a local; requests this small are never cut short.
+    let n = unsafe { libc::getrandom((&raw mut word).cast(), 8, 0) };
+    if n == 8 { Ok(word) } else { Err(io::Error::last_os_error()) }
+}
+
+fn signal(pidfd: &OwnedFd, number: i32) {
+    // SAFETY: a plain system call; a process that has ended already is no error to us.
+    unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, std::ptr::null::<libc::siginfo_t>(), 0)
+    };
+}
+
+fn reap(pidfd: &OwnedFd) -> String {
+    // SAFETY: all-zero is a valid siginfo_t to overwrite.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is valid for writes.
+    let rc = unsafe {
+        libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED | libc::WNOHANG)
+    };
+    if rc != 0 {
+        return io::Error::last_os_error().to_string();
+    }
+    // SAFETY: waitid filled in the fields of a SIGCHLD.
+    let status = unsafe { info.si_status() };
+    if info.si_code == libc::CLD_EXITED { format!("exit {status}") } else { format!("signal {status}") }
+}

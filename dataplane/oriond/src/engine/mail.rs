@@ -1,0 +1,61 @@
+//! How engines are told things: a queue, and an eventfd that is only written when the engine sleeps.
+
+// UNSAFETY: eventfd.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub struct Mailbox<T> {
+    queue: Mutex<Vec<T>>,
+    /// Something is in `queue`.
+    filled: AtomicBool,
+    /// The engine sleeps, or is about to and will look once more.
+    sleeps: AtomicBool,
+    eventfd: OwnedFd,
+}
+
+impl<T> Mailbox<T> {
+    pub fn new() -> io::Result<Mailbox<T>> {
+        // SAFETY: a plain system call.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Mailbox { queue: Mutex::default(), filled: AtomicBool::new(false), sleeps: AtomicBool::new(false), eventfd })
+    }
+
+    pub fn post(&self, mail: T) {
+        self.queue.lock().expect("nothing panics under this lock").push(mail);
+        // SeqCst here and in `may_sleep`: either the engine sees the mail or we see that it sleeps.
+        self.filled.store(true, Ordering::SeqCst);
+        if self.sleeps.swap(false, Ordering::SeqCst) {
+            let one = 1u64;
+            // SAFETY: eight bytes from a local. It cannot fail short of 2^64 wake-ups.
+            unsafe { libc::write(self.eventfd.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+
+    pub fn take(&self, into: &mut Vec<T>) {
+        if self.filled.load(Ordering::Relaxed) && self.filled.swap(false, Ordering::SeqCst) {
+            into.append(&mut self.queue.lock().expect("nothing panics under this lock"));
+        }
+    }
+
+    /// Announces that the engine will sleep; false if there is mail.
+    pub fn may_sleep(&self) -> bool {
+        self.sleeps.store(true, Ordering::SeqCst);
+        !self.filled.load(Ordering::SeqCst)
+    }
+
+    pub fn awake(&self) {
+        self.sleeps.store(false, Ordering::SeqCst);
+    }
+
+    pub fn eventfd(&self) -> RawFd {
+        self.eventfd.as_raw_fd()
+    }
+}

@@ -1,0 +1,109 @@
+//! The thread that does what an engine must not wait for: starting processes and unmapping gigabytes.
+//!
+//! It also has to outlive every worker, because `PR_SET_PDEATHSIG` means the death of the *thread* that forked.
+
+// UNSAFETY: socketpair, pidfd_open, and the calls between fork and exec.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use orion_ring::Memory;
+
+use super::{Mail, Post};
+
+const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
+
+pub enum Order {
+    Spawn,
+    /// Memory of a session that is over. Nothing refers to it any more.
+    Unmap(Memory),
+}
+
+pub struct Newborn {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    pub control: OwnedFd,
+}
+
+/// Starts the thread. It ends when the last sender is gone.
+pub fn start(worker_arguments: Vec<String>, front: Arc<Post>) -> io::Result<Sender<Order>> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("nursery".into())
+        .spawn(move || serve(receiver, &worker_arguments, &front))?;
+    Ok(sender)
+}
+
+fn serve(orders: Receiver<Order>, worker_arguments: &[String], front: &Post) {
+    for order in orders {
+        match order {
+            Order::Spawn => front.post(Mail::Born(spawn(worker_arguments))),
+            // SAFETY: the sender gave up the last reference; see `Mapped`.
+            Order::Unmap(memory) => unsafe { memory.unmap_all() },
+        }
+    }
+}
+
+fn spawn(arguments: &[String]) -> io::Result<Newborn> {
+    let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
+    let control = theirs.as_raw_fd();
+    // SAFETY: getpid cannot fail.
+    let parent = unsafe { libc::getpid() };
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("oriond-worker")
+        .arg("worker")
+        .args(["--control-fd", &control.to_string()])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .process_group(0);
+    // SAFETY: only async-signal-safe system calls between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            // Mappings, and with them device addresses, then start at the bottom of the address space and cannot
+            // collide with a client's, which are at its top. See worker/session.rs.
+            let now = libc::personality(0xffff_ffff);
+            if now < 0 || libc::personality(now as libc::c_ulong | ADDR_COMPAT_LAYOUT) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // oriond may have died before the line above.
+            if libc::getppid() != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            if libc::fcntl(control, libc::F_SETFD, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn()?;
+    let pid = child.id() as i32;
+    // SAFETY: the child is ours and not reaped yet, so the pid is its own.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+    if pidfd < 0 {
+        let e = io::Error::last_os_error();
+        let mut child = child;
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(e);
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours })
+}
+
+pub fn socketpair(kind: i32) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for both.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}

@@ -1,0 +1,333 @@
+//! An oriond of the test's own, and a client that speaks records.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
+use orion_transport::client::{self, Link, Server, Tuning};
+use orion_wire::hello::{Hello, Welcome};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
+use orion_wire::{Reader, Writer};
+
+pub const SUM: u16 = 0x7ff0;
+pub const FILL: u16 = 0x7ff1;
+pub const DIE: u16 = 0x7ff2;
+pub const EVENTS: u16 = 0x7ff3;
+pub const STALL: u16 = 0x7ff4;
+pub const NONSENSE: u16 = 0x7ff5;
+
+/// Nothing here takes seconds unless something is broken; then the test says what it waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Shm,
+    Tcp,
+}
+
+pub struct Oriond {
+    child: Child,
+    pub socket: PathBuf,
+    pub tcp: String,
+    dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Oriond {
+    pub fn start(arguments: &[&str]) -> Oriond {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("orion-test-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("creating the test's directory");
+        let (socket, log) = (dir.join("oriond.sock"), dir.join("log"));
+        let (ready, theirs) = pipe();
+        let fd = theirs.as_raw_fd();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
+        command
+            .arg("serve")
+            .args(["--driver", "echo", "--listen", "127.0.0.1:0", "--warm", "1", "--engines", "2"])
+            .args(["--ready-fd", &fd.to_string()])
+            .arg("--socket")
+            .arg(&socket)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("creating the log"));
+        // SAFETY: fcntl is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(fd, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().expect("starting oriond");
+        drop(theirs);
+        let mut line = String::new();
+        BufReader::new(std::fs::File::from(ready)).read_line(&mut line).expect("waiting for oriond");
+        let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
+        let oriond = Oriond { child, socket, tcp, dir, log };
+        assert!(!line.is_empty(), "oriond did not start:\n{}", oriond.log());
+        oriond
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until the log has a line with each of `words`.
+    pub fn wait_for_log(&self, words: &[&str]) {
+        wait_until(&format!("a log line with {words:?}"), || {
+            self.log().lines().any(|line| words.iter().all(|w| line.contains(w)))
+        });
+    }
+
+    pub fn server(&self, transport: Transport) -> Server {
+        match transport {
+            Transport::Shm => Server::Unix(self.socket.clone()),
+            Transport::Tcp => Server::Tcp(self.tcp.clone()),
+        }
+    }
+
+    /// Pids of its worker processes.
+    pub fn workers(&self) -> Vec<u32> {
+        let children = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("reading /proc");
+        children
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok())
+            .flat_map(|list| list.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>())
+            .collect()
+    }
+
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("reading /proc").count()
+    }
+
+    /// Mappings and resident KiB.
+    pub fn memory(&self) -> (usize, u64) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("reading /proc");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("reading /proc");
+        let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+        (maps.lines().count(), rss.trim().trim_end_matches(" kB").parse().expect("a number"))
+    }
+
+    /// SIGTERM, and the exit that follows.
+    pub fn terminate(mut self) -> (std::process::ExitStatus, String) {
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(self.pid() as i32, libc::SIGTERM) };
+        let status = self.child.wait().expect("waiting for oriond");
+        (status, self.log())
+    }
+}
+
+impl Drop for Oriond {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- oriond's log\n{}", self.log());
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub struct Client {
+    pub welcome: Welcome,
+    pub heap: Heap,
+    pub link: Arc<dyn Link>,
+    memory: Option<Memory>,
+    mirrored: bool,
+    commands: Producer,
+    replies: Consumer,
+    events: Consumer,
+    pub sequence: u64,
+}
+
+pub fn hello() -> Hello {
+    Hello {
+        protocol_version: orion_wire::PROTOCOL_VERSION,
+        api_hash: orion_wire::API_HASH,
+        token: String::new(),
+        pid: std::process::id(),
+        program: "test".into(),
+        environment: Vec::new(),
+    }
+}
+
+fn spin() -> Spin {
+    Spin::adaptive(Duration::from_micros(200))
+}
+
+impl Client {
+    pub fn attach(server: &Oriond, transport: Transport) -> Client {
+        Client::try_attach(server, transport, &hello(), Tuning::default()).expect("attaching")
+    }
+
+    pub fn try_attach(
+        server: &Oriond,
+        transport: Transport,
+        hello: &Hello,
+        tuning: Tuning,
+    ) -> Result<Client, String> {
+        let a = client::attach(&server.server(transport), hello, tuning)?;
+        Ok(Client {
+            commands: a.memory.producer(Which::Command).expect("mapping"),
+            replies: a.memory.consumer(Which::Reply).expect("mapping"),
+            events: a.memory.consumer(Which::Event).expect("mapping"),
+            welcome: a.welcome,
+            heap: a.heap,
+            link: a.link,
+            memory: Some(a.memory),
+            mirrored: a.mirrored,
+            sequence: 0,
+        })
+    }
+
+    fn push(&mut self, op: u16, sequence: u64, body: &[u8]) {
+        let size = HEADER_BYTES + body.len();
+        let header = Header { size: size as u32, op, thread: 1, context: 0, sequence }.encode();
+        while !self.commands.push(&[&header, body]).expect("positions") {
+            self.commands.wait_room(size, spin(), Duration::from_millis(100)).expect("positions");
+            assert!(!self.link.lost(), "session lost");
+        }
+    }
+
+    pub fn post(&mut self, op: u16, body: &[u8]) {
+        self.push(op, 0, body);
+    }
+
+    pub fn start(&mut self, op: u16, body: &[u8]) -> u64 {
+        self.sequence += 1;
+        self.push(op, self.sequence, body);
+        self.sequence
+    }
+
+    pub fn reply(&mut self) -> (Header, Vec<u8>) {
+        loop {
+            let (header, body) = next(&mut self.replies, &*self.link).expect("session lost");
+            if header.op != op::HEAP_WRITTEN {
+                return (header, body);
+            }
+        }
+    }
+
+    pub fn event(&mut self) -> (Header, Vec<u8>) {
+        next(&mut self.events, &*self.link).expect("session lost")
+    }
+
+    pub fn call(&mut self, op: u16, body: &[u8]) -> Vec<u8> {
+        let sequence = self.start(op, body);
+        let (header, body) = self.reply();
+        assert_eq!((header.op, header.sequence), (op, sequence));
+        body
+    }
+
+    /// The next reply, or `None` once the session is lost.
+    pub fn reply_or_lost(&mut self) -> Option<(Header, Vec<u8>)> {
+        next(&mut self.replies, &*self.link)
+    }
+
+    /// Announces that a range of the heap was written.
+    pub fn announce(&mut self, range: HeapRange) {
+        if self.mirrored {
+            let mut body = Vec::new();
+            range.put(&mut body);
+            self.post(op::HEAP_WRITTEN, &body);
+        }
+    }
+
+    pub fn sum(&mut self, range: HeapRange) -> u64 {
+        let reply = self.call(SUM, &words(&[range.offset, range.bytes]));
+        Reader::new(&reply).word().expect("one word")
+    }
+
+    pub fn bytes(&self, range: HeapRange) -> &[u8] {
+        // SAFETY: inside the heap; the test's worker leaves it alone until it is told otherwise.
+        unsafe { std::slice::from_raw_parts(self.heap.at(range.offset, range.bytes).unwrap(), range.bytes as usize) }
+    }
+
+    pub fn bytes_mut(&mut self, range: HeapRange) -> &mut [u8] {
+        // SAFETY: as for `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.heap.at(range.offset, range.bytes).unwrap(), range.bytes as usize) }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.link.close();
+        // Pump threads may still be looking at a mirrored memory; only a mapped one can go.
+        if !self.mirrored
+            && let Some(memory) = self.memory.take()
+        {
+            // SAFETY: this client has no threads and is not used any more.
+            unsafe { memory.unmap_all() };
+        }
+    }
+}
+
+fn next(ring: &mut Consumer, link: &dyn Link) -> Option<(Header, Vec<u8>)> {
+    let start = Instant::now();
+    loop {
+        if let Some(header) = ring.next().expect("a correct worker") {
+            let mut body = Vec::new();
+            ring.body(&header, &mut body);
+            ring.consume(header.size as usize);
+            return Some((header, body));
+        }
+        if !spin().until(|| ring.has_news() != Ok(false)) {
+            if link.lost() {
+                return None;
+            }
+            assert!(start.elapsed() < PATIENCE, "no record within {PATIENCE:?}");
+            ring.sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+pub fn words(words: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    words.iter().for_each(|w| out.word(*w));
+    out
+}
+
+pub fn pattern(seed: u64, i: u64) -> u8 {
+    (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// Waits for something that another process does soon.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    // A zombie counts: it has not been reaped.
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let mut fds = [0; 2];
+    // SAFETY: room for both; both are new and ours.
+    unsafe {
+        assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+    }
+}
+
+/// Everything a socket has to say until the other side closes it, at most a megabyte.
+pub fn read_rest(stream: &mut impl Read) -> Vec<u8> {
+    let mut out = Vec::new();
+    let _ = stream.take(1 << 20).read_to_end(&mut out);
+    out
+}

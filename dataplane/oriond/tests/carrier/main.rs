@@ -1,0 +1,100 @@
+//! The same facts about a session, over every carrier: an oriond with echo workers, and the shim's own client code.
+
+mod bulk;
+mod death;
+mod door;
+mod harness;
+mod leaks;
+mod speed;
+
+use harness::{Client, Oriond, Transport};
+
+/// Runs the test body once per transport.
+macro_rules! on_each_carrier {
+    ($(#[$attr:meta])* fn $name:ident($server:ident: &Oriond, $transport:ident: Transport) $body:block) => {
+        mod $name {
+            use super::*;
+            fn run($server: &Oriond, $transport: Transport) $body
+            $(#[$attr])*
+            #[test]
+            fn shm() {
+                run(&Oriond::start(&[]), Transport::Shm);
+            }
+            $(#[$attr])*
+            #[test]
+            fn tcp() {
+                run(&Oriond::start(&[]), Transport::Tcp);
+            }
+        }
+    };
+}
+pub(crate) use on_each_carrier;
+
+on_each_carrier! {
+    fn commands_are_answered_in_order(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        for i in 0..20_000u64 {
+            let body = vec![i as u8; 8 * (i as usize % 40)];
+            client.post(0x100, &body);
+            let reply = client.call(0x101, &body);
+            assert_eq!(reply, body, "reply {i}");
+        }
+    }
+}
+
+on_each_carrier! {
+    fn many_commands_may_be_under_way(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        let body = [7u8; 1000];
+        for _ in 0..20 {
+            let first = client.sequence + 1;
+            for _ in 0..1000 {
+                client.start(0x101, &body);
+            }
+            for sequence in first..first + 1000 {
+                let (header, got) = client.reply();
+                assert_eq!((header.sequence, got.as_slice()), (sequence, &body[..]));
+            }
+        }
+    }
+}
+
+on_each_carrier! {
+    fn the_largest_record_passes(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        let body: Vec<u8> =
+            (0..orion_wire::record::RECORD_BYTES_MAX - orion_wire::record::HEADER_BYTES).map(|i| i as u8).collect();
+        for _ in 0..100 {
+            assert_eq!(client.call(0x101, &body), body);
+        }
+    }
+}
+
+on_each_carrier! {
+    fn events_arrive_though_nobody_asked(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        // Three times what the event ring holds, so it has to fill and drain.
+        let (count, bytes) = (3000u64, 1000u64);
+        let sequence = client.start(harness::EVENTS, &harness::words(&[count, bytes]));
+        for i in 0..count {
+            let (header, body) = client.event();
+            assert_eq!((header.sequence, body.len() as u64), (i, bytes));
+            assert!(body.iter().all(|b| *b == 0x55));
+        }
+        assert_eq!(client.reply().0.sequence, sequence);
+    }
+}
+
+on_each_carrier! {
+    fn two_sessions_do_not_see_each_other(server: &Oriond, transport: Transport) {
+        let mut a = Client::attach(server, transport);
+        let mut b = Client::attach(server, transport);
+        assert_ne!(a.welcome.session, b.welcome.session);
+        assert_ne!(a.welcome.worker_pid, b.welcome.worker_pid);
+        a.start(0x101, &[1; 8]);
+        b.start(0x101, &[2; 8]);
+        assert_eq!((a.reply().1, b.reply().1), (vec![1; 8], vec![2; 8]));
+        drop(a);
+        assert_eq!(b.call(0x101, &[3; 8]), [3; 8]);
+    }
+}
