@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -667,11 +668,13 @@ struct Stack {
 }
 
 thread_local! {
-    // No destructor, so a first access costs nothing, and it works while the thread ends.
+    // No destructors, so a first access costs nothing, and they work while the thread ends. What a thread leaves
+    // on the heap by ending with a deep stack is lost.
     static STACK: Stack = const {
         Stack { top: Cell::new(None), depth: Cell::new(0), entries: [const { Cell::new(None) }; STACK_INLINE] }
     };
-    static STACK_DEEP: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
+    static STACK_DEEP: RefCell<ManuallyDrop<Vec<&'static Context>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 #[inline]
@@ -704,7 +707,7 @@ fn pop() -> Option<&'static Context> {
         let popped = s.top.get()?;
         let depth = s.depth.get() - 1;
         if depth >= STACK_INLINE {
-            STACK_DEEP.with_borrow_mut(Vec::pop);
+            STACK_DEEP.with_borrow_mut(|deep| deep.pop());
         }
         s.depth.set(depth);
         s.top.set(match depth {

@@ -3,8 +3,8 @@
 //! application gets one: 226,000 times in five GPT-2 generations.
 //!
 //! Reading takes no lock. Writers hold one and make a version odd while they change what readers see; a reader
-//! that met a change looks again. A scan of at most sixteen words is as quick as checking that a thread-local
-//! copy is still good, so there is no such copy.
+//! that met a change looks again. The eighth of eight values takes 3 ns more than the first (12 against 9), so a
+//! thread-local copy of the last one, which would have to be checked too, is not worth having.
 
 // UNSAFETY: follows pointers to chunks that are never freed, and calls destructors that libraries left.
 
@@ -119,7 +119,7 @@ impl Storage {
     }
 
     fn find(&self, key: usize) -> Option<&Entry> {
-        self.entries().find(|e| e.used.load(Ordering::Relaxed) == 1 && e.key.load(Ordering::Relaxed) == key)
+        self.entries().find(|e| e.key.load(Ordering::Relaxed) == key && e.used.load(Ordering::Relaxed) == 1)
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
