@@ -366,7 +366,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_GET_FLAGS => cuGraphExecGetFlags(s, header, body, reply),
         ops::CU_GRAPH_UPLOAD => cuGraphUpload(s, header, body, reply),
-        ops::CU_GRAPH_LAUNCH => crate::worker::hand::graph::cuGraphLaunch(s, header, body, reply),
+        ops::CU_GRAPH_LAUNCH => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_EXEC_UPDATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GRAPH_NODE_SET_ENABLED => cuGraphNodeSetEnabled(s, header, body, reply),
