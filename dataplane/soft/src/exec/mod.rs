@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Instant;
 
-use crate::ptx::isa::Program;
+use crate::ptx::isa::{Program, RESERVED_SHARED};
 use crate::vram;
 use warp::Warp;
 
@@ -115,7 +115,7 @@ impl Block {
         Self {
             index,
             ctaid: [(index % gx) as u32, (index / gx % gy) as u32, (index / (gx * gy)) as u32],
-            shared: vec![0; (l.dynamic_base.max(l.static_shared) + l.dynamic_shared) as usize],
+            shared: vec![0; ((l.dynamic_base + l.dynamic_shared).next_multiple_of(16) + RESERVED_SHARED) as usize],
             warps,
             bars: [Barrier::default(); BARRIERS],
             live_threads: threads,

@@ -141,7 +141,8 @@ impl Warp {
             }
             Special::GlobalTimerHi => super::now_ns() >> 32,
             Special::DynamicSmem => u64::from(env.launch.dynamic_shared),
-            Special::TotalSmem => env.shared.len() as u64,
+            Special::TotalSmem => env.shared.len() as u64 - u64::from(RESERVED_SHARED),
+            Special::ReservedSmem(at) => env.shared.len() as u64 - u64::from(RESERVED_SHARED) + u64::from(at),
             // Cooperative groups find the grid's barrier here: low word in register 2, high word in register 1.
             Special::EnvReg(2) => env.launch.workspace & 0xffff_ffff,
             Special::EnvReg(1) => env.launch.workspace >> 32,

@@ -90,6 +90,9 @@ pub const PARAM_WINDOW: u64 = 0x00fd_0000_0000_0000;
 pub const FUNCTION_WINDOW: u64 = 0x00fc_0000_0000_0000;
 pub const WINDOW_MASK: u64 = 0xffff_0000_0000_0000;
 
+/// Bytes of shared memory that cooperative groups use behind the program's back.
+pub const RESERVED_SHARED: u32 = 1024;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reg {
     None,
@@ -139,6 +142,8 @@ pub enum Special {
     DynamicSmem,
     TotalSmem,
     EnvReg(u8),
+    /// Offset inside the kilobyte that the system keeps after a block's shared memory.
+    ReservedSmem(u32),
     Zero,
     One,
 }

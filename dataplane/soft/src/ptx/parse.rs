@@ -703,6 +703,12 @@ impl Parser {
                 b => (b, 0),
             };
             offset += self.addend()?;
+            if self.eat(',') {
+                // `[object, {coordinates}]` of textures, surfaces and tensor maps.
+                let mut parts = vec![base];
+                parts.extend(self.list(']')?);
+                return Ok(Operand::Vec(parts));
+            }
             self.expect(']')?;
             return Ok(Operand::Addr(Box::new(base), offset));
         }

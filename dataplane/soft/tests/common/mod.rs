@@ -1,0 +1,118 @@
+//! A context, a module and a few shorthands for driving the C functions.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::ffi::{CString, c_void};
+use std::ptr::{null, null_mut};
+
+use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
+use orion_soft::{context::*, device::*, event::*, launch::*, memory::*, module::*, stream::*};
+
+pub const PTX: &str = include_str!("../kernels/kernels.ptx");
+pub static DEBUG: &[u8] = include_bytes!("../kernels/debug_zstd.fatbin");
+
+#[track_caller]
+pub fn ok(r: CUresult) {
+    assert_eq!(r, CUDA_SUCCESS, "{:?}", orion_soft::errors::describe(r));
+}
+
+/// A context of its own for one test, so that a sticky error ends with it.
+pub struct Gpu {
+    pub ctx: CUcontext,
+    pub module: CUmodule,
+}
+
+impl Gpu {
+    pub fn bare() -> Self {
+        let mut ctx = null_mut();
+        unsafe {
+            ok(cuInit(0));
+            ok(cuCtxCreate_v2(&mut ctx, 0, 0));
+        }
+        Self { ctx, module: null_mut() }
+    }
+    pub fn new() -> Self {
+        let text = CString::new(PTX).unwrap();
+        Self::with(text.as_ptr().cast())
+    }
+    pub fn debug() -> Self {
+        Self::with(DEBUG.as_ptr().cast())
+    }
+    pub fn with(image: *const c_void) -> Self {
+        let mut g = Self::bare();
+        unsafe { ok(cuModuleLoadData(&mut g.module, image)) };
+        g
+    }
+    pub fn function(&self, name: &str) -> CUfunction {
+        let name = CString::new(name).unwrap();
+        let mut f = null_mut();
+        unsafe { ok(cuModuleGetFunction(&mut f, self.module, name.as_ptr())) };
+        f
+    }
+    pub fn launch(&self, name: &str, grid: u32, block: u32, shared: u32, args: &mut [*mut c_void]) -> CUresult {
+        self.launch_on(null_mut(), name, [grid, 1, 1], [block, 1, 1], shared, args)
+    }
+    pub fn launch_on(
+        &self,
+        s: CUstream,
+        name: &str,
+        g: [u32; 3],
+        b: [u32; 3],
+        shared: u32,
+        args: &mut [*mut c_void],
+    ) -> CUresult {
+        let f = self.function(name);
+        unsafe {
+            cuLaunchKernel(f, g[0], g[1], g[2], b[0], b[1], b[2], shared, s, args.as_mut_ptr(), null_mut())
+        }
+    }
+    pub fn sync(&self) -> CUresult {
+        unsafe { cuCtxSynchronize() }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        unsafe { ok(cuCtxDestroy_v2(self.ctx)) };
+    }
+}
+
+pub struct Buffer<T> {
+    pub at: CUdeviceptr,
+    n: usize,
+    kind: std::marker::PhantomData<T>,
+}
+
+impl<T: Copy + Default> Buffer<T> {
+    pub fn new(v: &[T]) -> Self {
+        let mut at = 0;
+        unsafe {
+            ok(cuMemAlloc_v2(&mut at, size_of_val(v).max(1)));
+            ok(cuMemcpyHtoD_v2(at, v.as_ptr().cast(), size_of_val(v)));
+        }
+        Self { at, n: v.len(), kind: std::marker::PhantomData }
+    }
+    pub fn zeroed(n: usize) -> Self {
+        Self::new(&vec![T::default(); n])
+    }
+    #[track_caller]
+    pub fn read(&self) -> Vec<T> {
+        let mut v = vec![T::default(); self.n];
+        unsafe { ok(cuMemcpyDtoH_v2(v.as_mut_ptr().cast(), self.at, size_of_val(v.as_slice()))) };
+        v
+    }
+}
+
+pub fn arg<T>(v: &mut T) -> *mut c_void {
+    std::ptr::from_mut(v).cast()
+}
+
+/// Pointers to the arguments, as `cuLaunchKernel` wants them. They live as long as the statement.
+#[macro_export]
+macro_rules! args {
+    ($($v:expr),* $(,)?) => { [$( $crate::common::arg(&mut $v.clone()) ),*] };
+}
+
+pub fn nothing() -> *const c_void {
+    null()
+}
