@@ -207,7 +207,7 @@ fn set_current_null_pops(cu: &'static Cuda) -> Verdict {
 }
 
 fn pushing_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
-    answers!(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxPushCurrent_v2(null_mut()));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuCtxPushCurrent_v2(null_mut()));
     Ok(())
 }
 

@@ -14,7 +14,6 @@ facts! { error_name:
         texts_are_nvidias,
         an_unknown_code_has_no_name,
         an_unknown_code_has_no_text,
-        a_name_into_null_is_invalid_value,
         names_stay_where_they_are,
     ]
 }
@@ -81,11 +80,6 @@ fn an_unknown_code_has_no_text(cu: &'static Cuda) -> Verdict {
     let mut words = c"before".as_ptr();
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuGetErrorString(123_456, &mut words));
     holds!(words.is_null(), "the text of an unknown code was left alone");
-    Ok(())
-}
-
-fn a_name_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
-    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuGetErrorName(CUDA_SUCCESS, std::ptr::null_mut()));
     Ok(())
 }
 

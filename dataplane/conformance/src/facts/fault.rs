@@ -21,7 +21,6 @@ facts! { fault:
         a_trap_is_reported.alone(),
         a_failed_assertion_is_reported.complains("Assertion `x < 10` failed"),
         a_launch_after_a_fault_is_refused.alone(),
-        a_callback_after_a_fault_is_told.alone(),
     ]
 }
 
@@ -124,15 +123,4 @@ fn a_launch_after_a_fault_is_refused(cu: &'static Cuda) -> Verdict {
     Ok(())
 }
 
-extern "C" fn note_status(_: CUstream, status: CUresult, into: *mut std::ffi::c_void) {
-    crate::lab::write(into, status);
-}
 
-fn a_callback_after_a_fault_is_told(cu: &'static Cuda) -> Verdict {
-    let mut status = 12345;
-    fault(cu, "stray")?;
-    ok!(cu.cuStreamAddCallback(null_mut(), Some(note_status), as_void(&mut status), 0));
-    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamSynchronize(null_mut()));
-    same!(crate::lab::read::<CUresult>(as_void(&mut status)), CUDA_ERROR_ILLEGAL_ADDRESS);
-    Ok(())
-}

@@ -13,7 +13,6 @@ facts! { library:
         one_loads_without_a_context,
         kernels_are_counted_and_listed,
         a_kernel_knows_its_name_and_library,
-        a_kernel_has_parameters,
         a_kernel_has_attributes_by_device,
         a_missing_kernel_is_not_found,
         a_null_image_is_invalid_value,
@@ -24,6 +23,7 @@ facts! { library:
     Context [
         a_kernel_is_launched_as_a_function,
         a_kernel_becomes_a_function,
+        a_kernel_has_parameters,
         one_has_a_module,
         one_has_globals,
         a_missing_global_is_not_found,

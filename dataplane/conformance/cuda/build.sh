@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Builds the programs beside this script into a folder, in the variants that reach the driver differently:
+# how cudart is linked, what the fat binary holds, and how it is compressed. Prints nothing when all is well.
+#   build.sh OUT-FOLDER [PROGRAM…]
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?the folder to build into}
+shift
+cuda=$("$here/../cuda-toolchain.sh")
+mkdir -p "$out"
+
+ptx="-gencode arch=compute_75,code=compute_75"
+both="-gencode arch=compute_75,code=sm_75 $ptx"
+
+# program variant flags; a shared cudart is found again by its rpath
+variants() {
+    for source in "$here"/*.cu; do
+        local program
+        program=$(basename "$source" .cu)
+        echo "$program static $ptx -cudart static"
+        echo "$program shared $ptx -cudart shared"
+    done
+    echo "vector_add sass $both -cudart static"
+    echo "vector_add zstd $both -cudart static --compress-mode=size"
+    echo "vector_add lz4 $both -cudart static --compress-mode=speed"
+    echo "vector_add plain $both -cudart static --compress-mode=none"
+    echo "tiles zstd $ptx -cudart shared --compress-mode=size"
+    echo "values lz4 $ptx -cudart static --compress-mode=speed"
+    echo "reduce debug $ptx -cudart static -G"
+    echo "values debug $ptx -cudart static -G"
+    echo "streams per-thread $ptx -cudart static --default-stream per-thread"
+    echo "print debug $ptx -cudart shared -G"
+}
+
+build() {
+    local program=$1 variant=$2
+    shift 2
+    local target="$out/$program.$variant"
+    # Up to date: newer than its source, the shared header and this script.
+    if [ "$target" -nt "$here/$program.cu" ] && [ "$target" -nt "$here/check.h" ] && [ "$target" -nt "$here/build.sh" ]
+    then
+        return
+    fi
+    "$cuda/bin/nvcc" -std=c++17 -O2 -Wno-deprecated-gpu-targets -L "$cuda/lib" -L "$cuda/lib64" \
+        -Xlinker "-rpath,$cuda/lib:$cuda/lib64" "$@" -o "$target" "$here/$program.cu"
+}
+
+wanted=" $* "
+jobs=$(nproc)
+while read -r program variant flags; do
+    if [ "$wanted" != "  " ] && [[ "$wanted" != *" $program "* ]]; then
+        continue
+    fi
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+        wait -n
+    done
+    # shellcheck disable=SC2086 # flags are words
+    build "$program" "$variant" $flags &
+done < <(variants)
+while [ "$(jobs -p | wc -l)" -gt 0 ]; do
+    wait -n
+    jobs >/dev/null
+done
