@@ -34,6 +34,11 @@ pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     }
 }
 
+/// As [`post`], also before `cuInit` has succeeded.
+pub fn post_to(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    send(s, op, 0, 0, encode).err().unwrap_or(CUDA_SUCCESS)
+}
+
 /// Sends a command and waits for its reply. `decode` sees the reply's body if the result is `CUDA_SUCCESS`.
 pub fn call<T>(
     op: u16,

@@ -10,10 +10,13 @@ use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX
 struct Pool {
     next: u32,
     free: VecDeque<(u32, u16)>,
+    /// Generation of each index that was ever used, and whether it is in use: an application that destroys an
+    /// object twice must not make two objects share a handle.
+    used: Vec<(u16, bool)>,
 }
 
 static POOLS: [Mutex<Pool>; KIND_MAX as usize + 1] =
-    [const { Mutex::new(Pool { next: PRIMARY_CONTEXTS_MAX, free: VecDeque::new() }) }; KIND_MAX as usize + 1];
+    [const { Mutex::new(Pool { next: PRIMARY_CONTEXTS_MAX, free: VecDeque::new(), used: Vec::new() }) }; KIND_MAX as usize + 1];
 
 /// A fresh handle; the worker learns it with the command that creates the object.
 ///
@@ -25,11 +28,14 @@ pub fn reserve(kind: Kind) -> Handle {
     if pool.free.len() > 1024
         && let Some((index, generation)) = pool.free.pop_front()
     {
-        return Handle::new(kind, generation.wrapping_add(1), index);
+        let generation = generation.wrapping_add(1);
+        pool.used[(index - PRIMARY_CONTEXTS_MAX) as usize] = (generation, true);
+        return Handle::new(kind, generation, index);
     }
     let index = pool.next;
     assert!(index < INDEX_MAX, "16 million live CUDA objects of kind {kind:?}");
     pool.next += 1;
+    pool.used.push((0, true));
     Handle::new(kind, 0, index)
 }
 
@@ -38,7 +44,11 @@ pub fn release(handle: Handle) {
     for kind in KINDS {
         if handle.is(kind) {
             let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
-            pool.free.push_back((handle.index(), handle.generation()));
+            let index = (handle.index() as usize).wrapping_sub(PRIMARY_CONTEXTS_MAX as usize);
+            if pool.used.get(index) == Some(&(handle.generation(), true)) {
+                pool.used[index].1 = false;
+                pool.free.push_back((handle.index(), handle.generation()));
+            }
         }
     }
 }
@@ -155,6 +165,16 @@ mod tests {
         table.remove(old);
         table.insert(new, 2);
         assert_eq!((table.get(old), table.get(new)), (None, Some(&2)));
+    }
+
+    #[test]
+    fn a_handle_released_twice_is_given_out_once() {
+        let first: Vec<_> = (0..2000).map(|_| reserve(Kind::LogCallback)).collect();
+        for h in first.iter().chain(&first) {
+            release(*h);
+        }
+        let again: std::collections::HashSet<_> = (0..4000).map(|_| reserve(Kind::LogCallback).0).collect();
+        assert_eq!(again.len(), 4000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 // UNSAFETY: publishes one leaked object through an atomic pointer, so that the hottest calls pay one load.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
@@ -33,12 +33,27 @@ pub struct Session {
 }
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+/// Attaching may come before `cuInit` (`cuDriverGetVersion` needs the worker's answer); nothing else works then.
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
 static ATTACHING: Mutex<()> = Mutex::new(());
 static REFUSAL: OnceLock<CUresult> = OnceLock::new();
 
 /// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
 #[inline]
 pub fn session() -> Result<&'static Session, CUresult> {
+    // Acquire pairs with the store in `initialized`.
+    if !INITIALIZED.load(Ordering::Acquire) {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    attached()
+}
+
+/// `cuInit` has succeeded.
+pub fn initialized() {
+    INITIALIZED.store(true, Ordering::Release);
+}
+
+fn attached() -> Result<&'static Session, CUresult> {
     // Acquire pairs with the store in `attach`.
     let p = SESSION.load(Ordering::Acquire);
     if p.is_null() || crate::local::in_forked_child() {
@@ -51,14 +66,14 @@ pub fn session() -> Result<&'static Session, CUresult> {
 /// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
 /// same answer each time, as from a missing driver.
 pub fn attach() -> Result<&'static Session, CUresult> {
-    if let Ok(s) = session() {
+    if let Ok(s) = attached() {
         return Ok(s);
     }
     if crate::local::in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     let _only_one = ATTACHING.lock().expect("no panic happens under this lock");
-    if let Ok(s) = session() {
+    if let Ok(s) = attached() {
         return Ok(s);
     }
     if let Some(code) = REFUSAL.get() {
@@ -69,7 +84,6 @@ pub fn attach() -> Result<&'static Session, CUresult> {
             crate::local::register_fork_handler();
             SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
             crate::hand::events::start_service(s);
-            crate::hand::init::announce_devices(s);
             Ok(s)
         }
         Err(reason) => {

@@ -1,5 +1,7 @@
 //! `cuInit`, and what follows attaching.
 
+use std::sync::Once;
+
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::record::op;
@@ -15,16 +17,25 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
         return CUDA_ERROR_INVALID_VALUE;
     }
     match session::attach() {
-        Ok(s) if crate::local::device::count(s) == 0 => CUDA_ERROR_NO_DEVICE,
-        Ok(_) => CUDA_SUCCESS,
+        Ok(s) => match crate::local::device::init_result(s) {
+            CUDA_SUCCESS => {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(|| {
+                    session::initialized();
+                    announce_devices(s);
+                });
+                CUDA_SUCCESS
+            }
+            code => code,
+        },
         Err(code) => code,
     }
 }
 
 /// Tells the worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
 /// on is the application's.
-pub fn announce_devices(s: &'static Session) {
-    crate::call::post(op::VISIBLE_DEVICES, |w| {
+fn announce_devices(s: &'static Session) {
+    crate::call::post_to(s, op::VISIBLE_DEVICES, |w| {
         for ordinal in 0..crate::local::device::count(s) {
             w.word(crate::local::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
         }

@@ -5,8 +5,10 @@
 
 pub mod address_map;
 pub mod callback;
+pub mod capture;
 pub mod events;
 pub mod execution;
+pub mod graph;
 pub mod heap;
 pub mod host_memory;
 pub mod image;

@@ -40,7 +40,12 @@ pub fn stream_id(ctx: CUcontext, stream: CUstream) -> Option<u64> {
 }
 
 /// The context `handle` is dead: everything this process remembers about its objects is void.
-pub fn context_died(_handle: u64) {}
+pub fn context_died(handle: u64) {
+    #[cfg(not(test))]
+    crate::hand::address_map::forget_context(handle);
+    #[cfg(test)]
+    let _ = handle;
+}
 
 #[cfg(test)]
 pub mod tests {
