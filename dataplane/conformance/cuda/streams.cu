@@ -49,7 +49,8 @@ int main() {
     OK(cudaMemcpy(&value, device, 4, cudaMemcpyDeviceToHost));
     holds("an event orders two streams", value == 6);
     holds("time does not run backwards", milliseconds >= 0);
-    answers("elapsed time without timing", cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&milliseconds, begin, fence));
+    cudaError_t untimed = cudaEventElapsedTime(&milliseconds, begin, fence);
+    answers("elapsed time without timing", cudaErrorInvalidResourceHandle, untimed);
 
     int counted = 0, noted = 0;
     for (int i = 0; i < 10; i++) OK(cudaLaunchHostFunc(stream[2], count_up, &counted));

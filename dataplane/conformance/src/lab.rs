@@ -140,19 +140,7 @@ impl Cuda {
         stream: CUstream,
         arguments: &mut [*mut c_void],
     ) -> CUresult {
-        self.cuLaunchKernel(
-            function,
-            blocks,
-            1,
-            1,
-            threads,
-            1,
-            1,
-            0,
-            stream,
-            arguments.as_mut_ptr(),
-            null_mut(),
-        )
+        self.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), null_mut())
     }
 
     /// Launches one thread of a kernel whose one parameter is an address.

@@ -42,10 +42,7 @@ fn device_get_is_not_initialized(cu: &'static Cuda) -> Verdict {
 
 fn device_attribute_is_not_initialized(cu: &'static Cuda) -> Verdict {
     let mut value = 0;
-    answers!(
-        CUDA_ERROR_NOT_INITIALIZED,
-        cu.cuDeviceGetAttribute(&mut value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0)
-    );
+    answers!(CUDA_ERROR_NOT_INITIALIZED, cu.cuDeviceGetAttribute(&mut value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
     Ok(())
 }
 

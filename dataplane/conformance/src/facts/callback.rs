@@ -1,4 +1,6 @@
 //! Host functions and stream callbacks: they run here, in order, and may not call the library.
+//!
+//! UNSAFETY: callbacks reach what the fact gave them through raw pointers.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -154,10 +156,7 @@ fn a_stream_callback_gets_stream_and_status(cu: &'static Cuda) -> Verdict {
 }
 
 fn a_stream_callback_with_flags_is_invalid_value(cu: &'static Cuda) -> Verdict {
-    answers!(
-        CUDA_ERROR_INVALID_VALUE,
-        cu.cuStreamAddCallback(null_mut(), Some(note_stream), null_mut(), 1)
-    );
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamAddCallback(null_mut(), Some(note_stream), null_mut(), 1));
     Ok(())
 }
 

@@ -1,4 +1,6 @@
 //! Contexts: the stack of each thread, primary contexts, limits.
+//!
+//! UNSAFETY: calls a slot of the private table the runtime uses.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -359,4 +359,3 @@ fn peer_copies_within_a_device(cu: &'static Cuda) -> Verdict {
     cu.free(from)?;
     cu.free(to)
 }
-

@@ -142,10 +142,7 @@ fn an_unknown_attribute_is_invalid_value(cu: &'static Cuda) -> Verdict {
 
 fn attributes_of_an_unknown_device_are_invalid_device(cu: &'static Cuda) -> Verdict {
     let mut value = 0;
-    answers!(
-        CUDA_ERROR_INVALID_DEVICE,
-        cu.cuDeviceGetAttribute(&mut value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 4096)
-    );
+    answers!(CUDA_ERROR_INVALID_DEVICE, cu.cuDeviceGetAttribute(&mut value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 4096));
     Ok(())
 }
 

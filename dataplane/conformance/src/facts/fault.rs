@@ -122,5 +122,3 @@ fn a_launch_after_a_fault_is_refused(cu: &'static Cuda) -> Verdict {
     answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.launch(noop, 1, 1, null_mut(), &mut []));
     Ok(())
 }
-
-

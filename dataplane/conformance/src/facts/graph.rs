@@ -89,13 +89,7 @@ fn kernel_node(
     Ok(node)
 }
 
-fn memset_node(
-    cu: &Cuda,
-    graph: CUgraph,
-    after: &[CUgraphNode],
-    address: CUdeviceptr,
-    value: u32,
-) -> Get<CUgraphNode> {
+fn memset_node(cu: &Cuda, graph: CUgraph, after: &[CUgraphNode], address: CUdeviceptr, value: u32) -> Get<CUgraphNode> {
     let mut node = null_mut();
     let params = CUDA_MEMSET_NODE_PARAMS { dst: address, pitch: 0, value, elementSize: 4, width: 1, height: 1 };
     let context = cu.context()?;

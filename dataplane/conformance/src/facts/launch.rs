@@ -66,8 +66,7 @@ fn arguments_of_every_width_arrive(cu: &'static Cuda) -> Verdict {
     let (module, mixed) = cu.kernel("mixed")?;
     let mut out = cu.alloc(32)?;
     let (mut a, mut b, mut c, mut d) = (0xabu8, 0xcdefu16, 0x1234_5678u32, 0x9abc_def0_1122_3344u64);
-    let mut arguments =
-        [as_void(&mut a), as_void(&mut b), as_void(&mut c), as_void(&mut d), as_void(&mut out)];
+    let mut arguments = [as_void(&mut a), as_void(&mut b), as_void(&mut c), as_void(&mut d), as_void(&mut out)];
     ok!(cu.launch(mixed, 1, 1, null_mut(), &mut arguments));
     same!(cu.download::<u64>(out, 4)?, [0xab, 0xcdef, 0x1234_5678, 0x9abc_def0_1122_3344]);
     ok!(cu.cuModuleUnload(module));

@@ -33,16 +33,7 @@ facts! { library:
 
 fn library(cu: &Cuda) -> Get<CUlibrary> {
     let mut library = null_mut();
-    ok!(cu.cuLibraryLoadData(
-        &mut library,
-        PTX.as_ptr().cast(),
-        null_mut(),
-        null_mut(),
-        0,
-        null_mut(),
-        null_mut(),
-        0
-    ));
+    ok!(cu.cuLibraryLoadData(&mut library, PTX.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));
     Ok(library)
 }
 

@@ -84,7 +84,8 @@ fn an_elf_of_nonsense_is_invalid_image(cu: &'static Cuda) -> Verdict {
     Ok(())
 }
 
-const BROKEN: &str = ".version 7.5\n.target sm_75\n.address_size 64\n.visible .entry broken()\n{\n    add.nonsense;\n}\n\0";
+const BROKEN: &str =
+    ".version 7.5\n.target sm_75\n.address_size 64\n.visible .entry broken()\n{\n    add.nonsense;\n}\n\0";
 
 fn broken_ptx_is_invalid_ptx(cu: &'static Cuda) -> Verdict {
     let mut module = null_mut();
@@ -105,13 +106,7 @@ fn the_error_log_says_what_is_wrong(cu: &'static Cuda) -> Verdict {
     let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), without_provenance_mut(4096)];
     answers!(
         CUDA_ERROR_INVALID_PTX,
-        cu.cuModuleLoadDataEx(
-            &mut module,
-            BROKEN.as_ptr().cast(),
-            2,
-            options.as_mut_ptr(),
-            values.as_mut_ptr()
-        )
+        cu.cuModuleLoadDataEx(&mut module, BROKEN.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
     );
     holds!(log[0] != 0 && log.contains(&0), "the error log is empty or has no end");
     Ok(())
@@ -308,10 +303,7 @@ fn occupancy_is_positive(cu: &'static Cuda) -> Verdict {
 fn occupancy_of_an_empty_block_is_invalid_value(cu: &'static Cuda) -> Verdict {
     let (module, function) = cu.kernel("noop")?;
     let mut blocks = 0;
-    answers!(
-        CUDA_ERROR_INVALID_VALUE,
-        cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 0, 0)
-    );
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 0, 0));
     ok!(cu.cuModuleUnload(module));
     Ok(())
 }
@@ -362,19 +354,9 @@ fn options_are_accepted(cu: &'static Cuda) -> Verdict {
     let (mut module, mut log) = (null_mut(), vec![0u8; 256]);
     let mut options =
         [CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_MAX_REGISTERS];
-    let mut values: [*mut c_void; 4] = [
-        log.as_mut_ptr().cast(),
-        without_provenance_mut(256),
-        without_provenance_mut(3),
-        without_provenance_mut(64),
-    ];
-    ok!(cu.cuModuleLoadDataEx(
-        &mut module,
-        PTX.as_ptr().cast(),
-        4,
-        options.as_mut_ptr(),
-        values.as_mut_ptr()
-    ));
+    let mut values: [*mut c_void; 4] =
+        [log.as_mut_ptr().cast(), without_provenance_mut(256), without_provenance_mut(3), without_provenance_mut(64)];
+    ok!(cu.cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 4, options.as_mut_ptr(), values.as_mut_ptr()));
     ok!(cu.cuModuleUnload(module));
     Ok(())
 }

@@ -1,4 +1,6 @@
 //! Pinned host memory: allocated, registered, mapped.
+//!
+//! UNSAFETY: maps and unmaps pages of its own with libc.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -179,10 +181,7 @@ fn a_kernel_writes_registered_memory(cu: &'static Cuda) -> Verdict {
 fn registering_twice_is_already_registered(cu: &'static Cuda) -> Verdict {
     let pages = Pages::new(4096);
     ok!(cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
-    answers!(
-        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-        cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0)
-    );
+    answers!(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cu.cuMemHostRegister_v2(pages.address, pages.bytes, 0));
     ok!(cu.cuMemHostUnregister(pages.address));
     Ok(())
 }

@@ -181,20 +181,13 @@ fn freed_memory_is_unknown(cu: &'static Cuda) -> Verdict {
 fn an_unknown_attribute_is_invalid_value(cu: &'static Cuda) -> Verdict {
     let (address, mut value) = (cu.alloc(64)?, 0u64);
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(as_void(&mut value), 9999, address));
-    answers!(
-        CUDA_ERROR_INVALID_VALUE,
-        cu.cuPointerGetAttribute(null_mut(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    );
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(null_mut(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
     cu.free(address)
 }
 
 fn sync_memops_can_be_set(cu: &'static Cuda) -> Verdict {
     let (address, yes) = (cu.alloc(64)?, 1u32);
-    ok!(cu.cuPointerSetAttribute(
-        std::ptr::from_ref(&yes).cast(),
-        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-        address
-    ));
+    ok!(cu.cuPointerSetAttribute(std::ptr::from_ref(&yes).cast(), CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
     same!(of::<u32>(cu, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address)? & 0xff, 1);
     cu.free(address)
 }

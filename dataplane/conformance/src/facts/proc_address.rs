@@ -1,4 +1,6 @@
 //! `cuGetProcAddress`: how the runtime finds everything else.
+//!
+//! UNSAFETY: calls a function through the address that was found.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -52,10 +54,7 @@ fn an_unknown_name_without_status_is_null(cu: &'static Cuda) -> Verdict {
 
 fn an_unknown_name_is_not_found_in_the_first_form(cu: &'static Cuda) -> Verdict {
     let mut function = null_mut();
-    answers!(
-        CUDA_ERROR_NOT_FOUND,
-        cu.cuGetProcAddress(c"cuNoSuchFunction".as_ptr(), &mut function, 11030, 0)
-    );
+    answers!(CUDA_ERROR_NOT_FOUND, cu.cuGetProcAddress(c"cuNoSuchFunction".as_ptr(), &mut function, 11030, 0));
     Ok(())
 }
 

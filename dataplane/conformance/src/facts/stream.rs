@@ -42,9 +42,7 @@ const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
 const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
 
 fn flags_are_told_back(cu: &'static Cuda) -> Verdict {
-    for (stream, expected) in
-        [(cu.stream()?, CU_STREAM_NON_BLOCKING), (cu.blocking_stream()?, CU_STREAM_DEFAULT)]
-    {
+    for (stream, expected) in [(cu.stream()?, CU_STREAM_NON_BLOCKING), (cu.blocking_stream()?, CU_STREAM_DEFAULT)] {
         let mut flags = 99;
         ok!(cu.cuStreamGetFlags(stream, &mut flags));
         same!(flags, expected);

@@ -1,0 +1,53 @@
+//! The facts hold through Orion on both carriers, and on the software GPU alone.
+
+mod orion;
+
+use std::path::Path;
+use std::process::Command;
+
+const FACTS: &str = env!("CARGO_BIN_EXE_orion-facts");
+
+#[test]
+fn facts_hold_over_shared_memory() {
+    hold_over("shm");
+}
+
+#[test]
+fn facts_hold_over_tcp() {
+    hold_over("tcp");
+}
+
+fn hold_over(transport: &str) {
+    let output = orion::through_orion(transport, Path::new(FACTS), &["--quiet"]);
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "facts over {transport}: {}", orion::said(&output));
+}
+
+/// `cuGetProcAddress` is left out: the shim answers it and never asks the driver behind it.
+#[test]
+fn facts_hold_on_the_software_gpu_alone() {
+    let library = orion::built().join("liborion_soft.so");
+    let output = Command::new(FACTS)
+        .args(["--quiet", "--skip", "proc_address", "--lib"])
+        .arg(library)
+        .output()
+        .expect("orion-facts starts");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "facts on the software GPU: {}", orion::said(&output));
+}
+
+#[test]
+fn a_library_that_is_missing_fails_the_facts() {
+    let output = Command::new(FACTS)
+        .args(["--only", "init_twice", "--lib", "/nonexistent/libcuda.so.1"])
+        .output()
+        .expect("orion-facts starts");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("0 passed, 1 failed\n"));
+}
+
+#[test]
+fn a_filter_that_matches_nothing_fails() {
+    let output = Command::new(FACTS).args(["--only", "no_such_fact"]).output().expect("orion-facts starts");
+    assert!(!output.status.success());
+}

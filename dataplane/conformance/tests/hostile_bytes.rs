@@ -1,0 +1,155 @@
+//! A short fuzzing run over every decoder of the wire: whatever a peer sends, decoding answers and never panics.
+//!
+//! Inputs are mutations of valid records, drawn from a seed that is printed; `ORION_FUZZ_SEED` repeats a run and
+//! `ORION_FUZZ_SECONDS` prolongs it. An input that once broke something belongs into `tests/corpus/`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
+use orion_wire::{PROTOCOL_VERSION, Reader, Writer};
+
+/// xorshift64*: small, seeded, and good enough to flip bits with.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+fn decode_as_everything(bytes: &[u8]) {
+    let _ = Hello::decode(bytes);
+    let _ = Welcome::decode(bytes);
+    let _ = Start::decode(bytes);
+    if let Some(head) = bytes.first_chunk::<HEADER_BYTES>() {
+        let _ = Header::decode(head);
+    }
+    if let Some(head) = bytes.first_chunk::<FRAME_HEADER_BYTES>() {
+        let _ = frame_header(head);
+    }
+    let mut reader = Reader::new(bytes);
+    // Each step reads at least a word or fails, so the input bounds the loop.
+    while reader.bytes().is_ok() && !reader.is_empty() {}
+    let mut reader = Reader::new(bytes);
+    while let Ok(range) = HeapRange::get(&mut reader) {
+        if let Ok(range) = range.check(1 << 20) {
+            assert!(range.offset.checked_add(range.bytes).is_some_and(|end| end <= 1 << 20), "{range:?} passed");
+        }
+    }
+}
+
+/// The values that sit at the edges of length checks.
+const EDGES: [u64; 8] = [0, 1, 7, 8, u32::MAX as u64, u64::MAX, u64::MAX - 7, 1 << 63];
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.below(4) {
+        if bytes.is_empty() {
+            bytes.push(random.next() as u8);
+        }
+        let at = random.below(bytes.len());
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next() as u8,
+            2 => bytes.truncate(at),
+            3 => bytes.insert(at, random.next() as u8),
+            4 => bytes.extend_from_slice(&random.next().to_le_bytes()),
+            _ => {
+                let at = at & !7;
+                let edge = EDGES[random.below(EDGES.len())].to_le_bytes();
+                let end = bytes.len().min(at + 8);
+                bytes[at..end].copy_from_slice(&edge[..end - at]);
+            }
+        }
+    }
+}
+
+/// One valid encoding of each message.
+fn valid() -> Vec<Vec<u8>> {
+    let hello = Hello {
+        protocol_version: PROTOCOL_VERSION,
+        api_hash: 1,
+        token: "token".into(),
+        pid: 2,
+        program: "program".into(),
+        environment: vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())],
+    };
+    let device = Device {
+        name: "a device".into(),
+        pci_bus_id: "0000:40:00.0".into(),
+        attributes: vec![(1, 1024), (10, 32)],
+        limits: vec![(0, 1024)],
+        ..Device::default()
+    };
+    let welcome = Welcome {
+        session: 1,
+        secret: 2,
+        worker_pid: 3,
+        driver_version: 13000,
+        missing: vec![7, 8],
+        devices: vec![device.clone(), device],
+        peer_access: vec![0; 4],
+        memory_bytes: 1 << 30,
+        heap_bytes: 1 << 29,
+        staging_bytes: 1 << 20,
+    };
+    let mut ranges = Vec::new();
+    for offset in [0, 4096, 1 << 19] {
+        HeapRange { offset, bytes: 4096 }.put(&mut ranges);
+    }
+    let mut strings = Vec::new();
+    for text in ["", "a", "exactly8", "longer than one word"] {
+        strings.bytes(text.as_bytes());
+    }
+    let header = Header { size: 24, op: 0x0301, thread: 1, context: 2, sequence: 3 };
+    vec![
+        Hello::decode(&hello.encode()).expect("valid").encode(),
+        Welcome::decode(&welcome.encode()).expect("valid").encode(),
+        Start { heap_base: 1 << 40, mirrored: true }.encode(),
+        frame(1, &hello.encode()),
+        header.encode().to_vec(),
+        ranges,
+        strings,
+    ]
+}
+
+/// The valid messages, and every input that once broke something.
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let mut inputs: Vec<Vec<u8>> = std::fs::read_dir(&folder)
+        .expect("tests/corpus is part of the crate")
+        .map(|entry| std::fs::read(entry.expect("a readable entry").path()).expect("a readable input"))
+        .collect();
+    inputs.extend(valid());
+    inputs
+}
+
+#[test]
+fn decoders_answer_whatever_is_sent() {
+    let from_environment = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+    };
+    let seed = from_environment("ORION_FUZZ_SEED", 0x5eed_0f0a_11d1_f00d) | 1;
+    let limit = Duration::from_secs(from_environment("ORION_FUZZ_SECONDS", 5));
+    println!("ORION_FUZZ_SEED={seed}");
+    let (corpus, mut random, began) = (corpus(), Random(seed), Instant::now());
+    corpus.iter().for_each(|input| decode_as_everything(input));
+    let mut inputs = 0u64;
+    while began.elapsed() < limit {
+        for _ in 0..1000 {
+            let mut bytes = corpus[random.below(corpus.len())].clone();
+            mutate(&mut bytes, &mut random);
+            decode_as_everything(&bytes);
+        }
+        inputs += 1000;
+    }
+    println!("{inputs} inputs");
+}
