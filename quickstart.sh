@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 for tool in cargo g++; do
-    command -v "$tool" >/dev/null || { echo "quickstart: $tool is not on PATH; install it and run this again" >&2; exit 1; }
+    command -v "$tool" >/dev/null || { echo "quickstart: $tool is not on PATH; install it and run again" >&2; exit 1; }
 done
 
 echo "== building Orion"
