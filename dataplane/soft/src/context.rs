@@ -130,7 +130,7 @@ impl Context {
         }
         crate::module::unload_context(self.id);
         for r in vram::all(|r| r.context == self.id) {
-            crate::memory::drop_range(&r);
+            crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });
         }
         self.error.store(CUDA_SUCCESS, Ordering::Release);
         self.alive.store(false, Ordering::Release);

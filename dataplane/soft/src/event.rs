@@ -46,9 +46,8 @@ impl Event {
         Ok(())
     }
 
-    /// A record node of a graph: the event is reached when the whole launch is.
-    pub fn record_at(&self, point: Point) {
-        let reached_ns = Arc::new(AtomicU64::new(now_ns()));
+    /// A record node of a graph: the event counts as reached when the whole launch is, at the time the node ran.
+    pub fn record_at(&self, point: Point, reached_ns: Arc<AtomicU64>) {
         if let Ok(mut s) = self.state.lock() {
             *s = Some(Recorded { point, reached_ns });
         }
@@ -71,11 +70,11 @@ fn lookup_event(h: CUevent) -> R<Arc<Event>> {
 
 fn forbid_captured(e: &Event) -> R {
     match e.captured.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.as_ref() {
-        Some(c) => {
+        Some(c) if c.capture.is_open() => {
             c.capture.invalidate();
             Err(CUDA_ERROR_CAPTURED_EVENT)
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

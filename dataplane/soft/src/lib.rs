@@ -18,6 +18,7 @@ pub mod pool;
 pub mod printf;
 pub mod ptx;
 pub mod stream;
+pub mod vmm;
 pub mod vram;
 pub mod work;
 
@@ -28,6 +29,7 @@ pub fn symbol(name: &str) -> Option<api::Symbol> {
         context::lookup,
         memory::lookup,
         pool::lookup,
+        vmm::lookup,
         stream::lookup,
         event::lookup,
         module::lookup,

@@ -41,8 +41,14 @@ pub fn allocate(c: &Context, bytes: u64, kind: Kind) -> R<Range> {
     })
 }
 
+/// Range flag: the memory belongs to a graph's allocation node, which alone ends it.
+pub const GRAPH_OWNED: u32 = 1 << 30;
+
 /// Ends a range of any kind and returns what it was charged.
 pub fn drop_range(r: &Range) {
+    if r.flags & GRAPH_OWNED != 0 {
+        return;
+    }
     match r.kind {
         Kind::Registered => {
             vram::remove(r.base);

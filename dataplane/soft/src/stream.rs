@@ -346,10 +346,10 @@ api! {
         put_some(green, std::ptr::null_mut());
         Ok(())
     }
-    fn cuStreamWaitEvent(h: CUstream, e: CUevent, _flags: c_uint) {
+    fn cuStreamWaitEvent(h: CUstream, e: CUevent, flags: c_uint) {
         let s = resolve(h)?;
         let e = EVENTS.get(e).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        if graph::wait_event(&s, &e)? {
+        if graph::wait_event(&s, &e, flags & CU_EVENT_WAIT_EXTERNAL != 0)? {
             return Ok(());
         }
         match e.point() {
