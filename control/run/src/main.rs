@@ -1,1 +1,315 @@
-fn main() {}
+//! orion-run: runs a program on a GPU it cannot see.
+//!
+//! Starts what is missing (an oriond for the local GPU, or the software GPU), points the program at it by
+//! environment variables alone, waits for it, and cleans up.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use clap::{Parser, ValueEnum};
+
+mod driver;
+
+/// Run a CUDA program on a GPU of Orion's pool
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// oriond to use, unix:/path or tcp:host:port; without it one is started for this run
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// How to reach the oriond that is started
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+    /// Print one line about the session
+    #[arg(long)]
+    verbose: bool,
+    /// Use the software GPU even where there is a real one
+    #[arg(long, conflicts_with = "server")]
+    software_gpu: bool,
+    /// Program and arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    Shm,
+    Tcp,
+}
+
+fn main() {
+    let code = match run(&Cli::parse()) {
+        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        Err(reason) => {
+            eprintln!("orion-run: {reason}");
+            125
+        }
+    };
+    std::process::exit(code);
+}
+
+fn run(cli: &Cli) -> Result<ExitStatus, String> {
+    let home = own_folder()?;
+    let shim = find(&home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
+        format!("there is no libcuda.so.1 of Orion's beside {}; build it with `cargo build --release`", home.display())
+    })?;
+    let place = Place::create(&shim)?;
+    // From here on signals are collected below, so that cleaning up is never skipped.
+    let signals = block_signals();
+    let server = match &cli.server {
+        Some(address) => Server { address: address.clone(), oriond: None },
+        None => start_oriond(cli, &home, &place)?,
+    };
+    let mut program = Command::new(&cli.program[0]);
+    program
+        .args(&cli.program[1..])
+        .env("ORION_SERVER", &server.address)
+        .env("LD_LIBRARY_PATH", joined(&place.folder, std::env::var_os("LD_LIBRARY_PATH")))
+        // Triton asks ldconfig for libcuda unless told where it is.
+        .env("TRITON_LIBCUDA_PATH", &place.folder);
+    if server.oriond.is_some() {
+        program.env("ORION_TOKEN_FILE", place.token());
+    }
+    if let Some(transport) = cli.transport {
+        program.env("ORION_TRANSPORT", transport.name());
+    }
+    if cli.verbose {
+        program.env("ORION_VERBOSE", "1");
+    }
+    let name = cli.program[0].display();
+    let child = program.spawn().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no program {name}"),
+        _ => format!("starting {name} failed: {e}"),
+    })?;
+    wait(child, &signals)
+}
+
+impl Transport {
+    fn name(self) -> &'static str {
+        match self {
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
+/// The oriond of this run, or somebody else's.
+struct Server {
+    address: String,
+    oriond: Option<Child>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(oriond) = &mut self.oriond {
+            // SAFETY: a signal to our own child, which has not been waited for.
+            unsafe { libc::kill(oriond.id() as i32, libc::SIGTERM) };
+            // oriond ends its workers within two seconds, whatever they do.
+            let _ = oriond.wait();
+        }
+    }
+}
+
+fn start_oriond(cli: &Cli, home: &Path, place: &Place) -> Result<Server, String> {
+    let oriond = find(home, &["oriond", "../lib/orion/oriond", "../libexec/orion/oriond"]).ok_or_else(|| {
+        format!("there is no oriond beside {}; build it with `cargo build --release`", home.display())
+    })?;
+    let driver = if cli.software_gpu { None } else { driver::find() };
+    let driver = match driver {
+        Some(path) => path.into_os_string(),
+        None => {
+            if !cli.software_gpu {
+                eprintln!("orion-run: no NVIDIA driver here, using the software GPU");
+            }
+            "soft".into()
+        }
+    };
+    let socket = place.folder.join("oriond.sock");
+    let (socket, listen) = match cli.transport {
+        Some(Transport::Tcp) => (Path::new("none"), "127.0.0.1:0"),
+        _ => (socket.as_path(), "none"),
+    };
+    place.write_token()?;
+    let log = place.folder.join("oriond.log");
+    let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
+    let (ready, theirs) = pipe().map_err(|e| format!("creating a pipe failed: {e}"))?;
+    let fd = theirs.as_raw_fd();
+    let mut command = Command::new(&oriond);
+    command
+        .arg("serve")
+        .arg("--socket")
+        .arg(socket)
+        .args(["--listen", listen])
+        .arg("--token-file")
+        .arg(place.token())
+        // One worker warms up while the program starts; a second one would only hold GPU memory.
+        .args(["--warm", "0", "--prestart", "1", "--ready-fd", &fd.to_string()])
+        .arg("--driver")
+        .arg(&driver)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log_file)
+        // Ctrl-C is for the program; oriond ends after it.
+        .process_group(0);
+    // SAFETY: only async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::fcntl(fd, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", oriond.display()))?;
+    drop(theirs);
+    let mut server = Server { address: String::new(), oriond: Some(child) };
+    let mut line = String::new();
+    // Ends with a line once oriond listens, or empty if it does not come to that.
+    let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
+    match line.split_whitespace().next() {
+        Some(address) => server.address = address.to_owned(),
+        None => {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            return Err(format!("oriond did not start: {}", text.trim()));
+        }
+    }
+    Ok(server)
+}
+
+/// A private folder for this run: the library under the names programs ask for, socket, token and log.
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    fn create(shim: &Path) -> Result<Place, String> {
+        // SAFETY: getuid cannot fail.
+        let uid = unsafe { libc::getuid() };
+        let pid = std::process::id();
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_dir());
+        let base = runtime.map_or_else(|| format!("/tmp/orion-{uid}-{pid}").into(), |d| d.join(format!("orion-run-{pid}")));
+        // Never one that exists: somebody else might have put a library there.
+        let mut attempt = 0;
+        let folder = loop {
+            let folder = if attempt == 0 { base.clone() } else { base.with_extension(attempt.to_string()) };
+            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => break folder,
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+                Err(e) => return Err(format!("creating {} failed: {e}", folder.display())),
+            }
+        };
+        let place = Place { folder };
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            let link = place.folder.join(name);
+            symlink(shim, &link).map_err(|e| format!("creating {} failed: {e}", link.display()))?;
+        }
+        Ok(place)
+    }
+
+    fn token(&self) -> PathBuf {
+        self.folder.join("token")
+    }
+
+    /// Loopback is open to every user of the machine; the token is not.
+    fn write_token(&self) -> Result<(), String> {
+        let mut random = [0u8; 16];
+        // SAFETY: sixteen bytes into a local; requests this small are never cut short.
+        let n = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        if n != random.len() as isize {
+            return Err(format!("reading random bytes failed: {}", std::io::Error::last_os_error()));
+        }
+        let text: String = random.iter().map(|b| format!("{b:02x}")).collect();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(self.token())
+            .and_then(|mut f| f.write_all(text.as_bytes()))
+            .map_err(|e| format!("writing {} failed: {e}", self.token().display()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Waits for the program and passes on what this process is told meanwhile.
+fn wait(mut child: Child, signals: &libc::sigset_t) -> Result<ExitStatus, String> {
+    loop {
+        // SAFETY: all-zero is a valid siginfo_t to overwrite; both pointers are to live locals.
+        let (number, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigwaitinfo(signals, &mut info), info)
+        };
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(e) => return Err(format!("waiting for the program failed: {e}")),
+        }
+        // What the terminal sends, it sends to the whole group, and the program is in ours.
+        if number > 0 && number != libc::SIGCHLD && info.si_code != libc::SI_KERNEL {
+            // SAFETY: a signal to our own child, which has not been waited for.
+            unsafe { libc::kill(child.id() as i32, number) };
+        }
+    }
+}
+
+/// Children get an empty mask from std.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: plain calls on a local signal set.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for number in [
+            libc::SIGCHLD,
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+            libc::SIGWINCH,
+            libc::SIGCONT,
+        ] {
+            libc::sigaddset(&mut set, number);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn own_folder() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().and_then(|p| p.canonicalize());
+    let own = own.map_err(|e| format!("finding out where orion-run lies failed: {e}"))?;
+    Ok(own.parent().expect("a file lies in a folder").to_owned())
+}
+
+fn find(home: &Path, names: &[&str]) -> Option<PathBuf> {
+    names.iter().find_map(|name| home.join(name).canonicalize().ok().filter(|p| p.is_file()))
+}
+
+fn joined(folder: &Path, before: Option<OsString>) -> OsString {
+    let mut all = folder.as_os_str().to_owned();
+    if let Some(before) = before.filter(|b| !b.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    all
+}
+
+fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for both.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}

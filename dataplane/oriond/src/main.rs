@@ -23,6 +23,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve sessions until SIGTERM or SIGINT
+    #[command(args_override_self = true)]
     Serve(Box<Serve>),
     /// One session's process; started by `serve`
     #[command(hide = true)]
@@ -47,6 +48,9 @@ struct Serve {
     /// Workers that wait, warmed up, for the next session
     #[arg(long, default_value_t = 2)]
     warm: usize,
+    /// Workers to warm up at the start, beyond --warm, that are not replaced once used
+    #[arg(long, default_value_t = 0)]
+    prestart: usize,
     /// Sessions at the same time; more are refused
     #[arg(long, default_value_t = 64)]
     sessions_max: usize,
@@ -169,6 +173,7 @@ fn serve(options: Serve) -> Result<(), String> {
         token,
         engines: options.engines,
         warm: options.warm,
+        prestart: options.prestart,
         sessions_max: options.sessions_max,
         memory_limit_bytes: options.memory_limit,
         share_percent: options.share,

@@ -49,6 +49,11 @@ pub struct Attached {
     pub mirrored: bool,
 }
 
+/// Tells this library from NVIDIA's: whoever looks for a real driver passes over files that export it.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "a symbol of the library, not a constant of the program")]
+pub static orion_shim_marker: u8 = 1;
+
 struct Connection {
     link: std::sync::Arc<dyn Link>,
     description: String,

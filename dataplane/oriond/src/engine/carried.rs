@@ -194,6 +194,9 @@ impl Carried {
     /// Called once, on the engine that carries the session from now on.
     pub fn begin(&mut self, io: &mut Io, slot: u32, post: &Arc<Post>) {
         let _ = self.shared.main.set((post.clone(), slot));
+        // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
+        self.under_way += 1;
+        io.wait_hangup(slot, self.tcp.as_raw_fd());
         self.watch_worker(io, slot);
     }
 
@@ -222,6 +225,7 @@ impl Carried {
                 n if n > 0 && !self.ending => self.watch_worker(io, slot),
                 _ => self.end("the worker is gone"),
             },
+            Did::Hangup => self.end("the client closed the connection"),
             Did::FutexReply => self.futex_armed[0] = false,
             Did::FutexEvent => self.futex_armed[1] = false,
             Did::FutexRoom => self.futex_armed[2] = false,

@@ -92,6 +92,8 @@ enum WorkerState {
     Starting,
     Warm,
     Serving(u64),
+    /// Told to end because the pool is larger than it should be.
+    Retired,
 }
 
 /// One connection until its session runs.
@@ -321,7 +323,8 @@ impl Front {
         }
         // SAFETY: accept returned a new descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(done.result) };
-        let strangers = self.greetings.values().filter(|g| g.stage == Stage::Hello).count();
+        // Counted apart, so that nobody on the network can keep local programs out.
+        let strangers = self.greetings.values().filter(|g| g.stage == Stage::Hello && g.peer.is_unix() == is_unix).count();
         if self.stopping.is_some() || strangers >= STRANGERS_MAX {
             return;
         }
@@ -469,14 +472,16 @@ impl Front {
         let (Ok(session), Ok(secret), Ok(index)) = (r.word(), r.word(), r.word()) else {
             return self.refuse(core, slot, "the join frame is damaged");
         };
-        let shared = self
-            .sessions
-            .get(&session)
-            .filter(|s| equal(&s.secret.to_le_bytes(), &secret.to_le_bytes()))
-            .and_then(|s| s.shared.as_ref()?.upgrade())
-            .filter(|s| s.is_lane_free(index as usize));
-        let Some(shared) = shared else {
-            warn!(peer = %g.peer, session, "connection to join a session refused");
+        let Some(known) = self.sessions.get(&session) else {
+            // Its client has closed it before its last connection came in; nothing to worry about.
+            return self.refuse(core, slot, "no such session");
+        };
+        let is_secret = equal(&known.secret.to_le_bytes(), &secret.to_le_bytes());
+        let shared = known.shared.as_ref().and_then(Weak::upgrade);
+        let Some(shared) = shared.filter(|s| is_secret && s.is_lane_free(index as usize)) else {
+            if !is_secret {
+                warn!(peer = %g.peer, session, "wrong secret for a session");
+            }
             return self.refuse(core, slot, "no such session, wrong secret, or the lane is taken");
         };
         // A fresh connection takes these few bytes at once.
@@ -554,10 +559,20 @@ impl Front {
         if self.stopping.is_some() || self.spawn_after.is_some() {
             return;
         }
-        let wanted = self.settings.warm + self.waiting.len();
-        while self.warm.len() + self.starting < wanted && self.starting < STARTING_MAX.max(self.settings.warm) {
+        let first = self.settings.prestart.saturating_sub(self.sessions_begun as usize);
+        let pool = self.settings.warm.max(first);
+        let wanted = pool + self.waiting.len();
+        while self.warm.len() + self.starting < wanted && self.starting < STARTING_MAX.max(pool) {
             self.starting += 1;
             let _ = self.nursery.send(Order::Spawn);
+        }
+        // Left over from a burst, or from clients that did not wait: each holds a context on every GPU.
+        while self.warm.len() > wanted
+            && let Some(slot) = self.warm.pop_back()
+            && let Some(worker) = self.workers.get_mut(&slot)
+        {
+            worker.state = WorkerState::Retired;
+            signal(&worker.pidfd, libc::SIGTERM);
         }
     }
 
@@ -637,6 +652,7 @@ impl Front {
                     warn!(worker = pid, status, "a warm worker ended");
                 }
             }
+            WorkerState::Retired => {}
             WorkerState::Serving(session) => {
                 self.sessions.remove(&session);
                 if status == "exit 0" {
@@ -692,7 +708,7 @@ impl Front {
             memory_limit_bytes: self.settings.memory_limit_bytes,
             share_percent: self.settings.share_percent,
         });
-        let local = matches!(g.peer, Peer::Unix { .. });
+        let local = g.peer.is_unix();
         if local {
             send_control(w.control.as_fd(), &assign, Some(g.socket.as_fd()))?;
         } else {
@@ -842,6 +858,12 @@ impl Settings {
             Peer::Tcp(_) if self.token.is_none() || has_token => None,
             Peer::Tcp(_) => Some("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
         }
+    }
+}
+
+impl Peer {
+    fn is_unix(self) -> bool {
+        matches!(self, Peer::Unix { .. })
     }
 }
 

@@ -31,12 +31,13 @@ pub enum Did {
     FutexReply = 8,
     FutexEvent = 9,
     FutexRoom = 10,
+    Hangup = 11,
 }
 
 impl Did {
     fn decode(byte: u8) -> Did {
         use Did::*;
-        [Accept, Receive, Send, ReceiveAttach, SendAttach, Exit, Mail, FutexReply, FutexEvent, FutexRoom]
+        [Accept, Receive, Send, ReceiveAttach, SendAttach, Exit, Mail, FutexReply, FutexEvent, FutexRoom, Hangup]
             [byte as usize - 1]
     }
 }
@@ -129,6 +130,11 @@ impl Io {
     /// Completes when the process behind a pidfd has ended.
     pub fn wait_exit(&mut self, slot: u32, pidfd: RawFd) {
         self.push(slot, Did::Exit, opcode::PollAdd::new(Fd(pidfd), libc::POLLIN as u32).build());
+    }
+
+    /// Completes when the peer of a stream has closed its end, whether or not what it sent before has been read.
+    pub fn wait_hangup(&mut self, slot: u32, fd: RawFd) {
+        self.push(slot, Did::Hangup, opcode::PollAdd::new(Fd(fd), libc::POLLRDHUP as u32).build());
     }
 
     /// # Safety

@@ -31,6 +31,7 @@ pub struct Settings {
     pub token: Option<String>,
     pub engines: usize,
     pub warm: usize,
+    pub prestart: usize,
     pub sessions_max: usize,
     pub memory_limit_bytes: u64,
     pub share_percent: u32,

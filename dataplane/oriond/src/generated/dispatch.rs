@@ -165,7 +165,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_LIBRARY_GET_MODULE => crate::worker::hand::module::cuLibraryGetModule(s, header, body, reply),
         ops::CU_LIBRARY_GET_GLOBAL => crate::worker::hand::module::cuLibraryGetGlobal(s, header, body, reply),
         ops::CU_LAUNCH_KERNEL => crate::worker::hand::execution::cuLaunchKernel(s, header, body, reply),
-        ops::CU_LAUNCH_HOST_FUNC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_LAUNCH_HOST_FUNC => crate::worker::hand::callback::cuLaunchHostFunc(s, header, body, reply),
         ops::CU_FUNC_GET_ATTRIBUTE => crate::worker::hand::execution::cuFuncGetAttribute(s, header, body, reply),
         ops::CU_FUNC_SET_ATTRIBUTE => crate::worker::hand::execution::cuFuncSetAttribute(s, header, body, reply),
         ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR => {
@@ -267,7 +267,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_STREAM_WAIT_EVENT => cuStreamWaitEvent(s, header, body, reply),
         ops::CU_STREAM_QUERY => crate::worker::hand::sync::cuStreamQuery(s, header, body, reply),
         ops::CU_STREAM_SYNCHRONIZE => crate::worker::hand::sync::cuStreamSynchronize(s, header, body, reply),
-        ops::CU_STREAM_ADD_CALLBACK => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_STREAM_ADD_CALLBACK => crate::worker::hand::callback::cuStreamAddCallback(s, header, body, reply),
         ops::CU_STREAM_GET_ATTRIBUTE => cuStreamGetAttribute(s, header, body, reply),
         ops::CU_STREAM_SET_ATTRIBUTE => cuStreamSetAttribute(s, header, body, reply),
         ops::CU_STREAM_COPY_ATTRIBUTES => cuStreamCopyAttributes(s, header, body, reply),
@@ -307,82 +307,140 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_EVENT_ELAPSED_TIME => cuEventElapsedTime(s, header, body, reply),
         ops::CU_GRAPH_CREATE => cuGraphCreate(s, header, body, reply),
         ops::CU_GRAPH_CLONE => cuGraphClone(s, header, body, reply),
-        ops::CU_GRAPH_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_DESTROY_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_ADD_KERNEL_NODE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_KERNEL_NODE_GET_PARAMS_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_ADD_MEMCPY_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_MEMCPY_NODE_GET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_DESTROY => crate::worker::hand::graph::cuGraphDestroy(s, header, body, reply),
+        ops::CU_GRAPH_DESTROY_NODE => crate::worker::hand::graph::cuGraphDestroyNode(s, header, body, reply),
+        ops::CU_GRAPH_ADD_KERNEL_NODE_V2 => crate::worker::hand::graph::cuGraphAddKernelNode_v2(s, header, body, reply),
+        ops::CU_GRAPH_KERNEL_NODE_GET_PARAMS_V2 => {
+            crate::worker::hand::graph::cuGraphKernelNodeGetParams_v2(s, header, body, reply)
+        }
+        ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2 => {
+            crate::worker::hand::graph::cuGraphKernelNodeSetParams_v2(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2 => {
+            crate::worker::hand::graph::cuGraphExecKernelNodeSetParams_v2(s, header, body, reply)
+        }
+        ops::CU_GRAPH_ADD_MEMCPY_NODE => crate::worker::hand::graph::cuGraphAddMemcpyNode(s, header, body, reply),
+        ops::CU_GRAPH_MEMCPY_NODE_GET_PARAMS => {
+            crate::worker::hand::graph::cuGraphMemcpyNodeGetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphMemcpyNodeSetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecMemcpyNodeSetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_ADD_MEMSET_NODE => cuGraphAddMemsetNode(s, header, body, reply),
         ops::CU_GRAPH_MEMSET_NODE_GET_PARAMS => cuGraphMemsetNodeGetParams(s, header, body, reply),
         ops::CU_GRAPH_MEMSET_NODE_SET_PARAMS => cuGraphMemsetNodeSetParams(s, header, body, reply),
         ops::CU_GRAPH_EXEC_MEMSET_NODE_SET_PARAMS => cuGraphExecMemsetNodeSetParams(s, header, body, reply),
-        ops::CU_GRAPH_ADD_HOST_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_HOST_NODE_GET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_HOST_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_ADD_HOST_NODE => crate::worker::hand::graph::cuGraphAddHostNode(s, header, body, reply),
+        ops::CU_GRAPH_HOST_NODE_GET_PARAMS => {
+            crate::worker::hand::graph::cuGraphHostNodeGetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_HOST_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphHostNodeSetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecHostNodeSetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_ADD_CHILD_GRAPH_NODE => cuGraphAddChildGraphNode(s, header, body, reply),
         ops::CU_GRAPH_ADD_EMPTY_NODE => cuGraphAddEmptyNode(s, header, body, reply),
         ops::CU_GRAPH_ADD_EVENT_RECORD_NODE => cuGraphAddEventRecordNode(s, header, body, reply),
         ops::CU_GRAPH_ADD_EVENT_WAIT_NODE => cuGraphAddEventWaitNode(s, header, body, reply),
         ops::CU_GRAPH_ADD_MEM_FREE_NODE => cuGraphAddMemFreeNode(s, header, body, reply),
-        ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EVENT_RECORD_NODE_GET_EVENT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EVENT_WAIT_NODE_GET_EVENT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_FIND_IN_CLONE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH => {
+            crate::worker::hand::graph::cuGraphChildGraphNodeGetGraph(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EVENT_RECORD_NODE_GET_EVENT => {
+            crate::worker::hand::graph::cuGraphEventRecordNodeGetEvent(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EVENT_WAIT_NODE_GET_EVENT => {
+            crate::worker::hand::graph::cuGraphEventWaitNodeGetEvent(s, header, body, reply)
+        }
+        ops::CU_GRAPH_NODE_FIND_IN_CLONE => crate::worker::hand::graph::cuGraphNodeFindInClone(s, header, body, reply),
         ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT => cuGraphEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT => cuGraphEventWaitNodeSetEvent(s, header, body, reply),
-        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecChildGraphNodeSetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_EXEC_EVENT_RECORD_NODE_SET_EVENT => cuGraphExecEventRecordNodeSetEvent(s, header, body, reply),
         ops::CU_GRAPH_EXEC_EVENT_WAIT_NODE_SET_EVENT => cuGraphExecEventWaitNodeSetEvent(s, header, body, reply),
-        ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_BATCH_MEM_OP_NODE_GET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_ADD_MEM_ALLOC_NODE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_MEM_ALLOC_NODE_GET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE => {
+            crate::worker::hand::graph::cuGraphAddBatchMemOpNode(s, header, body, reply)
+        }
+        ops::CU_GRAPH_BATCH_MEM_OP_NODE_GET_PARAMS => {
+            crate::worker::hand::graph::cuGraphBatchMemOpNodeGetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphBatchMemOpNodeSetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecBatchMemOpNodeSetParams(s, header, body, reply)
+        }
+        ops::CU_GRAPH_ADD_MEM_ALLOC_NODE => crate::worker::hand::graph::cuGraphAddMemAllocNode(s, header, body, reply),
+        ops::CU_GRAPH_MEM_ALLOC_NODE_GET_PARAMS => {
+            crate::worker::hand::graph::cuGraphMemAllocNodeGetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_MEM_FREE_NODE_GET_PARAMS => cuGraphMemFreeNodeGetParams(s, header, body, reply),
         ops::CU_DEVICE_GRAPH_MEM_TRIM => cuDeviceGraphMemTrim(s, header, body, reply),
         ops::CU_DEVICE_GET_GRAPH_MEM_ATTRIBUTE => cuDeviceGetGraphMemAttribute(s, header, body, reply),
         ops::CU_DEVICE_SET_GRAPH_MEM_ATTRIBUTE => cuDeviceSetGraphMemAttribute(s, header, body, reply),
         ops::CU_GRAPH_NODE_GET_TYPE => cuGraphNodeGetType(s, header, body, reply),
-        ops::CU_GRAPH_GET_NODES => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_GET_ROOT_NODES => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_GET_EDGES => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_GET_EDGES_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_GET_DEPENDENCIES => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_GET_NODES => crate::worker::hand::graph::cuGraphGetNodes(s, header, body, reply),
+        ops::CU_GRAPH_GET_ROOT_NODES => crate::worker::hand::graph::cuGraphGetRootNodes(s, header, body, reply),
+        ops::CU_GRAPH_GET_EDGES => crate::worker::hand::graph::cuGraphGetEdges(s, header, body, reply),
+        ops::CU_GRAPH_GET_EDGES_V2 => crate::worker::hand::graph::cuGraphGetEdges_v2(s, header, body, reply),
+        ops::CU_GRAPH_NODE_GET_DEPENDENCIES => {
+            crate::worker::hand::graph::cuGraphNodeGetDependencies(s, header, body, reply)
+        }
+        ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2 => {
+            crate::worker::hand::graph::cuGraphNodeGetDependencies_v2(s, header, body, reply)
+        }
+        ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES => {
+            crate::worker::hand::graph::cuGraphNodeGetDependentNodes(s, header, body, reply)
+        }
+        ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2 => {
+            crate::worker::hand::graph::cuGraphNodeGetDependentNodes_v2(s, header, body, reply)
+        }
         ops::CU_GRAPH_ADD_DEPENDENCIES => cuGraphAddDependencies(s, header, body, reply),
         ops::CU_GRAPH_REMOVE_DEPENDENCIES => cuGraphRemoveDependencies(s, header, body, reply),
         ops::CU_GRAPH_ADD_DEPENDENCIES_V2 => cuGraphAddDependencies_v2(s, header, body, reply),
         ops::CU_GRAPH_REMOVE_DEPENDENCIES_V2 => cuGraphRemoveDependencies_v2(s, header, body, reply),
-        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS => {
+            crate::worker::hand::graph::cuGraphInstantiateWithFlags(s, header, body, reply)
+        }
+        ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS => {
+            crate::worker::hand::graph::cuGraphInstantiateWithParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_EXEC_GET_FLAGS => cuGraphExecGetFlags(s, header, body, reply),
         ops::CU_GRAPH_UPLOAD => cuGraphUpload(s, header, body, reply),
-        ops::CU_GRAPH_LAUNCH => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_UPDATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_LAUNCH => crate::worker::hand::graph::cuGraphLaunch(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_DESTROY => crate::worker::hand::graph::cuGraphExecDestroy(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_UPDATE_V2 => crate::worker::hand::graph::cuGraphExecUpdate_v2(s, header, body, reply),
         ops::CU_GRAPH_NODE_SET_ENABLED => cuGraphNodeSetEnabled(s, header, body, reply),
         ops::CU_GRAPH_NODE_GET_ENABLED => cuGraphNodeGetEnabled(s, header, body, reply),
         ops::CU_GRAPH_KERNEL_NODE_COPY_ATTRIBUTES => cuGraphKernelNodeCopyAttributes(s, header, body, reply),
-        ops::CU_GRAPH_KERNEL_NODE_GET_ATTRIBUTE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_KERNEL_NODE_SET_ATTRIBUTE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_DEBUG_DOT_PRINT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_USER_OBJECT_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_USER_OBJECT_RETAIN => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_USER_OBJECT_RELEASE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_RETAIN_USER_OBJECT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_RELEASE_USER_OBJECT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_ADD_NODE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GRAPH_EXEC_NODE_SET_PARAMS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GRAPH_KERNEL_NODE_GET_ATTRIBUTE => {
+            crate::worker::hand::graph::cuGraphKernelNodeGetAttribute(s, header, body, reply)
+        }
+        ops::CU_GRAPH_KERNEL_NODE_SET_ATTRIBUTE => {
+            crate::worker::hand::graph::cuGraphKernelNodeSetAttribute(s, header, body, reply)
+        }
+        ops::CU_GRAPH_DEBUG_DOT_PRINT => crate::worker::hand::graph::cuGraphDebugDotPrint(s, header, body, reply),
+        ops::CU_USER_OBJECT_CREATE => crate::worker::hand::callback::cuUserObjectCreate(s, header, body, reply),
+        ops::CU_USER_OBJECT_RETAIN => crate::worker::hand::callback::cuUserObjectRetain(s, header, body, reply),
+        ops::CU_USER_OBJECT_RELEASE => crate::worker::hand::callback::cuUserObjectRelease(s, header, body, reply),
+        ops::CU_GRAPH_RETAIN_USER_OBJECT => {
+            crate::worker::hand::callback::cuGraphRetainUserObject(s, header, body, reply)
+        }
+        ops::CU_GRAPH_RELEASE_USER_OBJECT => {
+            crate::worker::hand::callback::cuGraphReleaseUserObject(s, header, body, reply)
+        }
+        ops::CU_GRAPH_ADD_NODE_V2 => crate::worker::hand::graph::cuGraphAddNode_v2(s, header, body, reply),
+        ops::CU_GRAPH_NODE_SET_PARAMS => crate::worker::hand::graph::cuGraphNodeSetParams(s, header, body, reply),
+        ops::CU_GRAPH_EXEC_NODE_SET_PARAMS => {
+            crate::worker::hand::graph::cuGraphExecNodeSetParams(s, header, body, reply)
+        }
         ops::CU_GRAPH_CONDITIONAL_HANDLE_CREATE => cuGraphConditionalHandleCreate(s, header, body, reply),
         ops::CU_GREEN_CTX_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
         ops::CU_GREEN_CTX_DESTROY => cuGreenCtxDestroy(s, header, body, reply),

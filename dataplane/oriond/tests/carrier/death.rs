@@ -1,1 +1,372 @@
-//! to come
+//! Peers that die at every step, and what is left of them: nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use orion_transport::fds;
+use orion_transport::stream::{Frame, StreamHeader};
+use orion_wire::Writer;
+use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
+
+use crate::harness::{
+    Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, hello, is_alive, read_rest, wait_until, words,
+};
+use crate::on_each_carrier;
+
+/// A connection that does by hand what the client does.
+fn dial(server: &Oriond, transport: Transport) -> OwnedFd {
+    match transport {
+        Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
+        Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
+    }
+}
+
+fn say_hello(socket: &OwnedFd) -> Welcome {
+    fds::send_frame(socket.as_fd(), kind::HELLO, &hello().encode(), &[]).expect("sending hello");
+    let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the welcome");
+    assert_eq!(answer, kind::WELCOME);
+    Welcome::decode(&body).expect("a welcome")
+}
+
+/// After a peer died: its worker is gone, and the next client is served.
+fn check_recovered(server: &Oriond, transport: Transport, worker: Option<u32>) {
+    if let Some(pid) = worker {
+        wait_until("the worker's end", || !is_alive(pid));
+    }
+    let mut client = Client::attach(server, transport);
+    assert_eq!(client.call(0x101, &[1; 8]), [1; 8]);
+}
+
+on_each_carrier! {
+    fn client_gone_before_hello(server: &Oriond, transport: Transport) {
+        drop(dial(server, transport));
+        check_recovered(server, transport, None);
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_in_mid_hello(server: &Oriond, transport: Transport) {
+        let bytes = orion_wire::hello::frame(kind::HELLO, &hello().encode());
+        for cut in [1, 15, 16, 17, bytes.len() - 1] {
+            let socket = dial(server, transport);
+            fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
+        }
+        check_recovered(server, transport, None);
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_after_hello(server: &Oriond, transport: Transport) {
+        for _ in 0..5 {
+            let socket = dial(server, transport);
+            fds::send_frame(socket.as_fd(), kind::HELLO, &hello().encode(), &[]).expect("sending");
+        }
+        check_recovered(server, transport, None);
+        wait_until("the pool to have its size", || server.workers().len() == 1);
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_before_start(server: &Oriond, transport: Transport) {
+        let socket = dial(server, transport);
+        let welcome = say_hello(&socket);
+        drop(socket);
+        check_recovered(server, transport, Some(welcome.worker_pid));
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_in_mid_start(server: &Oriond, transport: Transport) {
+        let socket = dial(server, transport);
+        let welcome = say_hello(&socket);
+        let start = orion_wire::hello::frame(kind::START, &Start { heap_base: 0x7000_0000_0000, mirrored: true }.encode());
+        fds::send(socket.as_fd(), &start[..20], &[]).expect("sending");
+        drop(socket);
+        check_recovered(server, transport, Some(welcome.worker_pid));
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_right_after_start(server: &Oriond, transport: Transport) {
+        let socket = dial(server, transport);
+        let welcome = say_hello(&socket);
+        let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+        fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
+        drop(socket);
+        check_recovered(server, transport, Some(welcome.worker_pid));
+    }
+}
+
+on_each_carrier! {
+    fn client_closes_with_commands_under_way(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        for _ in 0..1000 {
+            client.start(0x101, &[5; 800]);
+        }
+        let pid = client.welcome.worker_pid;
+        drop(client);
+        check_recovered(server, transport, Some(pid));
+    }
+}
+
+on_each_carrier! {
+    fn client_closes_with_full_rings(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        // The worker fills the event ring, which nobody reads, and then the socket; commands pile up behind it.
+        client.start(EVENTS, &words(&[1 << 20, 1000]));
+        for _ in 0..8000 {
+            client.post(0x100, &[6; 1000]);
+        }
+        let pid = client.welcome.worker_pid;
+        drop(client);
+        check_recovered(server, transport, Some(pid));
+    }
+}
+
+on_each_carrier! {
+    fn killed_worker_loses_the_session_and_no_other(server: &Oriond, transport: Transport) {
+        let mut bystander = Client::attach(server, transport);
+        let mut client = Client::attach(server, transport);
+        let pid = client.welcome.worker_pid;
+        client.start(STALL, &words(&[600_000]));
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        let begin = Instant::now();
+        assert_eq!(client.reply_or_lost().map(|r| r.0), None);
+        assert!(client.link.lost());
+        assert!(begin.elapsed() < Duration::from_secs(2), "noticed only after {:?}", begin.elapsed());
+        assert_eq!(bystander.call(0x101, &[1; 8]), [1; 8]);
+        check_recovered(server, transport, Some(pid));
+        server.wait_for_log(&["WARN", "worker died", "signal 9"]);
+    }
+}
+
+on_each_carrier! {
+    fn worker_that_aborts_in_mid_call_loses_the_session(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        client.start(0x101, &[1; 8]);
+        client.start(DIE, &[]);
+        while client.reply_or_lost().is_some() {}
+        check_recovered(server, transport, Some(client.welcome.worker_pid));
+    }
+}
+
+on_each_carrier! {
+    fn worker_that_dies_in_mid_transfer_loses_the_session(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        for i in 0..16 {
+            let range = HeapRange { offset: i << 23, bytes: 8 << 20 };
+            client.bytes_mut(range).fill(1);
+            client.announce(range);
+            client.start(FILL, &words(&[range.offset, range.bytes, 0]));
+        }
+        client.start(DIE, &[]);
+        while client.reply_or_lost().is_some() {}
+        check_recovered(server, transport, Some(client.welcome.worker_pid));
+    }
+}
+
+#[test]
+fn killed_oriond_takes_its_workers_along_and_clients_notice() {
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let server = Oriond::start(&[]);
+        let mut client = Client::attach(&server, transport);
+        let workers = server.workers();
+        assert!(workers.contains(&client.welcome.worker_pid));
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(server.pid() as i32, libc::SIGKILL) };
+        client.start(STALL, &words(&[600_000]));
+        assert_eq!(client.reply_or_lost().map(|r| r.0), None);
+        for pid in workers {
+            wait_until("the worker's end", || !runs(pid));
+        }
+    }
+}
+
+#[test]
+fn sigterm_ends_sessions_and_leaves_nothing() {
+    let server = Oriond::start(&[]);
+    let socket = server.socket.clone();
+    let mut clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Tcp)];
+    let workers = server.workers();
+    let (status, log) = server.terminate();
+    assert!(status.success(), "{status}\n{log}");
+    assert!(workers.iter().all(|pid| !is_alive(*pid)), "a worker was not reaped");
+    assert!(!socket.exists());
+    for client in &mut clients {
+        assert_eq!(client.reply_or_lost().map(|r| r.0), None);
+    }
+}
+
+#[test]
+fn client_killed_with_sigkill_frees_its_worker() {
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let server = Oriond::start(&[]);
+        let (mut ours, theirs) = UnixStream::pair().expect("a socket pair");
+        // SAFETY: the child only uses its own copy of this test's thread; it never returns from the closure.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let client = Client::attach(&server, transport);
+            let _ = (&theirs).write_all(&client.welcome.worker_pid.to_le_bytes());
+            loop {
+                std::thread::park();
+            }
+        }
+        let mut worker = [0; 4];
+        ours.read_exact(&mut worker).expect("the child's worker");
+        // SAFETY: a signal to our child, and its status.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+        check_recovered(&server, transport, Some(u32::from_le_bytes(worker)));
+    }
+}
+
+/// By hand up to the carried stream of a TCP session.
+fn carried(server: &Oriond) -> (TcpStream, Welcome) {
+    let socket = dial(server, Transport::Tcp);
+    let welcome = say_hello(&socket);
+    let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+    fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
+    let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("receiving");
+    assert_eq!(answer, kind::STARTED);
+    (TcpStream::from(socket), welcome)
+}
+
+fn stream_frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
+    let mut out = StreamHeader { frame, len: body.len() as u32, offset }.encode().to_vec();
+    out.extend_from_slice(body);
+    out
+}
+
+#[test]
+fn tcp_client_cut_off_in_mid_frame() {
+    let server = Oriond::start(&[]);
+    for bytes in [stream_frame(Frame::Command, 0, &[0; 640]), stream_frame(Frame::Heap, 4096, &[7; 100_000])] {
+        for cut in [1, 16, 17, bytes.len() - 1] {
+            let (mut stream, welcome) = carried(&server);
+            stream.write_all(&bytes[..cut]).expect("sending");
+            drop(stream);
+            wait_until("the worker's end", || !is_alive(welcome.worker_pid));
+        }
+    }
+    check_recovered(&server, Transport::Tcp, None);
+}
+
+#[test]
+fn a_client_that_breaks_the_framing_ends_its_own_session_with_one_line() {
+    let server = Oriond::start(&[]);
+    let mut bystander = Client::attach(&server, Transport::Tcp);
+    let heap = bystander.heap.bytes();
+    let bad = [
+        vec![0xff; 64],
+        stream_frame(Frame::Reply, 0, &[0; 64]),
+        stream_frame(Frame::Chunk, 0, &[0; 64]),
+        stream_frame(Frame::Barrier, 0, &[0; 9]),
+        stream_frame(Frame::Heap, heap - 8, &[0; 16]),
+        stream_frame(Frame::Heap, u64::MAX, &[0; 16]),
+        StreamHeader { frame: Frame::Command, len: u32::MAX, offset: 0 }.encode().to_vec(),
+    ];
+    for (i, bytes) in bad.iter().enumerate() {
+        let (mut stream, welcome) = carried(&server);
+        stream.write_all(bytes).expect("sending");
+        read_rest(&mut stream);
+        wait_until("the worker's end", || !is_alive(welcome.worker_pid));
+        server.wait_for_log(&["WARN", "protocol broken", &format!("session={}", welcome.session)]);
+        assert_eq!(bystander.call(0x101, &[i as u8; 8]), [i as u8; 8]);
+    }
+    let lines = server.log().lines().filter(|l| l.contains("protocol broken")).count();
+    assert_eq!(lines, bad.len());
+}
+
+/// Records are the worker's business: a bad one ends that worker, and with it the session.
+#[test]
+fn a_client_that_sends_impossible_records_ends_its_own_session() {
+    let server = Oriond::start(&[]);
+    let (mut stream, welcome) = carried(&server);
+    stream.write_all(&stream_frame(Frame::Command, 0, &[0xff; 64])).expect("sending");
+    read_rest(&mut stream);
+    check_recovered(&server, Transport::Tcp, Some(welcome.worker_pid));
+}
+
+#[test]
+fn a_worker_that_breaks_the_protocol_ends_its_own_session() {
+    let server = Oriond::start(&[]);
+    let mut client = Client::attach(&server, Transport::Tcp);
+    client.start(NONSENSE, &[]);
+    assert_eq!(client.reply_or_lost().map(|r| r.0), None);
+    check_recovered(&server, Transport::Tcp, Some(client.welcome.worker_pid));
+}
+
+#[test]
+fn a_barrier_that_is_never_reached_holds_up_nobody_else() {
+    let server = Oriond::start(&["--engines", "1"]);
+    let (mut stream, welcome) = carried(&server);
+    stream.write_all(&stream_frame(Frame::Barrier, 0, &[0x7f; 64])).expect("sending");
+    let size = HEADER_BYTES as u32;
+    let record = Header { size, op: 0x101, thread: 0, context: 0, sequence: 1 }.encode();
+    stream.write_all(&stream_frame(Frame::Command, 0, &record)).expect("sending");
+    let mut other = Client::attach(&server, Transport::Tcp);
+    assert_eq!(other.call(0x101, &[1; 8]), [1; 8]);
+    drop(stream);
+    wait_until("the worker's end", || !is_alive(welcome.worker_pid));
+}
+
+#[test]
+fn a_broken_lane_ends_the_session() {
+    let server = Oriond::start(&[]);
+    let (mut stream, welcome) = carried(&server);
+    let mut lane = join(&server, welcome.session, welcome.secret, 0).expect("joining");
+    lane.write_all(&stream_frame(Frame::Chunk, 0, &[0; 64])[..40]).expect("sending");
+    drop(lane);
+    read_rest(&mut stream);
+    check_recovered(&server, Transport::Tcp, Some(welcome.worker_pid));
+}
+
+#[test]
+fn only_who_knows_the_secret_joins() {
+    let server = Oriond::start(&[]);
+    let (_stream, welcome) = carried(&server);
+    let (session, secret) = (welcome.session, welcome.secret);
+    assert!(join(&server, session, secret ^ 1, 0).is_none());
+    assert!(join(&server, session + 1, secret, 0).is_none());
+    assert!(join(&server, session, secret, 8).is_none());
+    let lane = join(&server, session, secret, 3);
+    assert!(lane.is_some());
+    // The engine takes the lane in its own time.
+    wait_until("the lane to be taken", || join(&server, session, secret, 3).is_none());
+}
+
+fn join(server: &Oriond, session: u64, secret: u64, lane: u64) -> Option<TcpStream> {
+    let socket = dial(server, Transport::Tcp);
+    let mut body = Vec::new();
+    [session, secret, lane].iter().for_each(|w| body.word(*w));
+    fds::send_frame(socket.as_fd(), kind::JOIN, &body, &[]).expect("sending");
+    let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
+    (answer == kind::STARTED).then(|| TcpStream::from(socket))
+}
+
+/// Not a zombie: an orphan that nobody reaps here still counts as ended.
+fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+}
+
+#[test]
+fn half_open_connections_are_noticed() {
+    // What keepalive does is the kernel's business; that it is asked to is ours.
+    let server = Oriond::start(&[]);
+    let client = Client::attach(&server, Transport::Tcp);
+    let socket = client.link.sockets()[0];
+    for (option, want) in [(libc::TCP_KEEPIDLE, 5), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)] {
+        let (mut value, mut len) = (0i32, 4);
+        // SAFETY: four bytes into a local.
+        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, option, (&raw mut value).cast(), &mut len) };
+        assert_eq!(value, want);
+    }
+    let _ = dial(&server, Transport::Tcp).as_raw_fd();
+}

@@ -14,7 +14,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::record::{HeapRange, Header};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::hand::graph::{self, Dependencies, Fresh, finish};
@@ -298,9 +298,8 @@ pub fn cuStreamGetCaptureInfo_v3(
         reply.word(count as u64);
         for i in 0..count {
             // SAFETY: the driver's arrays have `count` elements until the next call on the stream.
-            let (node, edge) = unsafe {
-                (*f.nodes.add(i), if f.edges.is_null() { 0 } else { graph::edge_word(*f.edges.add(i)) })
-            };
+            let (node, edge) =
+                unsafe { (*f.nodes.add(i), if f.edges.is_null() { 0 } else { graph::edge_word(*f.edges.add(i)) }) };
             reply.word(node_names.name_node(s, f.graph, node)?);
             reply.word(edge);
         }

@@ -19,8 +19,18 @@ use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
-pub use exec::*;
-pub use params::*;
+pub use exec::{
+    cuGraphExecBatchMemOpNodeSetParams, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
+    cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams,
+    cuGraphExecNodeSetParams, cuGraphExecUpdate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
+    cuGraphLaunch,
+};
+pub use params::{
+    Params, Side, cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams, cuGraphEventRecordNodeGetEvent,
+    cuGraphEventWaitNodeGetEvent, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams, cuGraphKernelNodeGetAttribute,
+    cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeSetAttribute, cuGraphKernelNodeSetParams_v2,
+    cuGraphMemAllocNodeGetParams, cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams, cuGraphNodeSetParams,
+};
 
 use crate::worker::callback::{self, kind};
 use crate::worker::session::{Outcome, Session};
@@ -229,12 +239,14 @@ pub fn keep_ticket(s: &Session, graph: CUgraph, ticket: *mut c_void) {
     share_ticket(s, graph, ticket, callback::drop_ticket);
 }
 
-/// Has the client told when no graph refers any more to the range it set aside at `offset`.
+/// Has the client told when no graph refers any more to the range it set aside at `offset`; at once if none does.
 pub fn keep_range(s: &Session, graph: Option<CUgraph>, offset: u64) {
     let ticket = s.callbacks.ticket(0, offset, kind::HEAP_RANGE, 0, false);
-    if !graph.is_some_and(|g| share_ticket(s, g, ticket, callback::released)) {
+    match graph {
+        // A driver without user objects never tells, and the range stays set aside.
+        Some(graph) => _ = share_ticket(s, graph, ticket, callback::released),
         // SAFETY: nothing refers to the ticket but this.
-        unsafe { callback::released(ticket) };
+        None => unsafe { callback::released(ticket) },
     }
 }
 

@@ -3,15 +3,19 @@
 // NVIDIA's names stay as they are.
 #![allow(non_snake_case)]
 
+pub mod callback;
 pub mod capture;
 pub mod context;
 pub mod execution;
 pub mod graph;
+pub mod host_memory;
 pub mod jit;
 pub mod memory;
 pub mod module;
+pub mod pool;
 pub mod stream;
 pub mod sync;
+pub mod virtual_memory;
 
 use orion_cuda::sys::*;
 use orion_wire::record::{Header, op};

@@ -13,7 +13,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::record::{HeapRange, Header};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::{Answer, Fresh, Params, Side, Stop, existing, finish, graph, handlers, keep_range, node, nodes_of};

@@ -11,7 +11,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::record::{HeapRange, Header};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::super::host_memory;
@@ -237,12 +237,15 @@ impl Params {
         if self.function != 0 {
             s.graph_nodes.functions.insert(node as usize, self.function);
         }
-        // Without a known graph a ticket stays for good: a few words a host node.
-        if !self.ticket.is_null() && !graph.is_null() {
+        // Without a known graph tickets and ranges stay for good.
+        if graph.is_null() {
+            return;
+        }
+        if !self.ticket.is_null() {
             keep_ticket(s, graph, self.ticket);
         }
         for offset in &self.staging {
-            keep_range(s, (!graph.is_null()).then_some(graph), *offset);
+            keep_range(s, Some(graph), *offset);
         }
     }
 
