@@ -35,9 +35,11 @@ step() {
     echo "== $name: $ok passed, $bad failed, $((SECONDS - began)) s"
 }
 
-# The sum of cargo's "test result: … N passed; N failed" lines.
+# The sum of cargo's "test result: … N passed; N failed" lines, and of the "N passed, N failed" lines with which facts
+# and programs end.
 counted() {
-    grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{ sum += $1 } END { print sum + 0 }'
+    grep -E '^test result:|^[0-9]+ passed, [0-9]+ failed$' "$log" | grep -oE "[0-9]+ $1" |
+        awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 loom() {

@@ -20,7 +20,7 @@ fn facts_hold_over_tcp() {
 fn hold_over(transport: &str) {
     let output = orion::through_orion(transport, Path::new(FACTS), &["--quiet"]);
     print!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "facts over {transport}: {}", orion::said(&output));
+    assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
 }
 
 /// Answered by the shim, which never asks the driver behind it: how functions are found, NVIDIA's private tables,
@@ -30,14 +30,14 @@ const ANSWERED_BY_THE_SHIM: &str = "proc_address,an_unknown_export_table_is_an_e
 
 #[test]
 fn facts_hold_on_the_software_gpu_alone() {
-    let library = orion::built().join("liborion_soft.so");
+    let library = orion::with(&["orion-soft"]).join("liborion_soft.so");
     let output = Command::new(FACTS)
         .args(["--quiet", "--skip", ANSWERED_BY_THE_SHIM, "--lib"])
         .arg(library)
         .output()
         .expect("orion-facts starts");
     print!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "facts on the software GPU: {}", orion::said(&output));
+    assert!(output.status.success(), "on the software GPU: {}", orion::complaint(&output));
 }
 
 #[test]

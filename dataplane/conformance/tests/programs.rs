@@ -20,7 +20,7 @@ fn nvcc_programs_run_over_tcp() {
 
 #[test]
 fn a_cudarc_program_runs_over_both() {
-    let program = orion::built().join("examples/hello_cudarc");
+    let program = orion::example("hello_cudarc");
     for transport in ["shm", "tcp"] {
         let failure = run(transport, &program);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());
@@ -41,7 +41,7 @@ fn programs() -> &'static [PathBuf] {
         let folder = orion::built().join("cuda-programs");
         let script = orion::root().join("dataplane/conformance/cuda/build.sh");
         let output = Command::new(script).arg(&folder).output().expect("build.sh starts");
-        assert!(output.status.success(), "nvcc programs do not build: {}", orion::said(&output));
+        assert!(output.status.success(), "nvcc programs do not build: {}", orion::complaint(&output));
         let mut programs: Vec<PathBuf> = std::fs::read_dir(&folder)
             .expect("build.sh made it")
             .map(|e| e.expect("a readable entry").path())
@@ -58,7 +58,7 @@ fn run(transport: &str, program: &Path) -> Option<String> {
     let output = orion::through_orion(transport, program, &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     let good = output.status.success() && text.contains("PASS ") && !text.contains("FAIL ") && printed(program, &text);
-    (!good).then(|| format!("{} over {transport}: {}", program.display(), orion::said(&output)))
+    (!good).then(|| format!("{} over {transport}: {text}{}", program.display(), orion::complaint(&output)))
 }
 
 /// The printing program is judged by its output: four whole lines, one from each thread.

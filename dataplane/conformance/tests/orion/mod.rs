@@ -4,19 +4,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The folder cargo builds into, with everything a session needs built and up to date.
+/// The folder cargo builds into, with these packages built and up to date.
+pub fn with(packages: &[&str]) -> PathBuf {
+    build(&packages.iter().flat_map(|package| ["-p", package]).collect::<Vec<_>>())
+}
+
+/// An example of this crate. Only a plain `cargo test` builds examples, so it is built here.
+pub fn example(name: &str) -> PathBuf {
+    build(&["-p", "orion-conformance", "--example", name]).join("examples").join(name)
+}
+
+fn build(what: &[&str]) -> PathBuf {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet"]).args(what);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let status = build.current_dir(root()).status().expect("cargo starts");
+    assert!(status.success(), "{what:?} does not build");
+    Path::new(env!("CARGO_BIN_EXE_orion-facts")).parent().expect("a binary lies in a folder").to_path_buf()
+}
+
+/// The same with everything a session needs.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "orion-shim", "-p", "oriond", "-p", "orion-run", "-p", "orion-soft"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        let status = build.current_dir(root()).status().expect("cargo starts");
-        assert!(status.success(), "the parts of a session do not build");
-        Path::new(env!("CARGO_BIN_EXE_orion-facts")).parent().expect("a binary lies in a folder").to_path_buf()
-    })
+    BUILT.get_or_init(|| with(&["orion-shim", "oriond", "orion-run", "orion-soft"]))
 }
 
 pub fn root() -> &'static Path {
@@ -33,8 +45,7 @@ pub fn through_orion(transport: &str, program: &Path, arguments: &[&str]) -> Out
         .expect("orion-run starts")
 }
 
-/// What a failed program printed, for the message of the test.
-pub fn said(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{}\n{out}{err}", output.status)
+/// How a program ended and what it said on standard error.
+pub fn complaint(output: &Output) -> String {
+    format!("{}\n{}", output.status, String::from_utf8_lossy(&output.stderr))
 }
