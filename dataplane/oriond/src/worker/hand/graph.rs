@@ -286,10 +286,6 @@ impl Dependencies {
         if self.nodes.is_empty() { ptr::null() } else { self.nodes.as_ptr() }
     }
 
-    pub fn nodes_mut(&mut self) -> *mut CUgraphNode {
-        if self.nodes.is_empty() { ptr::null_mut() } else { self.nodes.as_mut_ptr() }
-    }
-
     pub fn edges(&self) -> *const CUgraphEdgeData {
         match &self.edges {
             Some(edges) if !edges.is_empty() => edges.as_ptr(),

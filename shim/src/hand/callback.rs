@@ -1,0 +1,239 @@
+//! Host functions and user objects: the worker's driver says when, this process runs them.
+//!
+//! Natively the driver runs them on threads of its own, and a program may rely on as much concurrency as it has.
+//! Here every function that the worker's driver has started, and so is waiting for, gets a thread at once: what
+//! the driver does one after the other stays so, and what it does at the same time may wait for each other.
+
+// UNSAFETY: calls functions of the application with the data it gave for them.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::{Condvar, Mutex};
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::{Header, op};
+use orion_wire::{Fault, Reader, Writer};
+
+use super::capture::{self, check_stream};
+use crate::call::{call, post};
+use crate::handles;
+use crate::session::{Session, session};
+
+/// What the worker asks for; the same numbers as in its `callback::kind`.
+const HOST_FUNCTION: u64 = 0;
+const STREAM_CALLBACK: u64 = 1;
+const USER_OBJECT: u64 = 2;
+const HEAP_RANGE: u64 = 3;
+
+/// One function to run.
+struct Job {
+    id: u64,
+    kind: u64,
+    function: u64,
+    data: u64,
+    stream: u64,
+    status: CUresult,
+}
+
+impl Job {
+    fn decode(id: u64, r: &mut Reader<'_>) -> Result<Job, Fault> {
+        Ok(Job {
+            id,
+            kind: r.word()?,
+            function: r.word()?,
+            data: r.word()?,
+            stream: r.word()?,
+            status: r.word()? as CUresult,
+        })
+    }
+
+    fn run(self) {
+        IN_CALLBACK.with(|flag| flag.set(true));
+        let data = self.data as *mut c_void;
+        match self.kind {
+            STREAM_CALLBACK => {
+                // SAFETY: the word is the application's own function, not null; the worker only kept it.
+                let function: CUstreamCallback = unsafe { std::mem::transmute(self.function as *const c_void) };
+                if let Some(function) = function {
+                    // SAFETY: called as CUDA calls it.
+                    unsafe { function(self.stream as CUstream, self.status, data) };
+                }
+            }
+            _ => {
+                // SAFETY: as above.
+                let function: CUhostFn = unsafe { std::mem::transmute(self.function as *const c_void) };
+                if let Some(function) = function {
+                    // SAFETY: called as CUDA calls it.
+                    unsafe { function(data) };
+                }
+            }
+        }
+        IN_CALLBACK.with(|flag| flag.set(false));
+        if self.kind == USER_OBJECT {
+            handles::release(Handle(self.stream));
+        } else {
+            post(op::CALLBACK_DONE, |w| w.word(self.id));
+        }
+    }
+}
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
+pub fn in_callback() -> bool {
+    IN_CALLBACK.with(Cell::get)
+}
+
+struct Pool {
+    jobs: VecDeque<Job>,
+    idle: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
+static WORK: Condvar = Condvar::new();
+
+/// The worker asks for a function to be run. The service thread hands it on: it has output to print meanwhile.
+pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
+    let Ok(job) = Job::decode(header.context, &mut r) else {
+        crate::call::broken("a callback without its words");
+        return;
+    };
+    match job.kind {
+        HEAP_RANGE => super::graph::release_staged(s, job.data),
+        HOST_FUNCTION | STREAM_CALLBACK | USER_OBJECT => hand_on(job),
+        _ => {}
+    }
+}
+
+fn hand_on(job: Job) {
+    let mut pool = POOL.lock().expect("no panic happens under this lock");
+    pool.jobs.push_back(job);
+    if pool.idle >= pool.jobs.len() {
+        WORK.notify_one();
+        return;
+    }
+    drop(pool);
+    let spawned = super::events::with_signals_blocked(|| {
+        std::thread::Builder::new().name("orion-callback".into()).stack_size(8 << 20).spawn(serve)
+    });
+    if let Err(e) = spawned {
+        // Whoever is busy will come to it.
+        eprintln!("orion: starting a callback thread failed: {e}; host functions may run late");
+    }
+}
+
+fn serve() {
+    loop {
+        let mut pool = POOL.lock().expect("no panic happens under this lock");
+        pool.idle += 1;
+        let job = loop {
+            match pool.jobs.pop_front() {
+                Some(job) => break job,
+                None => pool = WORK.wait(pool).expect("no panic happens under this lock"),
+            }
+        };
+        pool.idle -= 1;
+        drop(pool);
+        job.run();
+    }
+}
+
+/// Posts, or calls while captures are open: then the driver answers at once what it makes of the command.
+fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    if capture::any_open() { call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS) } else { post(op, encode) }
+}
+
+/// # Safety
+/// As CUDA's `cuLaunchHostFunc`: `function` may be called with `data` until it has run.
+pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) -> CUresult {
+    if let Err(code) = session().and_then(|_| check_stream(stream)) {
+        return code;
+    }
+    let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
+    enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
+        for word in [stream as u64, function as usize as u64, data as u64] {
+            w.word(word);
+        }
+    })
+}
+
+/// # Safety
+/// As CUDA's `cuStreamAddCallback`.
+pub unsafe fn cuStreamAddCallback(
+    stream: CUstream,
+    function: CUstreamCallback,
+    data: *mut c_void,
+    flags: u32,
+) -> CUresult {
+    if let Err(code) = session().and_then(|_| check_stream(stream)) {
+        return code;
+    }
+    let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
+    enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
+        for word in [stream as u64, function as usize as u64, data as u64, flags as u64] {
+            w.word(word);
+        }
+    })
+}
+
+fn ask(op: u16, words: &[u64]) -> CUresult {
+    let encode = |w: &mut Vec<u8>| {
+        for word in words {
+            w.word(*word);
+        }
+    };
+    call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// As CUDA's `cuUserObjectCreate`.
+pub unsafe fn cuUserObjectCreate(
+    out: *mut CUuserObject,
+    data: *mut c_void,
+    destroy: CUhostFn,
+    references: u32,
+    flags: u32,
+) -> CUresult {
+    let Some(destroy) = destroy else { return CUDA_ERROR_INVALID_VALUE };
+    if out.is_null() || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // Not given back on failure: the worker may have learnt it before something else went wrong.
+    let name = handles::reserve(Kind::UserObject);
+    let words = [name.0, destroy as usize as u64, data as u64, references as u64, flags as u64];
+    let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
+    if code == CUDA_SUCCESS {
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUuserObject) };
+    }
+    code
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> CUresult {
+    ask(ops::CU_USER_OBJECT_RETAIN, &[object as u64, count as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> CUresult {
+    ask(ops::CU_USER_OBJECT_RELEASE, &[object as u64, count as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32) -> CUresult {
+    ask(ops::CU_GRAPH_RETAIN_USER_OBJECT, &[graph as u64, object as u64, count as u64, flags as u64])
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> CUresult {
+    ask(ops::CU_GRAPH_RELEASE_USER_OBJECT, &[graph as u64, object as u64, count as u64])
+}

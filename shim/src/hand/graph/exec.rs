@@ -1,0 +1,449 @@
+//! Executable graphs: instantiating, updating and launching them.
+//!
+//! Updates of an executable graph are posted. XLA changes dozens of kernel nodes before every launch, and what
+//! CUDA would refuse at once (an unknown function, no parameters, an empty grid) is refused here.
+
+// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+
+use std::collections::HashMap;
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Reader, Writer};
+
+use super::super::payload::announce;
+use super::super::{capture, host_memory};
+use super::copies::{self, Staged};
+use super::params::{Params, kernel_v2};
+use super::{NODES_MAX, Spare, code, graph_name, named, node_name};
+use crate::call::{call, call_any, post};
+use crate::handles;
+use crate::session::{Session, session};
+
+/// Host memory that an executable graph copies from or to, and that has to be moved around its launches.
+struct HostCopy {
+    range: HeapRange,
+    to_host: bool,
+    staged: Option<Staged>,
+}
+
+static COPIES: Mutex<Option<HashMap<u64, Arc<Vec<HostCopy>>>>> = Mutex::new(None);
+/// Executable graphs in `COPIES`: launches of a process without any look no further.
+static WITH_COPIES: AtomicUsize = AtomicUsize::new(0);
+
+/// `count, (offset, bytes, 1 if written by the graph)*`
+fn host_copies(r: &mut Reader<'_>) -> Result<Vec<(HeapRange, bool)>, Fault> {
+    if r.is_empty() {
+        return Ok(Vec::new());
+    }
+    r.list(NODES_MAX, |r| Ok((HeapRange::get(r)?, r.word()? != 0)))
+}
+
+/// In shared memory only what was set aside needs work.
+fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
+    let copies: Vec<HostCopy> = found
+        .into_iter()
+        .map(|(range, to_host)| HostCopy { range, to_host, staged: copies::staged(range.offset) })
+        .filter(|copy| s.mirrored || copy.staged.is_some())
+        .collect();
+    let mut all = COPIES.lock().expect("no panic happens under this lock");
+    let all = all.get_or_insert_default();
+    if copies.is_empty() {
+        all.remove(&exec);
+    } else {
+        all.insert(exec, Arc::new(copies));
+    }
+    WITH_COPIES.store(all.len(), Ordering::Relaxed);
+}
+
+fn copies_of(exec: u64) -> Option<Arc<Vec<HostCopy>>> {
+    if WITH_COPIES.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    COPIES.lock().expect("no panic happens under this lock").as_ref()?.get(&exec).cloned()
+}
+
+fn exec_name(exec: CUgraphExec) -> Result<u64, CUresult> {
+    named(Kind::GraphExec, exec as u64)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithFlags`.
+pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let graph = graph_name(graph)?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // Not given back on failure: the worker may have learnt it before something else went wrong.
+        let name = handles::reserve(Kind::GraphExec);
+        let encode = |w: &mut Vec<u8>| {
+            for word in [name.0, graph, flags] {
+                w.word(word);
+            }
+        };
+        let found = call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies)?;
+        note_copies(s, name.0, found);
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUgraphExec) };
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiate_v2`.
+pub unsafe fn cuGraphInstantiate_v2(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> CUresult {
+    // SAFETY: each is null or valid by the contract.
+    unsafe {
+        if !error_node.is_null() {
+            error_node.write(std::ptr::null_mut());
+        }
+        if !log.is_null() && log_bytes > 0 {
+            log.write(0);
+        }
+        cuGraphInstantiateWithFlags(out, graph, 0)
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiate`.
+pub unsafe fn cuGraphInstantiate(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuGraphInstantiate_v2(out, graph, error_node, log, log_bytes) }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithParams`.
+pub unsafe fn cuGraphInstantiateWithParams(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { instantiate_with_params(out, graph, params, 0) }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithParams_ptsz`.
+pub unsafe fn cuGraphInstantiateWithParams_ptsz(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { instantiate_with_params(out, graph, params, 2) }
+}
+
+unsafe fn instantiate_with_params(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    default_stream: u64,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let graph = graph_name(graph)?;
+        // SAFETY: null or valid by the contract.
+        let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = handles::reserve(Kind::GraphExec);
+        let spare = Spare::new(Kind::GraphNode, 1);
+        let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
+        let (result, said, error_node, found) = call_any(
+            ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS,
+            |w| {
+                for word in [name.0, graph, params.flags, stream] {
+                    w.word(word);
+                }
+                spare.encode(w);
+            },
+            |result, r| {
+                if r.is_empty() {
+                    return Ok((result, CUDA_GRAPH_INSTANTIATE_ERROR, 0, Vec::new()));
+                }
+                Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
+            },
+        )?;
+        spare.settle(&[error_node]);
+        params.result_out = said;
+        params.hErrNode_out = error_node as CUgraphNode;
+        if result != CUDA_SUCCESS {
+            return Err(result);
+        }
+        note_copies(s, name.0, found);
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUgraphExec) };
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let name = exec_name(exec)?;
+        note_copies(s, name, Vec::new());
+        let code = post(ops::CU_GRAPH_EXEC_DESTROY, |w| w.word(name));
+        handles::release(Handle(name));
+        if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+    })();
+    code(answer)
+}
+
+/// Posted, unless the graph copies pageable memory: that is read now, and what the graph writes is there when
+/// this returns. CUDA lets such a launch be synchronous.
+///
+/// # Safety
+/// As CUDA's `cuGraphLaunch`.
+pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let name = exec_name(exec)?;
+        capture::check_stream(stream)?;
+        host_memory::before_launch();
+        let launch = |wait: bool| {
+            move |w: &mut Vec<u8>| {
+                for word in [name, stream as u64, wait as u64] {
+                    w.word(word);
+                }
+            }
+        };
+        let copies = copies_of(name);
+        for copy in copies.iter().flat_map(|c| c.iter()).filter(|c| !c.to_host) {
+            if let Some(staged) = &copy.staged {
+                staged.copy_in(s);
+            }
+            announce(s, copy.range);
+        }
+        let staged = copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some()));
+        // While it is captured, nothing runs.
+        if !staged || capture::capturing(stream) {
+            let code = post(ops::CU_GRAPH_LAUNCH, launch(false));
+            return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
+        }
+        call(ops::CU_GRAPH_LAUNCH, launch(true), |_| Ok(()))?;
+        for copy in copies.iter().flat_map(|c| c.iter()).filter(|c| c.to_host) {
+            if let Some(staged) = &copy.staged {
+                staged.copy_out(s);
+            }
+        }
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecUpdate_v2`.
+pub unsafe fn cuGraphExecUpdate_v2(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    out: *mut CUgraphExecUpdateResultInfo,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let (exec, graph) = (exec_name(exec)?, graph_name(graph)?);
+        let spare = Spare::new(Kind::GraphNode, 2);
+        let (result, info, found) = call_any(
+            ops::CU_GRAPH_EXEC_UPDATE_V2,
+            |w| {
+                w.word(exec);
+                w.word(graph);
+                spare.encode(w);
+            },
+            |result, r| {
+                if r.is_empty() {
+                    return Ok((result, [CU_GRAPH_EXEC_UPDATE_ERROR as u64, 0, 0], Vec::new()));
+                }
+                Ok((result, [r.word()?, r.word()?, r.word()?], host_copies(r)?))
+            },
+        )?;
+        spare.settle(&info[1..]);
+        if !out.is_null() {
+            let info = CUgraphExecUpdateResultInfo {
+                result: info[0] as u32,
+                errorNode: info[1] as CUgraphNode,
+                errorFromNode: info[2] as CUgraphNode,
+            };
+            // SAFETY: not null, and valid by the contract.
+            unsafe { out.write(info) };
+        }
+        if result != CUDA_SUCCESS {
+            return Err(result);
+        }
+        note_copies(s, exec, found);
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecUpdate`.
+pub unsafe fn cuGraphExecUpdate(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> CUresult {
+    let mut info = CUgraphExecUpdateResultInfo {
+        result: CU_GRAPH_EXEC_UPDATE_ERROR,
+        errorNode: std::ptr::null_mut(),
+        errorFromNode: std::ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise; each pointer is null or valid.
+    unsafe {
+        let code = cuGraphExecUpdate_v2(exec, graph, &mut info);
+        if !error_node.is_null() {
+            error_node.write(info.errorNode);
+        }
+        if !result.is_null() {
+            result.write(info.result);
+        }
+        code
+    }
+}
+
+/// Changes an executable graph. Where that may change the host memory it touches, the answer says how.
+fn set(
+    op: u16,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: Result<Params, CUresult>,
+    asks_for_copies: bool,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let (exec, node, params) = (exec_name(exec)?, node_name(node)?, params?);
+        let encode = |w: &mut Vec<u8>| {
+            w.word(exec);
+            w.word(node);
+            w.put(&params.body);
+        };
+        if !asks_for_copies {
+            let code = post(op, encode);
+            return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
+        }
+        let found = call(op, encode, host_copies)?;
+        params.taken();
+        note_copies(s, exec, found);
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// Whether graphs may copy host memory that has to be moved around launches.
+fn copies_matter() -> bool {
+    copies::any() || session().is_ok_and(|s| s.mirrored)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecKernelNodeSetParams_v2`.
+pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::kernel(params) };
+    set(ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, exec, node, params, false)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecKernelNodeSetParams`.
+pub unsafe fn cuGraphExecKernelNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    match unsafe { params.as_ref() }.map(kernel_v2) {
+        // SAFETY: as above.
+        Some(params) => unsafe { cuGraphExecKernelNodeSetParams_v2(exec, node, &params) },
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecMemcpyNodeSetParams`.
+pub unsafe fn cuGraphExecMemcpyNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+    ctx: CUcontext,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::memcpy(copy, ctx, 0) };
+    set(ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, exec, node, params, true)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecHostNodeSetParams`.
+pub unsafe fn cuGraphExecHostNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::host(params) };
+    set(ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, exec, node, params, false)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
+    let params = Params::child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
+    set(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, exec, node, params, copies_matter())
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecBatchMemOpNodeSetParams`.
+pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::batch(params) };
+    set(ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, exec, node, params, false)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecNodeSetParams`.
+pub unsafe fn cuGraphExecNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *mut CUgraphNodeParams,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let Some(raw) = (unsafe { params.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    let asks_for_copies = match raw.type_ {
+        CU_GRAPH_NODE_TYPE_MEMCPY => true,
+        CU_GRAPH_NODE_TYPE_GRAPH => copies_matter(),
+        _ => false,
+    };
+    // SAFETY: as above.
+    let params = unsafe { Params::any(raw) };
+    set(ops::CU_GRAPH_EXEC_NODE_SET_PARAMS, exec, node, params, asks_for_copies)
+}
