@@ -30,7 +30,7 @@ const ANSWERED_BY_THE_SHIM: &str = "proc_address,an_unknown_export_table_is_an_e
 
 #[test]
 fn facts_hold_on_the_software_gpu_alone() {
-    let library = orion::with(&["orion-soft"]).join("liborion_soft.so");
+    let library = orion::build(&["-p", "orion-soft"]).join("liborion_soft.so");
     let output = Command::new(FACTS)
         .args(["--quiet", "--skip", ANSWERED_BY_THE_SHIM, "--lib"])
         .arg(library)

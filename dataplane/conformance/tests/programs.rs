@@ -20,7 +20,8 @@ fn nvcc_programs_run_over_tcp() {
 
 #[test]
 fn a_cudarc_program_runs_over_both() {
-    let program = orion::example("hello_cudarc");
+    // Only a plain `cargo test` builds examples.
+    let program = orion::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
     for transport in ["shm", "tcp"] {
         let failure = run(transport, &program);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());

@@ -4,17 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The folder cargo builds into, with these packages built and up to date.
-pub fn with(packages: &[&str]) -> PathBuf {
-    build(&packages.iter().flat_map(|package| ["-p", package]).collect::<Vec<_>>())
-}
-
-/// An example of this crate. Only a plain `cargo test` builds examples, so it is built here.
-pub fn example(name: &str) -> PathBuf {
-    build(&["-p", "orion-conformance", "--example", name]).join("examples").join(name)
-}
-
-fn build(what: &[&str]) -> PathBuf {
+/// The folder cargo builds into, with `what` built and up to date.
+pub fn build(what: &[&str]) -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet"]).args(what);
     if !cfg!(debug_assertions) {
@@ -28,7 +19,7 @@ fn build(what: &[&str]) -> PathBuf {
 /// The same with everything a session needs.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| with(&["orion-shim", "oriond", "orion-run", "orion-soft"]))
+    BUILT.get_or_init(|| build(&["-p", "orion-shim", "-p", "oriond", "-p", "orion-run", "-p", "orion-soft"]))
 }
 
 pub fn root() -> &'static Path {
