@@ -63,7 +63,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, String> {
     let signals = block_signals();
     let server = match &cli.server {
         Some(address) => Server { address: address.clone(), oriond: None },
-        None => start_oriond(cli, &home, &place)?,
+        None => start_oriond(cli, &home, &place, &signals)?,
     };
     let mut program = Command::new(&cli.program[0]);
     program
@@ -81,6 +81,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, String> {
     if cli.verbose {
         program.env("ORION_VERBOSE", "1");
     }
+    signals.restore_in(&mut program);
     let name = cli.program[0].display();
     let child = program.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => format!("there is no program {name}"),
@@ -115,7 +116,7 @@ impl Drop for Server {
     }
 }
 
-fn start_oriond(cli: &Cli, home: &Path, place: &Place) -> Result<Server, String> {
+fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Result<Server, String> {
     let oriond = find(home, &["oriond", "../lib/orion/oriond", "../libexec/orion/oriond"]).ok_or_else(|| {
         format!("there is no oriond beside {}; build it with `cargo build --release`", home.display())
     })?;
@@ -156,6 +157,7 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place) -> Result<Server, String>
         .stderr(log_file)
         // Ctrl-C is for the program; oriond ends after it.
         .process_group(0);
+    signals.restore_in(&mut command);
     // SAFETY: only async-signal-safe calls.
     unsafe {
         command.pre_exec(move || {
@@ -241,12 +243,12 @@ impl Drop for Place {
 }
 
 /// Waits for the program and passes on what this process is told meanwhile.
-fn wait(mut child: Child, signals: &libc::sigset_t) -> Result<ExitStatus, String> {
+fn wait(mut child: Child, signals: &Signals) -> Result<ExitStatus, String> {
     loop {
         // SAFETY: all-zero is a valid siginfo_t to overwrite; both pointers are to live locals.
         let (number, info) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            (libc::sigwaitinfo(signals, &mut info), info)
+            (libc::sigwaitinfo(&signals.collected, &mut info), info)
         };
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
@@ -261,8 +263,27 @@ fn wait(mut child: Child, signals: &libc::sigset_t) -> Result<ExitStatus, String
     }
 }
 
-/// Children get an empty mask from std.
-fn block_signals() -> libc::sigset_t {
+/// Signals to collect, and the mask that was in force before, which is the program's.
+struct Signals {
+    collected: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    /// Std lets children inherit the mask of the thread that starts them.
+    fn restore_in(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: sigprocmask is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || match libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+    }
+}
+
+fn block_signals() -> Signals {
     // SAFETY: plain calls on a local signal set.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -280,8 +301,9 @@ fn block_signals() -> libc::sigset_t {
         ] {
             libc::sigaddset(&mut set, number);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        set
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+        Signals { collected: set, before }
     }
 }
 

@@ -153,7 +153,7 @@ fn work(options: Worker) -> Result<(), String> {
 }
 
 fn serve(options: Serve) -> Result<(), String> {
-    // Before any thread starts, so that all of them leave these to this one. Workers get an empty mask from std.
+    // Before any thread starts, so that all of them leave these to this one.
     let signals = block_signals();
     let token = options.token_file.as_deref().map(read_token).transpose()?;
     let listen = match options.listen.as_str() {

@@ -70,6 +70,10 @@ fn spawn(arguments: &[String]) -> io::Result<Newborn> {
             if now < 0 || libc::personality(now as libc::c_ulong | ADDR_COMPAT_LAYOUT) < 0 {
                 return Err(io::Error::last_os_error());
             }
+            // oriond's threads have its signals blocked, and std lets children inherit that.
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
