@@ -49,11 +49,9 @@ pub fn used_bytes(device: i32) -> u64 {
 /// Takes memory from a device; `None` when it has too little left.
 pub fn charge(device: i32, bytes: u64) -> Option<()> {
     let used = USED.get(device as usize)?;
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| {
-        u.checked_add(bytes).filter(|&u| u <= total_bytes())
-    })
-    .ok()
-    .map(drop)
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |u| u.checked_add(bytes).filter(|&u| u <= total_bytes()))
+        .ok()
+        .map(drop)
 }
 
 pub fn refund(device: i32, bytes: u64) {

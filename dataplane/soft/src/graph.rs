@@ -156,8 +156,11 @@ impl Graph {
             .map(|n| {
                 let work = lock(&n.work)?.clone();
                 let child = if let Work::Child(g) = &work { g.steps()? } else { Vec::new() };
-                let mut after: Vec<usize> =
-                    edges.iter().filter(|(_, to)| *to == address(n)).filter_map(|(f, _)| place.get(f).copied()).collect();
+                let mut after: Vec<usize> = edges
+                    .iter()
+                    .filter(|(_, to)| *to == address(n))
+                    .filter_map(|(f, _)| place.get(f).copied())
+                    .collect();
                 after.sort_unstable();
                 Ok(Step { node: address(n), work, enabled: true, after, child })
             })
@@ -178,8 +181,7 @@ impl Graph {
             };
             new.insert(address(n), address(&copy.add(&[], work, address(n))?));
         }
-        lock(&copy.state)?.edges =
-            edges.iter().filter_map(|(a, b)| Some((*new.get(a)?, *new.get(b)?))).collect();
+        lock(&copy.state)?.edges = edges.iter().filter_map(|(a, b)| Some((*new.get(a)?, *new.get(b)?))).collect();
         *lock(&copy.objects)? = lock(&self.objects)?.clone();
         Ok(copy)
     }
@@ -362,10 +364,8 @@ pub fn wait_event(s: &Arc<Stream>, e: &Arc<Event>, external: bool) -> R<bool> {
         record(c, s, Work::Wait(e.clone()))?;
         return Ok(true);
     }
-    let theirs = lock(&e.captured)?
-        .as_ref()
-        .filter(|at| at.capture.is_open())
-        .map(|at| (at.capture.clone(), at.after.clone()));
+    let theirs =
+        lock(&e.captured)?.as_ref().filter(|at| at.capture.is_open()).map(|at| (at.capture.clone(), at.after.clone()));
     match (mine, theirs) {
         (None, None) => Ok(false),
         (Some(c), None) => {
@@ -810,13 +810,7 @@ fn neighbours(h: CUgraphNode, forward: bool) -> R<Vec<usize>> {
         .collect())
 }
 
-fn edges_out(
-    g: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    data: *mut CUgraphEdgeData,
-    n: *mut usize,
-) -> R {
+fn edges_out(g: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, n: *mut usize) -> R {
     let edges = lock(&graph(g)?.state)?.edges.clone();
     if from.is_null() != to.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);

@@ -2,7 +2,7 @@
 
 // UNSAFETY: C entry points.
 
-use std::ffi::{c_int, c_uint, c_uchar, c_ushort, c_void};
+use std::ffi::{c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::Arc;
 
 use orion_cuda::sys::*;

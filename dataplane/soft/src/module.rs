@@ -141,10 +141,9 @@ fn parse_ptx(ptx: &str, jit: &Jit) -> R<Arc<parse::Module>> {
         Err(code)
     };
     match parse::parse(ptx) {
-        Ok(m) if m.target > 90 => fail(
-            format!("PTX is for sm_{}, this device is sm_90", m.target),
-            CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-        ),
+        Ok(m) if m.target > 90 => {
+            fail(format!("PTX is for sm_{}, this device is sm_90", m.target), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        }
         Ok(m) => {
             jit.succeeded();
             Ok(Arc::new(m))
@@ -218,11 +217,7 @@ impl Module {
     }
 
     fn function(&self, name: &str) -> R<Arc<Function>> {
-        self.functions
-            .iter()
-            .find(|f| f.name.to_bytes() == name.as_bytes())
-            .cloned()
-            .ok_or(CUDA_ERROR_NOT_FOUND)
+        self.functions.iter().find(|f| f.name.to_bytes() == name.as_bytes()).cloned().ok_or(CUDA_ERROR_NOT_FOUND)
     }
 }
 

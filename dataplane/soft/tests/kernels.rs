@@ -283,9 +283,8 @@ fn integers(x: i32, y: i32) -> i64 {
     let byte = |n: u32| both >> (8 * n) & 0xff;
     r ^= ((byte(0) | byte(4) << 8 | byte(1) << 16 | byte(5) << 24) as i64) << 3;
     r += i64::from(((both << 7) >> 32) as u32 ^ (both >> 9) as u32);
-    let dp = (0..4).fold(11i32, |s, k| {
-        s.wrapping_add(i32::from((x >> (8 * k)) as i8) * i32::from((y >> (8 * k)) as i8))
-    });
+    let dp =
+        (0..4).fold(11i32, |s, k| s.wrapping_add(i32::from((x >> (8 * k)) as i8) * i32::from((y >> (8 * k)) as i8)));
     let sad = (5u32).wrapping_add((i64::from(x) - i64::from(y)).unsigned_abs() as u32);
     r += i64::from((dp as u32).wrapping_add(sad));
     r ^= ((i128::from(i64::from(x) << 20) * i128::from(i64::from(y) << 30)) >> 64) as i64;
@@ -303,7 +302,9 @@ fn floating_point_functions() {
         let (f, g2, n) = (Buffer::<f32>::zeroed(256), Buffer::<f64>::zeroed(128), Buffer::<i32>::zeroed(128));
         ok(g.launch("floats", 1, 32, 0, &mut args![x.at, y.at, f.at, g2.at, n.at]));
         let (f, g2, n) = (f.read(), g2.read(), n.read());
-        let close = |v: f64, w: f64, tolerance: f64| (v.is_nan() && w.is_nan()) || (v - w).abs() <= tolerance * w.abs().max(1e-3);
+        let close = |v: f64, w: f64, tolerance: f64| {
+            (v.is_nan() && w.is_nan()) || (v - w).abs() <= tolerance * w.abs().max(1e-3)
+        };
         for i in 0..32 {
             let (x, y) = (a[i], d[i]);
             let want = [
@@ -317,7 +318,12 @@ fn floating_point_functions() {
                 x.tanh(),
             ];
             for k in 0..8 {
-                assert!(close(f[i * 8 + k].into(), want[k].into(), 2e-6), "f{k}({x}) = {}, not {}", f[i * 8 + k], want[k]);
+                assert!(
+                    close(f[i * 8 + k].into(), want[k].into(), 2e-6),
+                    "f{k}({x}) = {}, not {}",
+                    f[i * 8 + k],
+                    want[k]
+                );
             }
             for (k, w) in [y.sin(), y.exp(), y.next_up(), y.cbrt()].into_iter().enumerate() {
                 assert!(close(g2[i * 4 + k], w, 1e-14), "g{k}({y}) = {}, not {w}", g2[i * 4 + k]);
@@ -411,14 +417,13 @@ fn machine_code_alone_is_refused() {
 #[test]
 fn broken_ptx_is_explained_in_the_error_log() {
     let _g = Gpu::bare();
-    let text = CString::new(".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { add.s32 %r1 %r2 ; }\n").unwrap();
+    let text =
+        CString::new(".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { add.s32 %r1 %r2 ; }\n").unwrap();
     let mut log = vec![0u8; 256];
     let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.as_mut_ptr().cast(), 256 as *mut std::ffi::c_void];
     let mut m = null_mut();
-    let r = unsafe {
-        cuModuleLoadDataEx(&mut m, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
-    };
+    let r = unsafe { cuModuleLoadDataEx(&mut m, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
     assert_eq!(r, CUDA_ERROR_INVALID_PTX);
     assert!(String::from_utf8_lossy(&log).starts_with("line 4"), "{:?}", String::from_utf8_lossy(&log));
 }
@@ -434,4 +439,32 @@ fn launch_limits_are_checked_at_once() {
     unsafe { ok(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10)) };
     ok(g.launch("recursion", 1, 32, 60 << 10, &mut args![o.at]));
     ok(g.sync());
+}
+
+/// `cargo test --release -p orion-soft --test kernels -- --ignored --nocapture speed` prints thread instructions per
+/// second. Counts are of the PTX loop bodies, by hand.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let g = Gpu::new();
+    let o = Buffer::<i32>::zeroed(1);
+    let rounds = 200_000i64;
+    ok(g.sync());
+    let t = std::time::Instant::now();
+    ok(g.launch("spin", 1, 1024, 0, &mut args![rounds, o.at]));
+    ok(g.sync());
+    let s = t.elapsed().as_secs_f64();
+    // NVVM unrolls by four: 4 * 3 + 3 instructions for four rounds.
+    println!("spin, one block of 1024: {:.0} M/s", rounds as f64 * 1024.0 * 15.0 / 4.0 / s / 1e6);
+    let n = 256usize;
+    let (a, b, c) = (Buffer::<f32>::zeroed(n * n), Buffer::<f32>::zeroed(n * n), Buffer::<f32>::zeroed(n * n));
+    ok(g.sync());
+    let t = std::time::Instant::now();
+    ok(g.launch_on(null_mut(), "matmul", [16, 16, 1], [16, 16, 1], 0, &mut args![a.at, b.at, c.at, n as i32]));
+    ok(g.sync());
+    let s = t.elapsed().as_secs_f64();
+    println!(
+        "matmul, 256 blocks: {:.0} M multiply-adds/s, about three instructions each",
+        (n * n * n) as f64 / s / 1e6
+    );
 }

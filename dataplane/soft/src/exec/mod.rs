@@ -110,8 +110,7 @@ impl Block {
     fn new(l: &Launch, index: u64) -> Self {
         let threads = l.threads();
         let (gx, gy) = (u64::from(l.grid[0]), u64::from(l.grid[1]));
-        let warps =
-            (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
+        let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
         Self {
             index,
             ctaid: [(index % gx) as u32, (index / gx % gy) as u32, (index / (gx * gy)) as u32],

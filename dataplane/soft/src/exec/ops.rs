@@ -69,14 +69,38 @@ fn map3<A: Copy, B: Copy, C: Copy, R>(a: &Row<A>, b: &Row<B>, c: &Row<C>, f: imp
 macro_rules! by_int {
     ($ty:expr, $t:ident => $body:expr) => {
         match $ty {
-            Ty::S16 => { type $t = i16; $body }
-            Ty::U16 | Ty::B16 => { type $t = u16; $body }
-            Ty::S32 => { type $t = i32; $body }
-            Ty::S64 => { type $t = i64; $body }
-            Ty::U64 | Ty::B64 => { type $t = u64; $body }
-            Ty::S8 => { type $t = i8; $body }
-            Ty::U8 | Ty::B8 => { type $t = u8; $body }
-            _ => { type $t = u32; $body }
+            Ty::S16 => {
+                type $t = i16;
+                $body
+            }
+            Ty::U16 | Ty::B16 => {
+                type $t = u16;
+                $body
+            }
+            Ty::S32 => {
+                type $t = i32;
+                $body
+            }
+            Ty::S64 => {
+                type $t = i64;
+                $body
+            }
+            Ty::U64 | Ty::B64 => {
+                type $t = u64;
+                $body
+            }
+            Ty::S8 => {
+                type $t = i8;
+                $body
+            }
+            Ty::U8 | Ty::B8 => {
+                type $t = u8;
+                $body
+            }
+            _ => {
+                type $t = u32;
+                $body
+            }
         }
     };
 }
@@ -404,11 +428,8 @@ impl Warp {
                 let a = self.read::<u64>(ins.a, f, env);
                 let b = self.read::<u64>(ins.b, f, env);
                 let w = map2(&a, &b, |x, y| extend(*ty, x).wrapping_mul(extend(*ty, y)));
-                let w = if ins.c == Src::None {
-                    w
-                } else {
-                    map2(&w, &self.read::<u64>(ins.c, f, env), u64::wrapping_add)
-                };
+                let w =
+                    if ins.c == Src::None { w } else { map2(&w, &self.read::<u64>(ins.c, f, env), u64::wrapping_add) };
                 self.write(ins.d, m, &w, f);
             }
             Op::MadLo(ty) => by_int!(ty, T => {
@@ -717,16 +738,7 @@ impl Warp {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of one instruction")]
-    fn set_pair(
-        &mut self,
-        cmp: Cmp,
-        to: Ty,
-        ty: Ty,
-        ins: &Instr,
-        m: u32,
-        f: &Frame,
-        env: &Env,
-    ) -> Result<(), Fault> {
+    fn set_pair(&mut self, cmp: Cmp, to: Ty, ty: Ty, ins: &Instr, m: u32, f: &Frame, env: &Env) -> Result<(), Fault> {
         let wide = if ty == Ty::F16x2 { float::f16_to } else { float::bf16_to };
         let (a, b) = (self.read::<u32>(ins.a, f, env), self.read::<u32>(ins.b, f, env));
         let half = |shift: u32| {
@@ -940,7 +952,8 @@ impl Warp {
                 Builtin::AssertFail => {
                     let mut reader = LaneReader { warp: self, env, lane: l };
                     let mut text = |at| {
-                        printf::c_string(&mut reader, at).map_or("?".into(), |s| String::from_utf8_lossy(&s).into_owned())
+                        printf::c_string(&mut reader, at)
+                            .map_or("?".into(), |s| String::from_utf8_lossy(&s).into_owned())
                     };
                     let (message, file, function) = (text(args[0]), text(args[1]), text(args[3]));
                     let [x, y, z] = env.ctaid;
@@ -1234,7 +1247,13 @@ fn convert_lane(v: u64, to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -
         }
         _ => {
             let y = float::direct32(x, 0.0, round);
-            u64::from(if y.is_nan() { 0x7fff_ffff } else if fp.ftz { float::flush32(y).to_bits() } else { y.to_bits() })
+            u64::from(if y.is_nan() {
+                0x7fff_ffff
+            } else if fp.ftz {
+                float::flush32(y).to_bits()
+            } else {
+                y.to_bits()
+            })
         }
     }
 }

@@ -111,8 +111,7 @@ impl Warp {
         let fair = std::mem::take(&mut self.fair);
         let mut best = None;
         for l in lanes(self.runnable) {
-            let key =
-                if fair { (self.stamp[l], 0, 0) } else { (0, usize::MAX - self.stack[l].len(), self.pc[l]) };
+            let key = if fair { (self.stamp[l], 0, 0) } else { (0, usize::MAX - self.stack[l].len(), self.pc[l]) };
             if best.is_none_or(|(k, _)| key < k) {
                 best = Some((key, l));
             }
@@ -401,8 +400,7 @@ impl Warp {
         while rest != 0 {
             let leader = rest.trailing_zeros() as usize;
             let (pc, frame) = (self.pc[leader], self.frame[leader]);
-            let here =
-                lanes(rest).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            let here = lanes(rest).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
             rest &= !here;
             let program = env.program;
             let ins = &program.code[pc as usize];
@@ -529,8 +527,7 @@ impl Warp {
         while mask != 0 {
             let leader = mask.trailing_zeros() as usize;
             let (pc, frame) = (self.pc[leader], self.frame[leader]);
-            let here =
-                lanes(mask).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            let here = lanes(mask).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
             mask &= !here;
             let ins = &env.program.code[pc as usize];
             if let Op::Bar(op) = ins.op {

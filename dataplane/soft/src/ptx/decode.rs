@@ -407,8 +407,7 @@ impl<'a> Decoder<'a> {
         }
         let body = &self.f.body;
         for s in body {
-            self.statement(s)
-                .map_err(|e| if self.line > 0 { format!("{e} (PTX line {})", self.line) } else { e })?;
+            self.statement(s).map_err(|e| if self.line > 0 { format!("{e} (PTX line {})", self.line) } else { e })?;
         }
         // Falling off the end of a body returns.
         self.emit(Op::Ret);
@@ -1132,8 +1131,7 @@ impl<'a> Decoder<'a> {
                     None => return unsupported("shuffle mode"),
                 };
                 let m = if sync { self.src(get(4)?, Ty::B32)? } else { Src::None };
-                let (a, b, c) =
-                    (self.src(get(1)?, Ty::B32)?, self.src(get(2)?, Ty::B32)?, self.src(get(3)?, Ty::B32)?);
+                let (a, b, c) = (self.src(get(1)?, Ty::B32)?, self.src(get(2)?, Ty::B32)?, self.src(get(3)?, Ty::B32)?);
                 (WarpOp::Shfl(mode), a, b, c, m)
             }
             "vote" => {
@@ -1208,7 +1206,8 @@ impl<'a> Decoder<'a> {
         } else {
             BarOp::RedOr
         };
-        let (d, rest) = if red { (self.dst(ops.first().ok_or("too few operands")?)?, &ops[1..]) } else { (Reg::None, ops) };
+        let (d, rest) =
+            if red { (self.dst(ops.first().ok_or("too few operands")?)?, &ops[1..]) } else { (Reg::None, ops) };
         let (last, counts) = match (red, rest.split_last()) {
             (true, Some((last, counts))) => (Some(last), counts),
             _ => (None, rest),
@@ -1327,7 +1326,8 @@ impl<'a> Decoder<'a> {
         };
         let ty = mods.ty().unwrap_or(Ty::B32);
         let d = if wants > 1 { self.dst(get(0)?)? } else { Reg::None };
-        let operand = |me: &Self, n: usize| -> Result<Src> { if wants > n { me.src(get(n)?, ty) } else { Ok(Src::None) } };
+        let operand =
+            |me: &Self, n: usize| -> Result<Src> { if wants > n { me.src(get(n)?, ty) } else { Ok(Src::None) } };
         let (a, b, c, e) = (operand(self, 1)?, operand(self, 2)?, operand(self, 3)?, operand(self, 4)?);
         let i = self.emit(op);
         (i.d, i.a, i.b, i.c, i.e) = (d, a, b, c, e);

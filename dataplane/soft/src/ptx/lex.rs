@@ -66,7 +66,10 @@ pub fn lex(text: &str) -> Result<Vec<Token>, String> {
         } else if word_start(c) {
             let start = i;
             while i < s.len() {
-                if word_next(s[i]) {
+                if s[i] == b'.' && c == b'.' && i > start {
+                    // `.reg.b16` is two directives.
+                    break;
+                } else if word_next(s[i]) {
                     i += 1;
                 } else if s[i] == b':' && s.get(i + 1) == Some(&b':') {
                     i += 2;

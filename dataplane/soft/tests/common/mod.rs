@@ -62,9 +62,7 @@ impl Gpu {
         args: &mut [*mut c_void],
     ) -> CUresult {
         let f = self.function(name);
-        unsafe {
-            cuLaunchKernel(f, g[0], g[1], g[2], b[0], b[1], b[2], shared, s, args.as_mut_ptr(), null_mut())
-        }
+        unsafe { cuLaunchKernel(f, g[0], g[1], g[2], b[0], b[1], b[2], shared, s, args.as_mut_ptr(), null_mut()) }
     }
     pub fn sync(&self) -> CUresult {
         unsafe { cuCtxSynchronize() }
