@@ -1,19 +1,19 @@
 //! Arrays, textures, surfaces, tensor maps.
 
 /// Counts against the session's memory limit.
-#[by_hand(0x0580, array, worker)]
+#[by_hand(0x0580, array, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArrayCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY_DESCRIPTOR>);
 
 /// Counts against the session's memory limit.
-#[by_hand(0x0581, array, worker)]
+#[by_hand(0x0581, array, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArray3DCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY3D_DESCRIPTOR>);
 
 /// Counts against the session's memory limit.
-#[by_hand(0x0582, array, worker)]
+#[by_hand(0x0582, array, client)]
 #[since(5000)]
 #[creates(pHandle)]
 fn cuMipmappedArrayCreate(
@@ -22,21 +22,23 @@ fn cuMipmappedArrayCreate(
     numMipmapLevels: u32,
 );
 
-#[by_hand(0x0583, array, worker)]
+#[by_hand(0x0583, array, client)]
 #[since(2000)]
 #[destroys(hArray)]
 fn cuArrayDestroy(hArray: CUarray);
 
-#[by_hand(0x0584, array, worker)]
+#[by_hand(0x0584, array, client)]
 #[since(5000)]
 #[destroys(hMipmappedArray)]
 fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray);
 
-#[call(0x0585)]
+/// Remembered here, but for levels and planes of other arrays.
+#[by_hand(0x0585, array, client)]
 #[since(3020)]
 fn cuArrayGetDescriptor_v2(pArrayDescriptor: Out<CUDA_ARRAY_DESCRIPTOR>, hArray: CUarray);
 
-#[call(0x0586)]
+/// Remembered here, but for levels and planes of other arrays.
+#[by_hand(0x0586, array, client)]
 #[since(3020)]
 fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, hArray: CUarray);
 
@@ -69,7 +71,8 @@ fn cuMipmappedArrayGetMemoryRequirements(
 #[creates(pPlaneArray)]
 fn cuArrayGetPlane(pPlaneArray: Out<CUarray>, hArray: CUarray, planeIdx: u32);
 
-#[call(0x058c)]
+/// The same handle for the same level.
+#[by_hand(0x058c, array, client)]
 #[since(5000)]
 #[creates(pLevelArray)]
 fn cuMipmappedArrayGetLevel(pLevelArray: Out<CUarray>, hMipmappedArray: CUmipmappedArray, level: u32);
@@ -109,32 +112,36 @@ fn cuTexObjectCreate(
 #[since(5000)]
 fn cuSurfObjectCreate(pSurfObject: *mut CUsurfObject, pResDesc: *const CUDA_RESOURCE_DESC);
 
-#[post(0x058f)]
+#[by_hand(0x058f, array, client)]
 #[since(5000)]
 fn cuTexObjectDestroy(texObject: CUtexObject);
 
-#[post(0x0590)]
+#[by_hand(0x0590, array, client)]
 #[since(5000)]
 fn cuSurfObjectDestroy(surfObject: CUsurfObject);
 
-#[by_hand(0x0591, array)]
+/// Remembered here.
+#[client(array)]
 #[since(5000)]
 fn cuTexObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject);
 
-#[by_hand(0x0592, array)]
+/// Remembered here.
+#[client(array)]
 #[since(5000)]
 fn cuSurfObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject);
 
-#[call(0x0593)]
+/// Remembered here.
+#[client(array)]
 #[since(5000)]
-fn cuTexObjectGetTextureDesc(pTexDesc: Out<CUDA_TEXTURE_DESC>, texObject: CUtexObject);
+fn cuTexObjectGetTextureDesc(pTexDesc: *mut CUDA_TEXTURE_DESC, texObject: CUtexObject);
 
-#[call(0x0594)]
+/// Remembered here.
+#[client(array)]
 #[since(5000)]
-fn cuTexObjectGetResourceViewDesc(pResViewDesc: Out<CUDA_RESOURCE_VIEW_DESC>, texObject: CUtexObject);
+fn cuTexObjectGetResourceViewDesc(pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC, texObject: CUtexObject);
 
-/// Encoded by the driver; the same arguments give the same map.
-#[by_hand(0x0595, array)]
+/// Encoded by the driver, once: the same arguments but for the address give the same map.
+#[by_hand(0x0595, tensor_map)]
 #[since(12000)]
 fn cuTensorMapEncodeTiled(
     tensorMap: *mut CUtensorMap,
@@ -151,8 +158,8 @@ fn cuTensorMapEncodeTiled(
     oobFill: CUtensorMapFloatOOBfill,
 );
 
-/// Encoded by the driver; the same arguments give the same map.
-#[by_hand(0x0596, array)]
+/// Encoded by the driver, once: the same arguments but for the address give the same map.
+#[by_hand(0x0596, tensor_map)]
 #[since(12000)]
 fn cuTensorMapEncodeIm2col(
     tensorMap: *mut CUtensorMap,
@@ -172,8 +179,8 @@ fn cuTensorMapEncodeIm2col(
     oobFill: CUtensorMapFloatOOBfill,
 );
 
-/// Encoded by the driver; the same arguments give the same map.
-#[by_hand(0x0597, array)]
+/// Encoded by the driver, once: the same arguments but for the address give the same map.
+#[by_hand(0x0597, tensor_map)]
 #[since(12080)]
 fn cuTensorMapEncodeIm2colWide(
     tensorMap: *mut CUtensorMap,
@@ -194,8 +201,8 @@ fn cuTensorMapEncodeIm2colWide(
     oobFill: CUtensorMapFloatOOBfill,
 );
 
-/// Encoded by the driver; the same arguments give the same map.
-#[by_hand(0x0598, array)]
+/// The address is the first word of a map that was encoded here.
+#[by_hand(0x0598, tensor_map)]
 #[since(12000)]
 fn cuTensorMapReplaceAddress(tensorMap: *mut CUtensorMap, globalAddress: *mut c_void);
 

@@ -217,11 +217,11 @@ fn cuIpcOpenEventHandle(phEvent: Out<CUevent>, handle: CUipcEventHandle);
 #[since(4010)]
 fn cuIpcGetMemHandle(pHandle: Out<CUipcMemHandle>, dptr: CUdeviceptr);
 
-#[by_hand(0x038f, memory)]
+#[by_hand(0x038f, ipc)]
 #[since(11000)]
 fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
 
-#[by_hand(0x0390, memory)]
+#[by_hand(0x0390, ipc)]
 #[since(4010)]
 fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
 

@@ -50,7 +50,7 @@ fn cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodul
 #[since(11070)]
 fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
 
-#[by_hand(0x0205, module)]
+#[by_hand(0x0205, link)]
 #[since(6050)]
 fn cuLinkCreate_v2(
     numOptions: u32,
@@ -59,7 +59,7 @@ fn cuLinkCreate_v2(
     stateOut: *mut CUlinkState,
 );
 
-#[by_hand(0x0206, module)]
+#[by_hand(0x0206, link)]
 #[since(6050)]
 fn cuLinkAddData_v2(
     state: CUlinkState,
@@ -73,7 +73,7 @@ fn cuLinkAddData_v2(
 );
 
 /// Reads the file here.
-#[client(module)]
+#[client(link)]
 #[since(6050)]
 fn cuLinkAddFile_v2(
     state: CUlinkState,
@@ -84,11 +84,11 @@ fn cuLinkAddFile_v2(
     optionValues: *mut *mut c_void,
 );
 
-#[by_hand(0x0207, module)]
+#[by_hand(0x0207, link)]
 #[since(5050)]
 fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut usize);
 
-#[by_hand(0x0208, module)]
+#[by_hand(0x0208, link)]
 #[since(5050)]
 fn cuLinkDestroy(state: CUlinkState);
 

@@ -47,7 +47,7 @@ fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);
 fn cuMemPoolDestroy(pool: CUmemoryPool);
 
 /// Remembered here: the same handle for the same pool.
-#[by_hand(0x050a, pool)]
+#[client(pool)]
 #[since(11020)]
 fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
 
@@ -57,12 +57,12 @@ fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
 fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice);
 
 /// Remembered here: the same handle for the same pool.
-#[by_hand(0x050c, pool)]
+#[client(pool)]
 #[since(13000)]
 fn cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
 /// Remembered here: the same handle for the same pool.
-#[by_hand(0x050d, pool)]
+#[client(pool)]
 #[since(13000)]
 fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
@@ -72,7 +72,7 @@ fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, type_:
 fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool);
 
 /// Changes what `cuMemGetMemPool` answers.
-#[by_hand(0x050f, pool)]
+#[client(pool)]
 #[since(13000)]
 fn cuMemSetMemPool(location: *mut CUmemLocation, type_: CUmemAllocationType, pool: CUmemoryPool);
 

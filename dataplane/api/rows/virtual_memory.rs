@@ -33,7 +33,8 @@ fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, c
 #[since(10020)]
 fn cuMemGetAccess(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
 
-#[by_hand(0x0488, virtual_memory)]
+/// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
+#[client(virtual_memory)]
 #[since(10020)]
 fn cuMemExportToShareableHandle(
     shareableHandle: *mut c_void,
@@ -42,7 +43,8 @@ fn cuMemExportToShareableHandle(
     flags: u64,
 );
 
-#[by_hand(0x0489, virtual_memory)]
+/// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
+#[client(virtual_memory)]
 #[since(10020)]
 fn cuMemImportFromShareableHandle(
     handle: *mut CUmemGenericAllocationHandle,
@@ -58,7 +60,8 @@ fn cuMemGetAllocationGranularity(
     option: CUmemAllocationGranularity_flags,
 );
 
-#[by_hand(0x048b, virtual_memory)]
+/// Remembered here.
+#[client(virtual_memory)]
 #[since(10020)]
 fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
 

@@ -1174,60 +1174,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
     );
     visit(
-        "cuTexObjectGetTextureDesc",
-        |g, out| {
-            calls::cuTexObjectGetTextureDesc { texObject: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuTexObjectGetTextureDesc::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuTexObjectGetTextureDesc_reply",
-        |g, out| {
-            let b0 = g.bytes();
-            calls::cuTexObjectGetTextureDesc_reply { pTexDesc: &b0 }.encode(out);
-        },
-        |r| {
-            let value = calls::cuTexObjectGetTextureDesc_reply::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuTexObjectGetResourceViewDesc",
-        |g, out| {
-            calls::cuTexObjectGetResourceViewDesc { texObject: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuTexObjectGetResourceViewDesc::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuTexObjectGetResourceViewDesc_reply",
-        |g, out| {
-            let b0 = g.bytes();
-            calls::cuTexObjectGetResourceViewDesc_reply { pResViewDesc: &b0 }.encode(out);
-        },
-        |r| {
-            let value = calls::cuTexObjectGetResourceViewDesc_reply::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
         "cuStreamCreateWithPriority",
         |g, out| {
             calls::cuStreamCreateWithPriority { phStream: g.word(), flags: g.word() as u32, priority: g.word() as i32 }

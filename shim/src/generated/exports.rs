@@ -66,24 +66,8 @@ pub unsafe extern "C" fn cuArrayCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
-    if pHandle.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if pAllocateArray.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Array);
-    // SAFETY: checked above where it may not be null; the caller vouches for its size.
-    let sent_pAllocateArray = unsafe { bytes_at(pAllocateArray.cast(), size_of::<CUDA_ARRAY_DESCRIPTOR>()) };
-    let q = calls::cuArrayCreate_v2 { pHandle: created.0, pAllocateArray: sent_pAllocateArray };
-    let result = answer(call(ops::CU_ARRAY_CREATE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pHandle.write(created.0 as CUarray) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuArrayCreate_v2(pHandle, pAllocateArray) }
 }
 
 #[unsafe(no_mangle)]
@@ -91,24 +75,8 @@ pub unsafe extern "C" fn cuArray3DCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
-    if pHandle.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if pAllocateArray.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Array);
-    // SAFETY: checked above where it may not be null; the caller vouches for its size.
-    let sent_pAllocateArray = unsafe { bytes_at(pAllocateArray.cast(), size_of::<CUDA_ARRAY3D_DESCRIPTOR>()) };
-    let q = calls::cuArray3DCreate_v2 { pHandle: created.0, pAllocateArray: sent_pAllocateArray };
-    let result = answer(call(ops::CU_ARRAY3_D_CREATE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pHandle.write(created.0 as CUarray) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuArray3DCreate_v2(pHandle, pAllocateArray) }
 }
 
 #[unsafe(no_mangle)]
@@ -117,45 +85,20 @@ pub unsafe extern "C" fn cuMipmappedArrayCreate(
     pMipmappedArrayDesc: *const CUDA_ARRAY3D_DESCRIPTOR,
     numMipmapLevels: c_uint,
 ) -> CUresult {
-    if pHandle.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if pMipmappedArrayDesc.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::MipmappedArray);
-    // SAFETY: checked above where it may not be null; the caller vouches for its size.
-    let sent_pMipmappedArrayDesc =
-        unsafe { bytes_at(pMipmappedArrayDesc.cast(), size_of::<CUDA_ARRAY3D_DESCRIPTOR>()) };
-    let q = calls::cuMipmappedArrayCreate {
-        pHandle: created.0,
-        pMipmappedArrayDesc: sent_pMipmappedArrayDesc,
-        numMipmapLevels,
-    };
-    let result = answer(call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pHandle.write(created.0 as CUmipmappedArray) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
-    let q = calls::cuArrayDestroy { hArray: hArray as u64 };
-    let result = answer(call(ops::CU_ARRAY_DESTROY, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    handles::release(Handle(hArray as u64));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuArrayDestroy(hArray) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
-    let q = calls::cuMipmappedArrayDestroy { hMipmappedArray: hMipmappedArray as u64 };
-    let result = answer(call(ops::CU_MIPMAPPED_ARRAY_DESTROY, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    handles::release(Handle(hMipmappedArray as u64));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuMipmappedArrayDestroy(hMipmappedArray) }
 }
 
 #[unsafe(no_mangle)]
@@ -163,22 +106,8 @@ pub unsafe extern "C" fn cuArrayGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
-    if pArrayDescriptor.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let q = calls::cuArrayGetDescriptor_v2 { hArray: hArray as u64 };
-    let result = answer(call(
-        ops::CU_ARRAY_GET_DESCRIPTOR_V2,
-        |w| q.encode(w),
-        |r| {
-            let a = calls::cuArrayGetDescriptor_v2_reply::decode(r)?;
-            (*r).finish()?;
-            // SAFETY: not null, and the caller's to write.
-            unsafe { copy_out(a.pArrayDescriptor, pArrayDescriptor.cast(), size_of::<CUDA_ARRAY_DESCRIPTOR>()) }?;
-            Ok(CUDA_SUCCESS)
-        },
-    ));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) }
 }
 
 #[unsafe(no_mangle)]
@@ -186,22 +115,8 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
-    if pArrayDescriptor.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let q = calls::cuArray3DGetDescriptor_v2 { hArray: hArray as u64 };
-    let result = answer(call(
-        ops::CU_ARRAY3_D_GET_DESCRIPTOR_V2,
-        |w| q.encode(w),
-        |r| {
-            let a = calls::cuArray3DGetDescriptor_v2_reply::decode(r)?;
-            (*r).finish()?;
-            // SAFETY: not null, and the caller's to write.
-            unsafe { copy_out(a.pArrayDescriptor, pArrayDescriptor.cast(), size_of::<CUDA_ARRAY3D_DESCRIPTOR>()) }?;
-            Ok(CUDA_SUCCESS)
-        },
-    ));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) }
 }
 
 #[unsafe(no_mangle)]
@@ -329,19 +244,8 @@ pub unsafe extern "C" fn cuMipmappedArrayGetLevel(
     hMipmappedArray: CUmipmappedArray,
     level: c_uint,
 ) -> CUresult {
-    if pLevelArray.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Array);
-    let q = calls::cuMipmappedArrayGetLevel { pLevelArray: created.0, hMipmappedArray: hMipmappedArray as u64, level };
-    let result = answer(call(ops::CU_MIPMAPPED_ARRAY_GET_LEVEL, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pLevelArray.write(created.0 as CUarray) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) }
 }
 
 #[unsafe(no_mangle)]
@@ -399,7 +303,8 @@ pub unsafe extern "C" fn cuTexObjectCreate(
     pTexDesc: *const CUDA_TEXTURE_DESC,
     pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> CUresult {
-    refuse::pending("cuTexObjectCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
 }
 
 #[unsafe(no_mangle)]
@@ -407,21 +312,20 @@ pub unsafe extern "C" fn cuSurfObjectCreate(
     pSurfObject: *mut CUsurfObject,
     pResDesc: *const CUDA_RESOURCE_DESC,
 ) -> CUresult {
-    refuse::pending("cuSurfObjectCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuSurfObjectCreate(pSurfObject, pResDesc) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
-    let q = calls::cuTexObjectDestroy { texObject };
-    let result = post(ops::CU_TEX_OBJECT_DESTROY, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuTexObjectDestroy(texObject) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
-    let q = calls::cuSurfObjectDestroy { surfObject };
-    let result = post(ops::CU_SURF_OBJECT_DESTROY, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuSurfObjectDestroy(surfObject) }
 }
 
 #[unsafe(no_mangle)]
@@ -429,7 +333,8 @@ pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    refuse::pending("cuTexObjectGetResourceDesc")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuTexObjectGetResourceDesc(pResDesc, texObject) }
 }
 
 #[unsafe(no_mangle)]
@@ -437,7 +342,8 @@ pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     surfObject: CUsurfObject,
 ) -> CUresult {
-    refuse::pending("cuSurfObjectGetResourceDesc")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
 }
 
 #[unsafe(no_mangle)]
@@ -445,22 +351,8 @@ pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
     pTexDesc: *mut CUDA_TEXTURE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    if pTexDesc.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let q = calls::cuTexObjectGetTextureDesc { texObject };
-    let result = answer(call(
-        ops::CU_TEX_OBJECT_GET_TEXTURE_DESC,
-        |w| q.encode(w),
-        |r| {
-            let a = calls::cuTexObjectGetTextureDesc_reply::decode(r)?;
-            (*r).finish()?;
-            // SAFETY: not null, and the caller's to write.
-            unsafe { copy_out(a.pTexDesc, pTexDesc.cast(), size_of::<CUDA_TEXTURE_DESC>()) }?;
-            Ok(CUDA_SUCCESS)
-        },
-    ));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
 }
 
 #[unsafe(no_mangle)]
@@ -468,22 +360,8 @@ pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
     pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    if pResViewDesc.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let q = calls::cuTexObjectGetResourceViewDesc { texObject };
-    let result = answer(call(
-        ops::CU_TEX_OBJECT_GET_RESOURCE_VIEW_DESC,
-        |w| q.encode(w),
-        |r| {
-            let a = calls::cuTexObjectGetResourceViewDesc_reply::decode(r)?;
-            (*r).finish()?;
-            // SAFETY: not null, and the caller's to write.
-            unsafe { copy_out(a.pResViewDesc, pResViewDesc.cast(), size_of::<CUDA_RESOURCE_VIEW_DESC>()) }?;
-            Ok(CUDA_SUCCESS)
-        },
-    ));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::array::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
 }
 
 #[unsafe(no_mangle)]
@@ -501,7 +379,23 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    refuse::pending("cuTensorMapEncodeTiled")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::tensor_map::cuTensorMapEncodeTiled(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            boxDim,
+            elementStrides,
+            interleave,
+            swizzle,
+            l2Promotion,
+            oobFill,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -522,7 +416,26 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    refuse::pending("cuTensorMapEncodeIm2col")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::tensor_map::cuTensorMapEncodeIm2col(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            pixelBoxLowerCorner,
+            pixelBoxUpperCorner,
+            channelsPerPixel,
+            pixelsPerColumn,
+            elementStrides,
+            interleave,
+            swizzle,
+            l2Promotion,
+            oobFill,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -544,7 +457,27 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    refuse::pending("cuTensorMapEncodeIm2colWide")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::tensor_map::cuTensorMapEncodeIm2colWide(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            pixelBoxLowerCornerWidth,
+            pixelBoxUpperCornerWidth,
+            channelsPerPixel,
+            pixelsPerColumn,
+            elementStrides,
+            interleave,
+            mode,
+            swizzle,
+            l2Promotion,
+            oobFill,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -552,7 +485,8 @@ pub unsafe extern "C" fn cuTensorMapReplaceAddress(
     tensorMap: *mut CUtensorMap,
     globalAddress: *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuTensorMapReplaceAddress")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
 }
 
 #[unsafe(no_mangle)]
@@ -3048,7 +2982,8 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-    refuse::pending("cuLaunchHostFunc")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuLaunchHostFunc(hStream, fn_, userData) }
 }
 
 #[unsafe(no_mangle)]
@@ -3346,12 +3281,14 @@ pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
-    refuse::pending("cuGraphDestroy")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphDestroy(hGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
-    refuse::pending("cuGraphDestroyNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphDestroyNode(hNode) }
 }
 
 #[unsafe(no_mangle)]
@@ -3362,7 +3299,8 @@ pub unsafe extern "C" fn cuGraphAddKernelNode(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    refuse::pending("cuGraphAddKernelNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3370,7 +3308,8 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeGetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeGetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3378,7 +3317,8 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeSetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3387,7 +3327,8 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    refuse::pending("cuGraphExecKernelNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3398,7 +3339,10 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphAddKernelNode_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::graph::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -3406,7 +3350,8 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeGetParams_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3414,7 +3359,8 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeSetParams_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3423,7 +3369,8 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphExecKernelNodeSetParams_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3435,17 +3382,22 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    refuse::pending("cuGraphAddMemcpyNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::graph::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
+    }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> CUresult {
-    refuse::pending("cuGraphMemcpyNodeGetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphMemcpyNodeGetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> CUresult {
-    refuse::pending("cuGraphMemcpyNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphMemcpyNodeSetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3455,7 +3407,8 @@ pub unsafe extern "C" fn cuGraphExecMemcpyNodeSetParams(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    refuse::pending("cuGraphExecMemcpyNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) }
 }
 
 #[unsafe(no_mangle)]
@@ -3567,7 +3520,8 @@ pub unsafe extern "C" fn cuGraphAddHostNode(
     numDependencies: usize,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphAddHostNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3575,7 +3529,8 @@ pub unsafe extern "C" fn cuGraphHostNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphHostNodeGetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphHostNodeGetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3583,7 +3538,8 @@ pub unsafe extern "C" fn cuGraphHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphHostNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphHostNodeSetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3592,7 +3548,8 @@ pub unsafe extern "C" fn cuGraphExecHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphExecHostNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3765,17 +3722,20 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
-    refuse::pending("cuGraphChildGraphNodeGetGraph")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphChildGraphNodeGetGraph(hNode, phGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    refuse::pending("cuGraphEventRecordNodeGetEvent")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphEventRecordNodeGetEvent(hNode, event_out) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    refuse::pending("cuGraphEventWaitNodeGetEvent")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphEventWaitNodeGetEvent(hNode, event_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -3784,7 +3744,8 @@ pub unsafe extern "C" fn cuGraphNodeFindInClone(
     hOriginalNode: CUgraphNode,
     hClonedGraph: CUgraph,
 ) -> CUresult {
-    refuse::pending("cuGraphNodeFindInClone")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) }
 }
 
 #[unsafe(no_mangle)]
@@ -3807,7 +3768,8 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> CUresult {
-    refuse::pending("cuGraphExecChildGraphNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
 }
 
 #[unsafe(no_mangle)]
@@ -3952,7 +3914,10 @@ pub unsafe extern "C" fn cuGraphAddBatchMemOpNode(
     numDependencies: usize,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphAddBatchMemOpNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::graph::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -3960,7 +3925,8 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeGetParams(
     hNode: CUgraphNode,
     nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphBatchMemOpNodeGetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -3968,7 +3934,8 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphBatchMemOpNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3977,7 +3944,8 @@ pub unsafe extern "C" fn cuGraphExecBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphExecBatchMemOpNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -3988,7 +3956,10 @@ pub unsafe extern "C" fn cuGraphAddMemAllocNode(
     numDependencies: usize,
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphAddMemAllocNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::graph::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -3996,7 +3967,8 @@ pub unsafe extern "C" fn cuGraphMemAllocNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphMemAllocNodeGetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphMemAllocNodeGetParams(hNode, params_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -4088,7 +4060,8 @@ pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> CUresult {
-    refuse::pending("cuGraphGetNodes")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphGetNodes(hGraph, nodes, numNodes) }
 }
 
 #[unsafe(no_mangle)]
@@ -4097,7 +4070,8 @@ pub unsafe extern "C" fn cuGraphGetRootNodes(
     rootNodes: *mut CUgraphNode,
     numRootNodes: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphGetRootNodes")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) }
 }
 
 #[unsafe(no_mangle)]
@@ -4107,7 +4081,8 @@ pub unsafe extern "C" fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     numEdges: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphGetEdges")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphGetEdges(hGraph, from, to, numEdges) }
 }
 
 #[unsafe(no_mangle)]
@@ -4118,7 +4093,8 @@ pub unsafe extern "C" fn cuGraphGetEdges_v2(
     edgeData: *mut CUgraphEdgeData,
     numEdges: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphGetEdges_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) }
 }
 
 #[unsafe(no_mangle)]
@@ -4127,7 +4103,8 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies(
     dependencies: *mut CUgraphNode,
     numDependencies: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphNodeGetDependencies")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) }
 }
 
 #[unsafe(no_mangle)]
@@ -4137,7 +4114,8 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependencies: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphNodeGetDependencies_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) }
 }
 
 #[unsafe(no_mangle)]
@@ -4146,7 +4124,8 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes(
     dependentNodes: *mut CUgraphNode,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphNodeGetDependentNodes")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) }
 }
 
 #[unsafe(no_mangle)]
@@ -4156,7 +4135,8 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuGraphNodeGetDependentNodes_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes) }
 }
 
 #[unsafe(no_mangle)]
@@ -4285,7 +4265,8 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     hGraph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    refuse::pending("cuGraphInstantiateWithFlags")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -4294,7 +4275,8 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphInstantiateWithParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -4303,7 +4285,8 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams_ptsz(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
-    refuse::pending("cuGraphInstantiateWithParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -4314,7 +4297,8 @@ pub unsafe extern "C" fn cuGraphInstantiate(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
-    refuse::pending("cuGraphInstantiate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
 }
 
 #[unsafe(no_mangle)]
@@ -4325,7 +4309,8 @@ pub unsafe extern "C" fn cuGraphInstantiate_v2(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
-    refuse::pending("cuGraphInstantiate_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
 }
 
 #[unsafe(no_mangle)]
@@ -4363,7 +4348,8 @@ pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    refuse::pending("cuGraphLaunch")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphLaunch(hGraph, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -4374,7 +4360,8 @@ pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
-    refuse::pending("cuGraphExecDestroy")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecDestroy(hGraphExec) }
 }
 
 #[unsafe(no_mangle)]
@@ -4384,7 +4371,8 @@ pub unsafe extern "C" fn cuGraphExecUpdate(
     hErrorNode_out: *mut CUgraphNode,
     updateResult_out: *mut CUgraphExecUpdateResult,
 ) -> CUresult {
-    refuse::pending("cuGraphExecUpdate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -4393,7 +4381,8 @@ pub unsafe extern "C" fn cuGraphExecUpdate_v2(
     hGraph: CUgraph,
     resultInfo: *mut CUgraphExecUpdateResultInfo,
 ) -> CUresult {
-    refuse::pending("cuGraphExecUpdate_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) }
 }
 
 #[unsafe(no_mangle)]
@@ -4444,7 +4433,8 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     attr: CUkernelNodeAttrID,
     value_out: *mut CUkernelNodeAttrValue,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeGetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -4453,12 +4443,14 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
     attr: CUkernelNodeAttrID,
     value: *const CUkernelNodeAttrValue,
 ) -> CUresult {
-    refuse::pending("cuGraphKernelNodeSetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphKernelNodeSetAttribute(hNode, attr, value) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
-    refuse::pending("cuGraphDebugDotPrint")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphDebugDotPrint(hGraph, path, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -4469,17 +4461,20 @@ pub unsafe extern "C" fn cuUserObjectCreate(
     initialRefcount: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuUserObjectCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-    refuse::pending("cuUserObjectRetain")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuUserObjectRetain(object, count) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-    refuse::pending("cuUserObjectRelease")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuUserObjectRelease(object, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -4489,12 +4484,14 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
     count: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuGraphRetainUserObject")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuGraphRetainUserObject(graph, object, count, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-    refuse::pending("cuGraphReleaseUserObject")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuGraphReleaseUserObject(graph, object, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -4505,7 +4502,8 @@ pub unsafe extern "C" fn cuGraphAddNode(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    refuse::pending("cuGraphAddNode")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -4517,12 +4515,23 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    refuse::pending("cuGraphAddNode_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::graph::cuGraphAddNode_v2(
+            phGraphNode,
+            hGraph,
+            dependencies,
+            dependencyData,
+            numDependencies,
+            nodeParams,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
-    refuse::pending("cuGraphNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphNodeSetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -4531,7 +4540,8 @@ pub unsafe extern "C" fn cuGraphExecNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    refuse::pending("cuGraphExecNodeSetParams")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
@@ -5506,22 +5516,26 @@ pub unsafe extern "C" fn cuMemGetAddressRange_v2(
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    refuse::pending("cuMemGetAddressRange_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::pointer::cuMemGetAddressRange_v2(pbase, psize, dptr) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    refuse::pending("cuMemHostAlloc")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
-    refuse::pending("cuMemAllocHost_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemAllocHost_v2(pp, bytesize) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-    refuse::pending("cuMemFreeHost")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemFreeHost(p) }
 }
 
 #[unsafe(no_mangle)]
@@ -5530,22 +5544,26 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     p: *mut c_void,
     Flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuMemHostGetDevicePointer_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
-    refuse::pending("cuMemHostGetFlags")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemHostGetFlags(pFlags, p) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    refuse::pending("cuMemHostRegister_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-    refuse::pending("cuMemHostUnregister")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::host_memory::cuMemHostUnregister(p) }
 }
 
 #[unsafe(no_mangle)]
@@ -5560,7 +5578,8 @@ pub unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    refuse::pending("cuPointerGetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::pointer::cuPointerGetAttribute(data, attribute, ptr) }
 }
 
 #[unsafe(no_mangle)]
@@ -5570,7 +5589,8 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    refuse::pending("cuPointerGetAttributes")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
 }
 
 #[unsafe(no_mangle)]
@@ -5579,7 +5599,8 @@ pub unsafe extern "C" fn cuPointerSetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    refuse::pending("cuPointerSetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::pointer::cuPointerSetAttribute(value, attribute, ptr) }
 }
 
 #[unsafe(no_mangle)]
@@ -5956,12 +5977,14 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
     handle: CUipcMemHandle,
     Flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuIpcOpenMemHandle_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-    refuse::pending("cuIpcCloseMemHandle")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::ipc::cuIpcCloseMemHandle(dptr) }
 }
 
 #[unsafe(no_mangle)]
@@ -6133,7 +6156,8 @@ pub unsafe extern "C" fn cuLinkCreate_v2(
     optionValues: *mut *mut c_void,
     stateOut: *mut CUlinkState,
 ) -> CUresult {
-    refuse::pending("cuLinkCreate_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
 }
 
 #[unsafe(no_mangle)]
@@ -6147,7 +6171,8 @@ pub unsafe extern "C" fn cuLinkAddData_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuLinkAddData_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
@@ -6159,7 +6184,8 @@ pub unsafe extern "C" fn cuLinkAddFile_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuLinkAddFile_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
@@ -6168,12 +6194,14 @@ pub unsafe extern "C" fn cuLinkComplete(
     cubinOut: *mut *mut c_void,
     sizeOut: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuLinkComplete")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::link::cuLinkComplete(state, cubinOut, sizeOut) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-    refuse::pending("cuLinkDestroy")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::link::cuLinkDestroy(state) }
 }
 
 #[unsafe(no_mangle)]
@@ -6249,7 +6277,8 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
-    refuse::pending("cuMemAllocAsync")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemAllocAsync(dptr, bytesize, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -6265,7 +6294,8 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
-    refuse::pending("cuMemAllocFromPoolAsync")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -6281,7 +6311,8 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
-    refuse::pending("cuMemFreeAsync")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemFreeAsync(dptr, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -6303,7 +6334,8 @@ pub unsafe extern "C" fn cuMemPoolSetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuMemPoolSetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemPoolSetAttribute(pool, attr, value) }
 }
 
 #[unsafe(no_mangle)]
@@ -6312,7 +6344,8 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuMemPoolGetAttribute")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemPoolGetAttribute(pool, attr, value) }
 }
 
 #[unsafe(no_mangle)]
@@ -6358,22 +6391,26 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
-    refuse::pending("cuMemPoolCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemPoolCreate(pool, poolProps) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-    refuse::pending("cuMemPoolDestroy")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemPoolDestroy(pool) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    refuse::pending("cuDeviceGetMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuDeviceGetMemPool(pool, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    refuse::pending("cuDeviceGetDefaultMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuDeviceGetDefaultMemPool(pool_out, dev) }
 }
 
 #[unsafe(no_mangle)]
@@ -6382,7 +6419,8 @@ pub unsafe extern "C" fn cuMemGetDefaultMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    refuse::pending("cuMemGetDefaultMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemGetDefaultMemPool(pool_out, location, type_) }
 }
 
 #[unsafe(no_mangle)]
@@ -6391,12 +6429,14 @@ pub unsafe extern "C" fn cuMemGetMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    refuse::pending("cuMemGetMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemGetMemPool(pool, location, type_) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-    refuse::pending("cuDeviceSetMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuDeviceSetMemPool(dev, pool) }
 }
 
 #[unsafe(no_mangle)]
@@ -6405,7 +6445,8 @@ pub unsafe extern "C" fn cuMemSetMemPool(
     type_: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
-    refuse::pending("cuMemSetMemPool")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::pool::cuMemSetMemPool(location, type_, pool) }
 }
 
 #[unsafe(no_mangle)]
@@ -6606,7 +6647,8 @@ pub unsafe extern "C" fn cuStreamAddCallback(
     userData: *mut c_void,
     flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuStreamAddCallback")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6937,12 +6979,14 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    refuse::pending("cuThreadExchangeStreamCaptureMode")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuThreadExchangeStreamCaptureMode(mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-    refuse::pending("cuStreamBeginCapture")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuStreamBeginCapture(hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -6953,7 +6997,8 @@ pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresul
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    refuse::pending("cuStreamBeginCapture_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuStreamBeginCapture_v2(hStream, mode) }
 }
 
 #[unsafe(no_mangle)]
@@ -6971,7 +7016,17 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    refuse::pending("cuStreamBeginCaptureToGraph")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::capture::cuStreamBeginCaptureToGraph(
+            hStream,
+            hGraph,
+            dependencies,
+            dependencyData,
+            numDependencies,
+            mode,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -6991,7 +7046,8 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    refuse::pending("cuStreamEndCapture")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuStreamEndCapture(hStream, phGraph) }
 }
 
 #[unsafe(no_mangle)]
@@ -7002,7 +7058,8 @@ pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
-    refuse::pending("cuStreamIsCapturing")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuStreamIsCapturing(hStream, captureStatus) }
 }
 
 #[unsafe(no_mangle)]
@@ -7020,7 +7077,8 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
-    refuse::pending("cuStreamGetCaptureInfo")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
 }
 
 #[unsafe(no_mangle)]
@@ -7042,7 +7100,17 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuStreamGetCaptureInfo_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::capture::cuStreamGetCaptureInfo_v2(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            numDependencies_out,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -7077,7 +7145,18 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    refuse::pending("cuStreamGetCaptureInfo_v3")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::capture::cuStreamGetCaptureInfo_v3(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            edgeData_out,
+            numDependencies_out,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -7192,12 +7271,14 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     addr: CUdeviceptr,
     flags: c_ulonglong,
 ) -> CUresult {
-    refuse::pending("cuMemAddressReserve")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemAddressReserve(ptr, size, alignment, addr, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
-    refuse::pending("cuMemAddressFree")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemAddressFree(ptr, size) }
 }
 
 #[unsafe(no_mangle)]
@@ -7207,12 +7288,14 @@ pub unsafe extern "C" fn cuMemCreate(
     prop: *const CUmemAllocationProp,
     flags: c_ulonglong,
 ) -> CUresult {
-    refuse::pending("cuMemCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemCreate(handle, size, prop, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-    refuse::pending("cuMemRelease")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemRelease(handle) }
 }
 
 #[unsafe(no_mangle)]
@@ -7223,12 +7306,14 @@ pub unsafe extern "C" fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> CUresult {
-    refuse::pending("cuMemMap")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemMap(ptr, size, offset, handle, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
-    refuse::pending("cuMemUnmap")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemUnmap(ptr, size) }
 }
 
 #[unsafe(no_mangle)]
@@ -7238,7 +7323,8 @@ pub unsafe extern "C" fn cuMemSetAccess(
     desc: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
-    refuse::pending("cuMemSetAccess")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemSetAccess(ptr, size, desc, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -7277,7 +7363,8 @@ pub unsafe extern "C" fn cuMemExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    refuse::pending("cuMemExportToShareableHandle")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -7286,7 +7373,8 @@ pub unsafe extern "C" fn cuMemImportFromShareableHandle(
     osHandle: *mut c_void,
     shHandleType: CUmemAllocationHandleType,
 ) -> CUresult {
-    refuse::pending("cuMemImportFromShareableHandle")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) }
 }
 
 #[unsafe(no_mangle)]
@@ -7295,7 +7383,8 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> CUresult {
-    refuse::pending("cuMemGetAllocationGranularity")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemGetAllocationGranularity(granularity, prop, option) }
 }
 
 #[unsafe(no_mangle)]
@@ -7303,7 +7392,8 @@ pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     prop: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
-    refuse::pending("cuMemGetAllocationPropertiesFromHandle")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemGetAllocationPropertiesFromHandle(prop, handle) }
 }
 
 #[unsafe(no_mangle)]
@@ -7311,7 +7401,8 @@ pub unsafe extern "C" fn cuMemRetainAllocationHandle(
     handle: *mut CUmemGenericAllocationHandle,
     addr: *mut c_void,
 ) -> CUresult {
-    refuse::pending("cuMemRetainAllocationHandle")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::virtual_memory::cuMemRetainAllocationHandle(handle, addr) }
 }
 
 #[unsafe(no_mangle)]

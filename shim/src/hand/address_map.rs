@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, RwLock};
 
+const READ_WRITE: u32 = 3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
@@ -44,6 +46,8 @@ pub struct Range {
     pub owner: u64,
     /// Where the GPU sees `base`; 0 where it does not.
     pub device_pointer: u64,
+    /// `CUmemAccess_flags` of its own device.
+    pub access: u32,
     pub sync_memops: bool,
 }
 
@@ -52,7 +56,19 @@ impl Range {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let device_pointer = if kind == Kind::RegisteredHost { 0 } else { base };
-        Range { base, bytes, kind, context, device, id, flags: 0, owner: 0, device_pointer, sync_memops: false }
+        Range {
+            base,
+            bytes,
+            kind,
+            context,
+            device,
+            id,
+            flags: 0,
+            owner: 0,
+            device_pointer,
+            access: READ_WRITE,
+            sync_memops: false,
+        }
     }
 
     pub fn is_device(&self) -> bool {
@@ -80,6 +96,13 @@ pub fn find(address: u64) -> Option<Range> {
     let ranges = RANGES.read().expect("no panic happens under this lock");
     let (_, range) = ranges.range(..=address).next_back()?;
     range.contains(address).then_some(*range)
+}
+
+/// Some allocation that has bytes in `[base, base + bytes)`.
+pub fn overlapping(base: u64, bytes: u64) -> Option<Range> {
+    let ranges = RANGES.read().expect("no panic happens under this lock");
+    let (_, range) = ranges.range(..base.saturating_add(bytes)).next_back()?;
+    (range.end() > base).then_some(*range)
 }
 
 /// Whether `address` is device memory of this session.
@@ -125,7 +148,7 @@ pub fn remove_if(base: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range>
     ranges.remove(&base)
 }
 
-/// Forgets every allocation inside `[base, base + bytes)`; answers how many there were.
+/// Forgets every allocation inside `[base, base + bytes)`; answers what there was.
 pub fn remove_inside(base: u64, bytes: u64) -> Vec<Range> {
     let mut ranges = RANGES.write().expect("no panic happens under this lock");
     let end = base.saturating_add(bytes);

@@ -142,11 +142,7 @@ fn give_back(s: &Session, range: HeapRange) {
         // SAFETY: the range is ours alone until it is released below.
         unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
     }
-    s.heap_allocator
-        .lock()
-        .expect("no panic happens under this lock")
-        .general
-        .release(range.offset, range.bytes);
+    s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
 }
 
 /// Waits for the device, as the driver's does: copies from or to the memory may be under way.
@@ -284,12 +280,10 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         }
         // One at a time: two registrations may share a page.
         let mut moved = MOVED.lock().expect("no panic happens under this lock");
-        for address in [base, end - 1] {
-            match address_map::find(address) {
-                Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
-                Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
-                None => {}
-            }
+        match address_map::overlapping(base, bytes as u64) {
+            Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+            Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
+            None => {}
         }
         let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
         let backing = backing_of(first, last)?;
@@ -298,8 +292,14 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         }
         let mut entry = Range::new(base, bytes as u64, Kind::RegisteredHost, ctx, device);
         entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
+            entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
+        }
         let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
-        if backing == Backing::Private && !overlaps && let Some(offset) = move_in(s, first, last - first) {
+        if backing == Backing::Private
+            && !overlaps
+            && let Some(offset) = move_in(s, first, last - first)
+        {
             entry.owner = offset;
             entry.device_pointer = base;
             moved.insert(first, (last - first, offset));
@@ -502,10 +502,7 @@ static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// From now on changes of an allocation reach kernels, and theirs reach the application.
 fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
-    let range = HeapRange {
-        offset: entry.owner,
-        bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE),
-    };
+    let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
     let mut all = MIRRORED.lock().expect("no panic happens under this lock");
     if all.iter().any(|m| m.range == range) {
         return Ok(());

@@ -4,6 +4,7 @@
 #![allow(non_snake_case)]
 
 pub mod address_map;
+pub mod array;
 pub mod callback;
 pub mod capture;
 pub mod events;
@@ -13,10 +14,15 @@ pub mod heap;
 pub mod host_memory;
 pub mod image;
 pub mod init;
+pub mod ipc;
 pub mod jit;
+pub mod link;
 pub mod memory;
 pub mod module;
 pub mod payload;
+pub mod pool;
 pub mod stream;
 pub mod stream_copy;
 pub mod sync;
+pub mod tensor_map;
+pub mod virtual_memory;

@@ -170,7 +170,11 @@ fn unknown(attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
 
 /// Copies of device memory wait for the device anyway where the application cannot tell otherwise, so the
 /// attribute is remembered and nothing else.
-pub unsafe fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> CUresult {
+pub unsafe fn cuPointerSetAttribute(
+    value: *const c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> CUresult {
     code((|| {
         session()?;
         not_null(value)?;

@@ -152,10 +152,10 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
             crate::worker::hand::module::cuModuleEnumerateFunctions(s, header, body, reply)
         }
         ops::CU_MODULE_GET_GLOBAL_V2 => crate::worker::hand::module::cuModuleGetGlobal_v2(s, header, body, reply),
-        ops::CU_LINK_CREATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_LINK_ADD_DATA_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_LINK_COMPLETE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_LINK_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_LINK_CREATE_V2 => crate::worker::hand::link::cuLinkCreate_v2(s, header, body, reply),
+        ops::CU_LINK_ADD_DATA_V2 => crate::worker::hand::link::cuLinkAddData_v2(s, header, body, reply),
+        ops::CU_LINK_COMPLETE => crate::worker::hand::link::cuLinkComplete(s, header, body, reply),
+        ops::CU_LINK_DESTROY => crate::worker::hand::link::cuLinkDestroy(s, header, body, reply),
         ops::CU_LIBRARY_LOAD_DATA => crate::worker::hand::module::cuLibraryLoadData(s, header, body, reply),
         ops::CU_LIBRARY_UNLOAD => crate::worker::hand::module::cuLibraryUnload(s, header, body, reply),
         ops::CU_LIBRARY_GET_KERNEL => crate::worker::hand::module::cuLibraryGetKernel(s, header, body, reply),
@@ -175,10 +175,10 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_MEM_ALLOC_V2 => crate::worker::hand::memory::cuMemAlloc_v2(s, header, body, reply),
         ops::CU_MEM_ALLOC_PITCH_V2 => crate::worker::hand::memory::cuMemAllocPitch_v2(s, header, body, reply),
         ops::CU_MEM_FREE_V2 => crate::worker::hand::memory::cuMemFree_v2(s, header, body, reply),
-        ops::CU_MEM_HOST_ALLOC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_FREE_HOST => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_HOST_REGISTER_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_HOST_UNREGISTER => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_HOST_ALLOC => crate::worker::hand::host_memory::cuMemHostAlloc(s, header, body, reply),
+        ops::CU_MEM_FREE_HOST => crate::worker::hand::host_memory::cuMemFreeHost(s, header, body, reply),
+        ops::CU_MEM_HOST_REGISTER_V2 => crate::worker::hand::host_memory::cuMemHostRegister_v2(s, header, body, reply),
+        ops::CU_MEM_HOST_UNREGISTER => crate::worker::hand::host_memory::cuMemHostUnregister(s, header, body, reply),
         ops::CU_MEM_ADVISE => cuMemAdvise(s, header, body, reply),
         ops::CU_MEM_ADVISE_V2 => cuMemAdvise_v2(s, header, body, reply),
         ops::CU_MEM_PREFETCH_ASYNC => cuMemPrefetchAsync(s, header, body, reply),
@@ -186,8 +186,8 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_IPC_GET_EVENT_HANDLE => cuIpcGetEventHandle(s, header, body, reply),
         ops::CU_IPC_OPEN_EVENT_HANDLE => cuIpcOpenEventHandle(s, header, body, reply),
         ops::CU_IPC_GET_MEM_HANDLE => cuIpcGetMemHandle(s, header, body, reply),
-        ops::CU_IPC_OPEN_MEM_HANDLE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_IPC_CLOSE_MEM_HANDLE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_IPC_OPEN_MEM_HANDLE_V2 => crate::worker::hand::ipc::cuIpcOpenMemHandle_v2(s, header, body, reply),
+        ops::CU_IPC_CLOSE_MEM_HANDLE => crate::worker::hand::ipc::cuIpcCloseMemHandle(s, header, body, reply),
         ops::CU_MEMCPY_DTO_D_ASYNC_V2 => cuMemcpyDtoDAsync_v2(s, header, body, reply),
         ops::CU_MEMCPY_PEER => cuMemcpyPeer(s, header, body, reply),
         ops::CU_MEMCPY_PEER_ASYNC => cuMemcpyPeerAsync(s, header, body, reply),
@@ -200,46 +200,45 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         ops::CU_MEMSET_D2D8_ASYNC => cuMemsetD2D8Async(s, header, body, reply),
         ops::CU_MEMSET_D2D16_ASYNC => cuMemsetD2D16Async(s, header, body, reply),
         ops::CU_MEMSET_D2D32_ASYNC => cuMemsetD2D32Async(s, header, body, reply),
-        ops::CU_MEM_ADDRESS_RESERVE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_ADDRESS_FREE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_RELEASE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_MAP => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_UNMAP => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_SET_ACCESS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_ADDRESS_RESERVE => crate::worker::hand::virtual_memory::cuMemAddressReserve(s, header, body, reply),
+        ops::CU_MEM_ADDRESS_FREE => crate::worker::hand::virtual_memory::cuMemAddressFree(s, header, body, reply),
+        ops::CU_MEM_CREATE => crate::worker::hand::virtual_memory::cuMemCreate(s, header, body, reply),
+        ops::CU_MEM_RELEASE => crate::worker::hand::virtual_memory::cuMemRelease(s, header, body, reply),
+        ops::CU_MEM_MAP => crate::worker::hand::virtual_memory::cuMemMap(s, header, body, reply),
+        ops::CU_MEM_UNMAP => crate::worker::hand::virtual_memory::cuMemUnmap(s, header, body, reply),
+        ops::CU_MEM_SET_ACCESS => crate::worker::hand::virtual_memory::cuMemSetAccess(s, header, body, reply),
         ops::CU_MEM_GET_ACCESS => cuMemGetAccess(s, header, body, reply),
-        ops::CU_MEM_EXPORT_TO_SHAREABLE_HANDLE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_GET_ALLOCATION_GRANULARITY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_GET_ALLOCATION_PROPERTIES_FROM_HANDLE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_RETAIN_ALLOCATION_HANDLE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_GET_ALLOCATION_GRANULARITY => {
+            crate::worker::hand::virtual_memory::cuMemGetAllocationGranularity(s, header, body, reply)
+        }
+        ops::CU_MEM_RETAIN_ALLOCATION_HANDLE => {
+            crate::worker::hand::virtual_memory::cuMemRetainAllocationHandle(s, header, body, reply)
+        }
         ops::CU_MULTICAST_CREATE => cuMulticastCreate(s, header, body, reply),
         ops::CU_MULTICAST_ADD_DEVICE => cuMulticastAddDevice(s, header, body, reply),
         ops::CU_MULTICAST_BIND_MEM => cuMulticastBindMem(s, header, body, reply),
         ops::CU_MULTICAST_BIND_ADDR => cuMulticastBindAddr(s, header, body, reply),
         ops::CU_MULTICAST_UNBIND => cuMulticastUnbind(s, header, body, reply),
         ops::CU_MULTICAST_GET_GRANULARITY => cuMulticastGetGranularity(s, header, body, reply),
-        ops::CU_MEM_ALLOC_ASYNC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_ALLOC_FROM_POOL_ASYNC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_FREE_ASYNC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_ALLOC_ASYNC => crate::worker::hand::pool::cuMemAllocAsync(s, header, body, reply),
+        ops::CU_MEM_ALLOC_FROM_POOL_ASYNC => crate::worker::hand::pool::cuMemAllocFromPoolAsync(s, header, body, reply),
+        ops::CU_MEM_FREE_ASYNC => crate::worker::hand::pool::cuMemFreeAsync(s, header, body, reply),
         ops::CU_MEM_POOL_TRIM_TO => cuMemPoolTrimTo(s, header, body, reply),
-        ops::CU_MEM_POOL_SET_ATTRIBUTE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_POOL_GET_ATTRIBUTE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_POOL_SET_ATTRIBUTE => crate::worker::hand::pool::cuMemPoolSetAttribute(s, header, body, reply),
+        ops::CU_MEM_POOL_GET_ATTRIBUTE => crate::worker::hand::pool::cuMemPoolGetAttribute(s, header, body, reply),
         ops::CU_MEM_POOL_SET_ACCESS => cuMemPoolSetAccess(s, header, body, reply),
         ops::CU_MEM_POOL_GET_ACCESS => cuMemPoolGetAccess(s, header, body, reply),
-        ops::CU_MEM_POOL_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_POOL_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEVICE_GET_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEVICE_GET_DEFAULT_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_GET_DEFAULT_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_GET_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEVICE_SET_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MEM_SET_MEM_POOL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_ARRAY_CREATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_ARRAY3_D_CREATE_V2 => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MIPMAPPED_ARRAY_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_ARRAY_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_MIPMAPPED_ARRAY_DESTROY => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_MEM_POOL_CREATE => crate::worker::hand::pool::cuMemPoolCreate(s, header, body, reply),
+        ops::CU_MEM_POOL_DESTROY => crate::worker::hand::pool::cuMemPoolDestroy(s, header, body, reply),
+        ops::CU_DEVICE_GET_DEFAULT_MEM_POOL => {
+            crate::worker::hand::pool::cuDeviceGetDefaultMemPool(s, header, body, reply)
+        }
+        ops::CU_DEVICE_SET_MEM_POOL => crate::worker::hand::pool::cuDeviceSetMemPool(s, header, body, reply),
+        ops::CU_ARRAY_CREATE_V2 => cuArrayCreate_v2(s, header, body, reply),
+        ops::CU_ARRAY3_D_CREATE_V2 => cuArray3DCreate_v2(s, header, body, reply),
+        ops::CU_MIPMAPPED_ARRAY_CREATE => cuMipmappedArrayCreate(s, header, body, reply),
+        ops::CU_ARRAY_DESTROY => cuArrayDestroy(s, header, body, reply),
+        ops::CU_MIPMAPPED_ARRAY_DESTROY => cuMipmappedArrayDestroy(s, header, body, reply),
         ops::CU_ARRAY_GET_DESCRIPTOR_V2 => cuArrayGetDescriptor_v2(s, header, body, reply),
         ops::CU_ARRAY3_D_GET_DESCRIPTOR_V2 => cuArray3DGetDescriptor_v2(s, header, body, reply),
         ops::CU_ARRAY_GET_SPARSE_PROPERTIES => cuArrayGetSparseProperties(s, header, body, reply),
@@ -250,18 +249,22 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
         }
         ops::CU_ARRAY_GET_PLANE => cuArrayGetPlane(s, header, body, reply),
         ops::CU_MIPMAPPED_ARRAY_GET_LEVEL => cuMipmappedArrayGetLevel(s, header, body, reply),
-        ops::CU_TEX_OBJECT_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_SURF_OBJECT_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_TEX_OBJECT_CREATE => crate::worker::hand::array::cuTexObjectCreate(s, header, body, reply),
+        ops::CU_SURF_OBJECT_CREATE => crate::worker::hand::array::cuSurfObjectCreate(s, header, body, reply),
         ops::CU_TEX_OBJECT_DESTROY => cuTexObjectDestroy(s, header, body, reply),
         ops::CU_SURF_OBJECT_DESTROY => cuSurfObjectDestroy(s, header, body, reply),
-        ops::CU_TEX_OBJECT_GET_RESOURCE_DESC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_SURF_OBJECT_GET_RESOURCE_DESC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_TEX_OBJECT_GET_TEXTURE_DESC => cuTexObjectGetTextureDesc(s, header, body, reply),
-        ops::CU_TEX_OBJECT_GET_RESOURCE_VIEW_DESC => cuTexObjectGetResourceViewDesc(s, header, body, reply),
-        ops::CU_TENSOR_MAP_ENCODE_TILED => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_TENSOR_MAP_ENCODE_IM2COL => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_TENSOR_MAP_ENCODE_IM2COL_WIDE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_TENSOR_MAP_REPLACE_ADDRESS => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_TENSOR_MAP_ENCODE_TILED => {
+            crate::worker::hand::tensor_map::cuTensorMapEncodeTiled(s, header, body, reply)
+        }
+        ops::CU_TENSOR_MAP_ENCODE_IM2COL => {
+            crate::worker::hand::tensor_map::cuTensorMapEncodeIm2col(s, header, body, reply)
+        }
+        ops::CU_TENSOR_MAP_ENCODE_IM2COL_WIDE => {
+            crate::worker::hand::tensor_map::cuTensorMapEncodeIm2colWide(s, header, body, reply)
+        }
+        ops::CU_TENSOR_MAP_REPLACE_ADDRESS => {
+            crate::worker::hand::tensor_map::cuTensorMapReplaceAddress(s, header, body, reply)
+        }
         ops::CU_STREAM_CREATE_WITH_PRIORITY => cuStreamCreateWithPriority(s, header, body, reply),
         ops::CU_STREAM_DESTROY_V2 => crate::worker::hand::sync::cuStreamDestroy_v2(s, header, body, reply),
         ops::CU_STREAM_WAIT_EVENT => cuStreamWaitEvent(s, header, body, reply),
@@ -1113,6 +1116,91 @@ fn cuMemPoolGetAccess(
     Ok(Outcome::Done(result))
 }
 
+fn cuArrayCreate_v2(
+    s: &mut Session,
+    header: &Header,
+    mut body: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let q = calls::cuArrayCreate_v2::decode(&mut body)?;
+    body.finish()?;
+    let mut pHandle: CUarray = std::ptr::null_mut();
+    let mut pAllocateArray = Plain::<CUDA_ARRAY_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result = unsafe { s.driver.cuArrayCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+    if result == CUDA_SUCCESS {
+        s.bind(Kind::Array, q.pHandle, pHandle.cast())?;
+    }
+    Ok(Outcome::Done(result))
+}
+
+fn cuArray3DCreate_v2(
+    s: &mut Session,
+    header: &Header,
+    mut body: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let q = calls::cuArray3DCreate_v2::decode(&mut body)?;
+    body.finish()?;
+    let mut pHandle: CUarray = std::ptr::null_mut();
+    let mut pAllocateArray = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result = unsafe { s.driver.cuArray3DCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+    if result == CUDA_SUCCESS {
+        s.bind(Kind::Array, q.pHandle, pHandle.cast())?;
+    }
+    Ok(Outcome::Done(result))
+}
+
+fn cuMipmappedArrayCreate(
+    s: &mut Session,
+    header: &Header,
+    mut body: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let q = calls::cuMipmappedArrayCreate::decode(&mut body)?;
+    body.finish()?;
+    let mut pHandle: CUmipmappedArray = std::ptr::null_mut();
+    let mut pMipmappedArrayDesc = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pMipmappedArrayDesc, 1)?;
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result =
+        unsafe { s.driver.cuMipmappedArrayCreate(&mut pHandle, pMipmappedArrayDesc.at().cast(), q.numMipmapLevels) };
+    if result == CUDA_SUCCESS {
+        s.bind(Kind::MipmappedArray, q.pHandle, pHandle.cast())?;
+    }
+    Ok(Outcome::Done(result))
+}
+
+fn cuArrayDestroy(
+    s: &mut Session,
+    header: &Header,
+    mut body: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let q = calls::cuArrayDestroy::decode(&mut body)?;
+    body.finish()?;
+    let hArray: CUarray = resolve!(s.handle(Kind::Array, q.hArray)).cast();
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result = unsafe { s.driver.cuArrayDestroy(hArray) };
+    s.unbind(Kind::Array, q.hArray);
+    Ok(Outcome::Done(result))
+}
+
+fn cuMipmappedArrayDestroy(
+    s: &mut Session,
+    header: &Header,
+    mut body: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let q = calls::cuMipmappedArrayDestroy::decode(&mut body)?;
+    body.finish()?;
+    let hMipmappedArray: CUmipmappedArray = resolve!(s.handle(Kind::MipmappedArray, q.hMipmappedArray)).cast();
+    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
+    let result = unsafe { s.driver.cuMipmappedArrayDestroy(hMipmappedArray) };
+    s.unbind(Kind::MipmappedArray, q.hMipmappedArray);
+    Ok(Outcome::Done(result))
+}
+
 fn cuArrayGetDescriptor_v2(
     s: &mut Session,
     header: &Header,
@@ -1284,40 +1372,6 @@ fn cuSurfObjectDestroy(
     body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuSurfObjectDestroy(q.surfObject) };
-    Ok(Outcome::Done(result))
-}
-
-fn cuTexObjectGetTextureDesc(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuTexObjectGetTextureDesc::decode(&mut body)?;
-    body.finish()?;
-    let mut pTexDesc = Plain::<CUDA_TEXTURE_DESC>::zeroed(1);
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuTexObjectGetTextureDesc(pTexDesc.at().cast(), q.texObject) };
-    if result == CUDA_SUCCESS {
-        calls::cuTexObjectGetTextureDesc_reply { pTexDesc: pTexDesc.bytes() }.encode(reply);
-    }
-    Ok(Outcome::Done(result))
-}
-
-fn cuTexObjectGetResourceViewDesc(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuTexObjectGetResourceViewDesc::decode(&mut body)?;
-    body.finish()?;
-    let mut pResViewDesc = Plain::<CUDA_RESOURCE_VIEW_DESC>::zeroed(1);
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuTexObjectGetResourceViewDesc(pResViewDesc.at().cast(), q.texObject) };
-    if result == CUDA_SUCCESS {
-        calls::cuTexObjectGetResourceViewDesc_reply { pResViewDesc: pResViewDesc.bytes() }.encode(reply);
-    }
     Ok(Outcome::Done(result))
 }
 

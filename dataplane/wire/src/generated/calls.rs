@@ -1372,66 +1372,6 @@ impl cuSurfObjectDestroy {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct cuTexObjectGetTextureDesc {
-    pub texObject: u64,
-}
-
-impl cuTexObjectGetTextureDesc {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.texObject);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuTexObjectGetTextureDesc { texObject: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuTexObjectGetTextureDesc_reply<'a> {
-    pub pTexDesc: &'a [u8],
-}
-
-impl<'a> cuTexObjectGetTextureDesc_reply<'a> {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.bytes(self.pTexDesc);
-    }
-
-    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Fault> {
-        Ok(cuTexObjectGetTextureDesc_reply { pTexDesc: r.bytes()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuTexObjectGetResourceViewDesc {
-    pub texObject: u64,
-}
-
-impl cuTexObjectGetResourceViewDesc {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.texObject);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuTexObjectGetResourceViewDesc { texObject: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuTexObjectGetResourceViewDesc_reply<'a> {
-    pub pResViewDesc: &'a [u8],
-}
-
-impl<'a> cuTexObjectGetResourceViewDesc_reply<'a> {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.bytes(self.pResViewDesc);
-    }
-
-    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Fault> {
-        Ok(cuTexObjectGetResourceViewDesc_reply { pResViewDesc: r.bytes()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct cuStreamCreateWithPriority {
     pub phStream: u64,
     pub flags: u32,

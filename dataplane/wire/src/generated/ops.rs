@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x1514054f7b641a09;
+pub const API_HASH: u64 = 0x5c059527e8d2eeec;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -93,10 +93,7 @@ pub const CU_MEM_MAP: u16 = 0x0484;
 pub const CU_MEM_UNMAP: u16 = 0x0485;
 pub const CU_MEM_SET_ACCESS: u16 = 0x0486;
 pub const CU_MEM_GET_ACCESS: u16 = 0x0487;
-pub const CU_MEM_EXPORT_TO_SHAREABLE_HANDLE: u16 = 0x0488;
-pub const CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE: u16 = 0x0489;
 pub const CU_MEM_GET_ALLOCATION_GRANULARITY: u16 = 0x048a;
-pub const CU_MEM_GET_ALLOCATION_PROPERTIES_FROM_HANDLE: u16 = 0x048b;
 pub const CU_MEM_RETAIN_ALLOCATION_HANDLE: u16 = 0x048c;
 pub const CU_MULTICAST_CREATE: u16 = 0x048d;
 pub const CU_MULTICAST_ADD_DEVICE: u16 = 0x048e;
@@ -114,12 +111,8 @@ pub const CU_MEM_POOL_SET_ACCESS: u16 = 0x0506;
 pub const CU_MEM_POOL_GET_ACCESS: u16 = 0x0507;
 pub const CU_MEM_POOL_CREATE: u16 = 0x0508;
 pub const CU_MEM_POOL_DESTROY: u16 = 0x0509;
-pub const CU_DEVICE_GET_MEM_POOL: u16 = 0x050a;
 pub const CU_DEVICE_GET_DEFAULT_MEM_POOL: u16 = 0x050b;
-pub const CU_MEM_GET_DEFAULT_MEM_POOL: u16 = 0x050c;
-pub const CU_MEM_GET_MEM_POOL: u16 = 0x050d;
 pub const CU_DEVICE_SET_MEM_POOL: u16 = 0x050e;
-pub const CU_MEM_SET_MEM_POOL: u16 = 0x050f;
 pub const CU_ARRAY_CREATE_V2: u16 = 0x0580;
 pub const CU_ARRAY3_D_CREATE_V2: u16 = 0x0581;
 pub const CU_MIPMAPPED_ARRAY_CREATE: u16 = 0x0582;
@@ -137,10 +130,6 @@ pub const CU_TEX_OBJECT_CREATE: u16 = 0x058d;
 pub const CU_SURF_OBJECT_CREATE: u16 = 0x058e;
 pub const CU_TEX_OBJECT_DESTROY: u16 = 0x058f;
 pub const CU_SURF_OBJECT_DESTROY: u16 = 0x0590;
-pub const CU_TEX_OBJECT_GET_RESOURCE_DESC: u16 = 0x0591;
-pub const CU_SURF_OBJECT_GET_RESOURCE_DESC: u16 = 0x0592;
-pub const CU_TEX_OBJECT_GET_TEXTURE_DESC: u16 = 0x0593;
-pub const CU_TEX_OBJECT_GET_RESOURCE_VIEW_DESC: u16 = 0x0594;
 pub const CU_TENSOR_MAP_ENCODE_TILED: u16 = 0x0595;
 pub const CU_TENSOR_MAP_ENCODE_IM2COL: u16 = 0x0596;
 pub const CU_TENSOR_MAP_ENCODE_IM2COL_WIDE: u16 = 0x0597;
@@ -381,26 +370,8 @@ pub static OPS: &[Op] = &[
     Op { id: CU_MEM_SET_ACCESS, name: "cuMemSetAccess", posted: false, needs_context: true },
     Op { id: CU_MEM_GET_ACCESS, name: "cuMemGetAccess", posted: false, needs_context: true },
     Op {
-        id: CU_MEM_EXPORT_TO_SHAREABLE_HANDLE,
-        name: "cuMemExportToShareableHandle",
-        posted: false,
-        needs_context: true,
-    },
-    Op {
-        id: CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE,
-        name: "cuMemImportFromShareableHandle",
-        posted: false,
-        needs_context: true,
-    },
-    Op {
         id: CU_MEM_GET_ALLOCATION_GRANULARITY,
         name: "cuMemGetAllocationGranularity",
-        posted: false,
-        needs_context: true,
-    },
-    Op {
-        id: CU_MEM_GET_ALLOCATION_PROPERTIES_FROM_HANDLE,
-        name: "cuMemGetAllocationPropertiesFromHandle",
         posted: false,
         needs_context: true,
     },
@@ -421,12 +392,8 @@ pub static OPS: &[Op] = &[
     Op { id: CU_MEM_POOL_GET_ACCESS, name: "cuMemPoolGetAccess", posted: false, needs_context: true },
     Op { id: CU_MEM_POOL_CREATE, name: "cuMemPoolCreate", posted: false, needs_context: true },
     Op { id: CU_MEM_POOL_DESTROY, name: "cuMemPoolDestroy", posted: false, needs_context: true },
-    Op { id: CU_DEVICE_GET_MEM_POOL, name: "cuDeviceGetMemPool", posted: false, needs_context: true },
     Op { id: CU_DEVICE_GET_DEFAULT_MEM_POOL, name: "cuDeviceGetDefaultMemPool", posted: false, needs_context: true },
-    Op { id: CU_MEM_GET_DEFAULT_MEM_POOL, name: "cuMemGetDefaultMemPool", posted: false, needs_context: true },
-    Op { id: CU_MEM_GET_MEM_POOL, name: "cuMemGetMemPool", posted: false, needs_context: true },
     Op { id: CU_DEVICE_SET_MEM_POOL, name: "cuDeviceSetMemPool", posted: false, needs_context: true },
-    Op { id: CU_MEM_SET_MEM_POOL, name: "cuMemSetMemPool", posted: false, needs_context: true },
     Op { id: CU_ARRAY_CREATE_V2, name: "cuArrayCreate_v2", posted: false, needs_context: true },
     Op { id: CU_ARRAY3_D_CREATE_V2, name: "cuArray3DCreate_v2", posted: false, needs_context: true },
     Op { id: CU_MIPMAPPED_ARRAY_CREATE, name: "cuMipmappedArrayCreate", posted: false, needs_context: true },
@@ -457,22 +424,8 @@ pub static OPS: &[Op] = &[
     Op { id: CU_MIPMAPPED_ARRAY_GET_LEVEL, name: "cuMipmappedArrayGetLevel", posted: false, needs_context: true },
     Op { id: CU_TEX_OBJECT_CREATE, name: "cuTexObjectCreate", posted: false, needs_context: true },
     Op { id: CU_SURF_OBJECT_CREATE, name: "cuSurfObjectCreate", posted: false, needs_context: true },
-    Op { id: CU_TEX_OBJECT_DESTROY, name: "cuTexObjectDestroy", posted: true, needs_context: true },
-    Op { id: CU_SURF_OBJECT_DESTROY, name: "cuSurfObjectDestroy", posted: true, needs_context: true },
-    Op { id: CU_TEX_OBJECT_GET_RESOURCE_DESC, name: "cuTexObjectGetResourceDesc", posted: false, needs_context: true },
-    Op {
-        id: CU_SURF_OBJECT_GET_RESOURCE_DESC,
-        name: "cuSurfObjectGetResourceDesc",
-        posted: false,
-        needs_context: true,
-    },
-    Op { id: CU_TEX_OBJECT_GET_TEXTURE_DESC, name: "cuTexObjectGetTextureDesc", posted: false, needs_context: true },
-    Op {
-        id: CU_TEX_OBJECT_GET_RESOURCE_VIEW_DESC,
-        name: "cuTexObjectGetResourceViewDesc",
-        posted: false,
-        needs_context: true,
-    },
+    Op { id: CU_TEX_OBJECT_DESTROY, name: "cuTexObjectDestroy", posted: false, needs_context: true },
+    Op { id: CU_SURF_OBJECT_DESTROY, name: "cuSurfObjectDestroy", posted: false, needs_context: true },
     Op { id: CU_TENSOR_MAP_ENCODE_TILED, name: "cuTensorMapEncodeTiled", posted: false, needs_context: true },
     Op { id: CU_TENSOR_MAP_ENCODE_IM2COL, name: "cuTensorMapEncodeIm2col", posted: false, needs_context: true },
     Op {

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::memory::HEAP_OFFSET;
-use orion_wire::record::{HeapRange, Header};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
 use crate::worker::session::{Outcome, Session, log};

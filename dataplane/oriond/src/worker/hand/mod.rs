@@ -3,22 +3,26 @@
 // NVIDIA's names stay as they are.
 #![allow(non_snake_case)]
 
+pub mod array;
 pub mod callback;
 pub mod capture;
 pub mod context;
 pub mod execution;
 pub mod graph;
 pub mod host_memory;
+pub mod ipc;
 pub mod jit;
+pub mod link;
 pub mod memory;
 pub mod module;
 pub mod pool;
 pub mod stream;
 pub mod sync;
+pub mod tensor_map;
 pub mod virtual_memory;
 
 use orion_cuda::sys::*;
-use orion_wire::record::{Header, op};
+use orion_wire::record::{HeapRange, Header, op};
 use orion_wire::{Fault, Reader};
 
 use super::session::{Outcome, Session};
@@ -43,7 +47,10 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         // A carrier's business; in shared memory there is nothing to do.
-        op::HEAP_WRITTEN => Ok(Outcome::Done(CUDA_SUCCESS)),
+        op::HEAP_WRITTEN => {
+            host_memory::heap_written(s, HeapRange::get(&mut r)?.check(s.heap.bytes())?);
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
         _ => crate::generated::dispatch::dispatch(s, header, r, reply),
     }
 }

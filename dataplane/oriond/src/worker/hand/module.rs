@@ -48,7 +48,7 @@ pub fn cuModuleLoadDataEx(
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let image = image(s, &mut r)?;
-    let mut options = jit::Decoded::decode(&mut r)?;
+    let options = jit::Decoded::decode(&mut r)?;
     let (mut keys, mut values) = options.arrays();
     let mut module = ptr::null_mut();
     // SAFETY: the image is a copy with a NUL behind it; the option arrays have as many elements as they say.
@@ -77,7 +77,7 @@ pub fn cuLibraryLoadData(
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let image = image(s, &mut r)?;
-    let mut options = jit::Decoded::decode(&mut r)?;
+    let options = jit::Decoded::decode(&mut r)?;
     let (mut keys, mut values) = options.arrays();
     let mut library = ptr::null_mut();
     // SAFETY: as above; the copy of the image is kept until the library is unloaded.

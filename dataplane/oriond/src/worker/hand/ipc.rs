@@ -1,0 +1,41 @@
+//! Device memory of another session.
+
+// UNSAFETY: passes a client's handle to the driver, which checks it.
+
+use orion_cuda::sys::*;
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::session::{Outcome, Session};
+
+/// Answers the address and how much lies there.
+pub fn cuIpcOpenMemHandle_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let flags = r.word()? as u32;
+    let bytes: [u8; 64] = r.bytes()?.try_into().map_err(|_| Fault("memory handle is not 64 bytes"))?;
+    let handle = CUipcMemHandle { reserved: bytes.map(|b| b as _) };
+    let (mut base, mut start, mut size) = (0, 0, 0);
+    // SAFETY: valid out pointers.
+    let code = unsafe { s.driver.cuIpcOpenMemHandle_v2(&mut base, handle, flags) };
+    if code == CUDA_SUCCESS {
+        // SAFETY: valid out pointers. Where the driver does not know, the client finds the base alone.
+        unsafe { s.driver.cuMemGetAddressRange_v2(&mut start, &mut size, base) };
+    }
+    reply.word(base);
+    reply.word(size.max(1) as u64);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuIpcCloseMemHandle(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    // SAFETY: the driver checks the address.
+    Ok(Outcome::Done(unsafe { s.driver.cuIpcCloseMemHandle(r.word()?) }))
+}

@@ -1,0 +1,62 @@
+//! Device memory of another session. Handles are the driver's own: both workers run on the GPU's host.
+
+// UNSAFETY: writes answers to the application's memory.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+
+use super::address_map::{self, Kind, Range};
+use super::execution::write;
+use crate::call::call;
+use crate::local::context;
+use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuIpcOpenMemHandle_v2`.
+pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32) -> CUresult {
+    let answer = (|| {
+        session()?;
+        let ctx = context::current();
+        let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name: Vec<u8> = handle.reserved.iter().map(|b| *b as u8).collect();
+        let request = |w: &mut Vec<u8>| {
+            w.word(flags as u64);
+            w.bytes(&name);
+        };
+        let (base, bytes) = call(ops::CU_IPC_OPEN_MEM_HANDLE_V2, request, |r| Ok((r.word()?, r.word()?)))?;
+        // The driver counts: one allocation opened twice is at one address and has to be closed twice.
+        let again = address_map::find(base).is_some_and(|r| r.kind == Kind::Ipc && r.base == base);
+        if !again || !address_map::update(base, |r| r.flags += 1) {
+            address_map::insert(Range::new(base, bytes, Kind::Ipc, ctx, device));
+        }
+        Ok(base)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuIpcCloseMemHandle(base: CUdeviceptr) -> CUresult {
+    if let Err(code) = session() {
+        return code;
+    }
+    let Some(range) = address_map::find(base).filter(|r| r.kind == Kind::Ipc && r.base == base) else {
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    match call(ops::CU_IPC_CLOSE_MEM_HANDLE, |w| w.word(base), |_| Ok(())) {
+        Ok(()) if range.flags > 0 => {
+            address_map::update(base, |r| r.flags -= 1);
+            CUDA_SUCCESS
+        }
+        Ok(()) => {
+            address_map::remove(base);
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}

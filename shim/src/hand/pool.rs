@@ -1,0 +1,374 @@
+//! Stream-ordered allocation and its pools.
+//!
+//! A pool has one handle for the whole session, also the default ones, which the worker looks up when they are
+//! first asked for. Which pool is current on a device is known here.
+
+// UNSAFETY: reads and writes values through the application's pointers.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+
+use super::address_map::{self, Range};
+use super::execution::write;
+use crate::call::{call, post};
+use crate::handles;
+use crate::local::{context, device};
+use crate::session::session;
+
+#[derive(Default)]
+struct Pools {
+    /// Default pool by device.
+    defaults: HashMap<u32, u64>,
+    /// Current pool by device, where it is not the default.
+    current: HashMap<u32, u64>,
+    /// Created pools and their devices.
+    created: HashMap<u64, u32>,
+}
+
+static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
+
+fn pools<T>(f: impl FnOnce(&mut Pools) -> T) -> T {
+    f(POOLS.lock().expect("no panic happens under this lock").get_or_insert_default())
+}
+
+fn status(answer: Result<(), CUresult>) -> CUresult {
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn posted(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+fn checked(dev: CUdevice) -> Result<u32, CUresult> {
+    let s = session()?;
+    u32::try_from(dev).ok().filter(|d| *d < device::count(s)).ok_or(CUDA_ERROR_INVALID_DEVICE)
+}
+
+fn default_pool(device: u32) -> Result<u64, CUresult> {
+    if let Some(known) = pools(|p| p.defaults.get(&device).copied()) {
+        return Ok(known);
+    }
+    let handle = handles::reserve(Kind::MemPool);
+    call(
+        ops::CU_DEVICE_GET_DEFAULT_MEM_POOL,
+        |w| {
+            w.word(handle.0);
+            w.word(device as u64);
+        },
+        |_| Ok(()),
+    )?;
+    // Two threads may have asked at once: the first answer stays, because handles are compared.
+    Ok(pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
+}
+
+fn current_pool(device: u32) -> Result<u64, CUresult> {
+    match pools(|p| p.current.get(&device).copied()) {
+        Some(pool) => Ok(pool),
+        None => default_pool(device),
+    }
+}
+
+/// Whether a handle names a pool that exists.
+fn exists(pool: CUmemoryPool) -> Result<u64, CUresult> {
+    let word = pool as u64;
+    let known = pools(|p| p.created.contains_key(&word) || p.defaults.values().any(|d| *d == word));
+    if known { Ok(word) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream, op: u16) -> Result<CUdeviceptr, CUresult> {
+    session()?;
+    let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    if bytes == 0 {
+        return Ok(0);
+    }
+    let base = call(
+        op,
+        |w| {
+            w.word(bytes as u64);
+            w.word(stream as u64);
+            w.word(pool.unwrap_or(0));
+        },
+        |r| r.word(),
+    )?;
+    let (owner, device) = match pool {
+        Some(pool) => (pool, pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
+        None => (current_pool(device)?, device),
+    };
+    let mut range = Range::new(base, bytes as u64, address_map::Kind::Pool, 0, device);
+    range.owner = owner;
+    address_map::insert(range);
+    Ok(base)
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocAsync`.
+pub unsafe fn cuMemAllocAsync(out: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    if out.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { write(out, allocate(bytes, None, stream, ops::CU_MEM_ALLOC_ASYNC)) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocFromPoolAsync`.
+pub unsafe fn cuMemAllocFromPoolAsync(
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    if out.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    let answer = exists(pool).and_then(|pool| allocate(bytes, Some(pool), stream, ops::CU_MEM_ALLOC_FROM_POOL_ASYNC));
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
+    status((|| {
+        session()?;
+        if base == 0 {
+            return Ok(());
+        }
+        let freeable = |r: &Range| matches!(r.kind, address_map::Kind::Pool | address_map::Kind::Device);
+        address_map::remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        posted(post(ops::CU_MEM_FREE_ASYNC, |w| {
+            w.word(base);
+            w.word(stream as u64);
+        }))
+    })())
+}
+
+/// Whether an attribute's value has 64 bits, not 32.
+fn is_wide(attribute: CUmemPool_attribute) -> Result<bool, CUresult> {
+    match attribute {
+        CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
+        | CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => Ok(false),
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        | CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        | CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+        | CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        | CU_MEMPOOL_ATTR_USED_MEM_HIGH => Ok(true),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuMemPoolSetAttribute`.
+pub unsafe fn cuMemPoolSetAttribute(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> CUresult {
+    status((|| {
+        session()?;
+        let pool = exists(pool)?;
+        let is_wide = is_wide(attribute)?;
+        if value.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null; the attribute says how wide the value is.
+        let value = unsafe { if is_wide { value.cast::<u64>().read() } else { value.cast::<u32>().read() as u64 } };
+        let request = |w: &mut Vec<u8>| {
+            for v in [pool, attribute as u64, value] {
+                w.word(v);
+            }
+        };
+        call(ops::CU_MEM_POOL_SET_ATTRIBUTE, request, |_| Ok(()))
+    })())
+}
+
+/// # Safety
+/// As CUDA's `cuMemPoolGetAttribute`.
+pub unsafe fn cuMemPoolGetAttribute(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        let pool = exists(pool)?;
+        is_wide(attribute)?;
+        let request = |w: &mut Vec<u8>| {
+            w.word(pool);
+            w.word(attribute as u64);
+        };
+        call(ops::CU_MEM_POOL_GET_ATTRIBUTE, request, |r| r.word())
+    })();
+    // SAFETY: the caller's promise; the attribute says how wide the value is.
+    unsafe {
+        match is_wide(attribute) {
+            Ok(true) => write(value.cast::<u64>(), answer),
+            _ => write(value.cast::<u32>(), answer.map(|v| v as u32)),
+        }
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuMemPoolCreate`.
+pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolProps) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() || props.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, valid by the caller's promise.
+        let p = unsafe { props.read() };
+        only_device_memory(&p.location, p.allocType)?;
+        let device = checked(p.location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let handle = handles::reserve(Kind::MemPool);
+        call(
+            ops::CU_MEM_POOL_CREATE,
+            |w| {
+                for v in [
+                    handle.0,
+                    p.allocType as u64,
+                    p.handleTypes as u64,
+                    device as u64,
+                    p.maxSize as u64,
+                    p.usage as u64,
+                ] {
+                    w.word(v);
+                }
+            },
+            |_| Ok(()),
+        )?;
+        pools(|all| all.created.insert(handle.0, device));
+        Ok(handle.0 as CUmemoryPool)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// Pools of host or managed memory would hand out addresses of the GPU's host.
+fn only_device_memory(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<(), CUresult> {
+    if kind == CU_MEM_ALLOCATION_TYPE_INVALID || kind > CU_MEM_ALLOCATION_TYPE_MANAGED {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && kind == CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Ok(());
+    }
+    eprintln!("orion: memory pools are forwarded for device memory only (not for host or managed memory)");
+    Err(CUDA_ERROR_NOT_SUPPORTED)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
+    status((|| {
+        session()?;
+        let word = pool as u64;
+        let known = pools(|p| {
+            p.current.retain(|_, current| *current != word);
+            p.created.remove(&word).is_some()
+        });
+        if !known {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        posted(post(ops::CU_MEM_POOL_DESTROY, |w| w.word(word)))?;
+        handles::release(Handle(word));
+        Ok(())
+    })())
+}
+
+/// # Safety
+/// As CUDA's `cuDeviceGetDefaultMemPool`.
+pub unsafe fn cuDeviceGetDefaultMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(out, checked(dev).and_then(default_pool).map(|p| p as CUmemoryPool)) }
+}
+
+/// # Safety
+/// As CUDA's `cuDeviceGetMemPool`.
+pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(out, checked(dev).and_then(current_pool).map(|p| p as CUmemoryPool)) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
+    status((|| {
+        let device = checked(dev)?;
+        let pool = exists(pool)?;
+        call(
+            ops::CU_DEVICE_SET_MEM_POOL,
+            |w| {
+                w.word(device as u64);
+                w.word(pool);
+            },
+            |_| Ok(()),
+        )?;
+        pools(|p| {
+            if p.defaults.get(&device) == Some(&pool) {
+                p.current.remove(&device)
+            } else {
+                p.current.insert(device, pool)
+            }
+        });
+        Ok(())
+    })())
+}
+
+/// The device that a location names.
+///
+/// # Safety
+/// `location` is null or valid for a read.
+unsafe fn located(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<u32, CUresult> {
+    session()?;
+    if location.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, valid by the contract.
+    let location = unsafe { location.read() };
+    only_device_memory(&location, kind)?;
+    checked(location.id)
+}
+
+/// # Safety
+/// As CUDA's `cuMemGetDefaultMemPool`.
+pub unsafe fn cuMemGetDefaultMemPool(
+    out: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { located(location, kind) }.and_then(default_pool);
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer.map(|p| p as CUmemoryPool)) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemGetMemPool`.
+pub unsafe fn cuMemGetMemPool(
+    out: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { located(location, kind) }.and_then(current_pool);
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer.map(|p| p as CUmemoryPool)) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemSetMemPool`.
+pub unsafe fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the caller's promise.
+    match unsafe { located(location, kind) } {
+        // SAFETY: no promise is needed.
+        Ok(device) => unsafe { cuDeviceSetMemPool(device as CUdevice, pool) },
+        Err(code) => code,
+    }
+}
