@@ -623,9 +623,11 @@ impl Warp {
         let mut v = [0u64; 32];
         let mut carry = 0;
         for l in 0..32 {
-            let c = u128::from(cin && self.carry >> l & 1 != 0);
+            // Subtraction adds the complement, as the hardware does: nvcc's 128-bit division reads the carry of a
+            // sub.cc with addc and finds one when nothing was borrowed.
+            let c = if cin { u128::from(self.carry >> l & 1) } else { u128::from(sub) };
             let (x, y) = (u128::from(a[l]) & mask, u128::from(b[l]) & mask);
-            let sum = if sub { x.wrapping_sub(y).wrapping_sub(c) } else { x + y + c };
+            let sum = x + if sub { !y & mask } else { y } + c;
             v[l] = (sum & mask) as u64;
             carry |= u32::from(sum & !mask != 0) << l;
         }
@@ -646,7 +648,7 @@ impl Warp {
                             x.checked_shl(n).unwrap_or(0)
                         } else {
                             // Arithmetic shifts past the width leave the sign, logical ones leave zero.
-                            #[allow(unused_comparisons, reason = "the unsigned types share this code")]
+                            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons, reason = "the unsigned types share this code")]
                             x.checked_shr(n).unwrap_or(if x < 0 { !0 } else { 0 })
                         }
                     });
