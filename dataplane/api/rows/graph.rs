@@ -1,7 +1,7 @@
 //! Graphs.
 
 /// Not awaited: the shim chooses the handle.
-#[post(0x0700)]
+#[by_hand(0x0700, graph, client)]
 #[since(10000)]
 #[creates(phGraph)]
 fn cuGraphCreate(phGraph: Out<CUgraph>, flags: u32);

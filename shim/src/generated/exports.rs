@@ -1689,9 +1689,8 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) -> CUresult {
-    let q = calls::cuMemsetD8Async { dstDevice, uc, N, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D8_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD8Async(dstDevice, uc, N, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1712,9 +1711,8 @@ pub unsafe extern "C" fn cuMemsetD16Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    let q = calls::cuMemsetD16Async { dstDevice, us, N, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D16_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD16Async(dstDevice, us, N, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1730,9 +1728,8 @@ pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) -> CUresult {
-    let q = calls::cuMemsetD32Async { dstDevice, ui, N, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D32_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD32Async(dstDevice, ui, N, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1755,9 +1752,8 @@ pub unsafe extern "C" fn cuMemsetD2D8Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    let q = calls::cuMemsetD2D8Async { dstDevice, dstPitch, uc, Width, Height, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D2D8_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1782,9 +1778,8 @@ pub unsafe extern "C" fn cuMemsetD2D16Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    let q = calls::cuMemsetD2D16Async { dstDevice, dstPitch, us, Width, Height, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D2D16_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1809,9 +1804,8 @@ pub unsafe extern "C" fn cuMemsetD2D32Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    let q = calls::cuMemsetD2D32Async { dstDevice, dstPitch, ui, Width, Height, hStream: hStream as u64 };
-    let result = post(ops::CU_MEMSET_D2D32_ASYNC, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -3247,19 +3241,8 @@ pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> CUresult {
-    if phGraph.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Graph);
-    let q = calls::cuGraphCreate { phGraph: created.0, flags };
-    let result = post(ops::CU_GRAPH_CREATE, |w| q.encode(w));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { phGraph.write(created.0 as CUgraph) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::graph::cuGraphCreate(phGraph, flags) }
 }
 
 #[unsafe(no_mangle)]

@@ -21,6 +21,10 @@ use crate::session::session;
 /// Captures that this process began and that nobody has ended. PyTorch asks thousands of times a second whether
 /// a stream is capturing; without a capture the answer is here.
 static OPEN: AtomicU32 = AtomicU32::new(0);
+/// The streams that they were begun on; their number is `OPEN`.
+static ORIGINS: Mutex<Vec<(u64, u16)>> = Mutex::new(Vec::new());
+/// Heap ranges set aside for copies of pageable memory in open captures, with the captures' graphs.
+static SET_ASIDE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
@@ -34,6 +38,51 @@ pub fn any_open() -> bool {
 /// Whether work on `stream` is being recorded instead of done.
 pub fn capturing(stream: CUstream) -> bool {
     any_open() && status(stream).is_ok_and(|status| status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+}
+
+fn change_origins(change: impl FnOnce(&mut Vec<(u64, u16)>)) {
+    let mut origins = ORIGINS.lock().expect("no panic happens under this lock");
+    change(&mut origins);
+    OPEN.store(origins.len() as u32, Ordering::Relaxed);
+}
+
+/// A stream was destroyed, and a capture with it.
+pub fn stream_destroyed(stream: CUstream) {
+    if any_open() {
+        change_origins(|origins| origins.retain(|o| *o != key(stream)));
+    }
+}
+
+/// For a copy from or to pageable memory on a stream that is being captured: the address of a range of the heap
+/// to copy from or to instead. Its bytes are moved around every launch of the graph.
+pub fn set_aside(
+    s: &'static crate::session::Session,
+    stream: CUstream,
+    host: u64,
+    bytes: usize,
+) -> Result<Option<u64>, CUresult> {
+    if !any_open() {
+        return Ok(None);
+    }
+    let answer = ask(stream, 0)?;
+    if answer.status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Ok(None);
+    }
+    let staged = super::graph::set_aside(s, host, bytes)?;
+    SET_ASIDE.lock().expect("no panic happens under this lock").push((answer.graph, staged.range.offset));
+    Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
+}
+
+/// What was set aside for the capture on `stream`.
+fn take_set_aside(stream: CUstream) -> Result<Vec<u64>, CUresult> {
+    if SET_ASIDE.lock().expect("no panic happens under this lock").is_empty() {
+        return Ok(Vec::new());
+    }
+    let graph = ask(stream, 0)?.graph;
+    let mut all = SET_ASIDE.lock().expect("no panic happens under this lock");
+    let (mine, rest) = all.iter().partition::<Vec<(u64, u64)>, _>(|(g, _)| *g == graph);
+    *all = rest;
+    Ok(mine.into_iter().map(|(_, offset)| offset).collect())
 }
 
 /// A default stream needs a context; another one needs to be a stream's handle.
@@ -84,14 +133,11 @@ pub unsafe fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMod
     if mode > CU_STREAM_CAPTURE_MODE_RELAXED {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    begun(call(
-        ops::CU_STREAM_BEGIN_CAPTURE_V2,
-        |w| {
-            w.word(stream as u64);
-            w.word(mode as u64);
-        },
-        |_| Ok(()),
-    ))
+    let encode = |w: &mut Vec<u8>| {
+        w.word(stream as u64);
+        w.word(mode as u64);
+    };
+    begun(stream, call(ops::CU_STREAM_BEGIN_CAPTURE_V2, encode, |_| Ok(())))
 }
 
 /// # Safety
@@ -115,13 +161,13 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
         return code;
     }
     body.word(mode as u64);
-    begun(call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
+    begun(stream, call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
 }
 
-fn begun(result: Result<(), CUresult>) -> CUresult {
+fn begun(stream: CUstream, result: Result<(), CUresult>) -> CUresult {
     match result {
         Ok(()) => {
-            OPEN.fetch_add(1, Ordering::Relaxed);
+            change_origins(|origins| origins.push(key(stream)));
             CUDA_SUCCESS
         }
         Err(code) => code,
@@ -137,12 +183,20 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
     if out.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    let set_aside = match take_set_aside(stream) {
+        Ok(set_aside) => set_aside,
+        Err(code) => return code,
+    };
     let spare = Spare::new(Kind::Graph, 1);
     let ended = call_any(
         ops::CU_STREAM_END_CAPTURE,
         |w| {
             w.word(stream as u64);
             spare.encode(w);
+            w.word(set_aside.len() as u64);
+            for offset in &set_aside {
+                w.word(*offset);
+            }
         },
         // A command that failed before it reached the driver has no body.
         |code, r| Ok(if r.is_empty() { (code, false, 0) } else { (code, r.word()? != 0, r.word()?) }),
@@ -152,8 +206,7 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
         Err(code) => return code,
     };
     if over {
-        // Never below zero, whatever the worker says.
-        let _ = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        change_origins(|origins| origins.retain(|o| *o != key(stream)));
         found().remove(&key(stream));
     }
     spare.settle(&[graph]);
@@ -298,8 +351,12 @@ unsafe fn info(
             answer = ask(stream, unnamed)?;
         }
         if answer.open == 0 {
-            // A capture ended with its stream or its context; nothing was begun since we asked.
-            let _ = OPEN.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
+            // Captures ended with their context; none was begun since we asked.
+            change_origins(|origins| {
+                if origins.len() as u32 == before {
+                    origins.clear()
+                }
+            });
         }
         let lossy = answer.dependencies.iter().any(|(_, edge)| *edge != 0);
         if lossy && outs.is_some_and(|(nodes, edges, _)| !nodes.is_null() && edges.is_null()) {

@@ -14,11 +14,11 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
+use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Reader, Writer};
 
-pub use copies::release_staged;
+pub use copies::{release_staged, set_aside};
 pub use exec::{
     cuGraphExecBatchMemOpNodeSetParams, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
     cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2,
@@ -35,8 +35,9 @@ pub use params::{
 };
 
 use super::execution::{self, FUNCTIONS, Function, write};
-use crate::call::call;
+use crate::call::{call, post};
 use crate::handles;
+use crate::session::session;
 
 /// Nodes or names in one record; as in the worker.
 pub const NODES_MAX: usize = 8192;
@@ -193,6 +194,26 @@ unsafe fn add<T>(
     unsafe { place.out.write(name.0 as CUgraphNode) };
     params.taken();
     Ok((name.0, made))
+}
+
+/// Not awaited: the handle is ours, and what the driver could refuse is refused here.
+///
+/// # Safety
+/// As CUDA's `cuGraphCreate`.
+pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: u32) -> CUresult {
+    if let Err(code) = session() {
+        return code;
+    }
+    if out.is_null() || flags != 0 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    let name = handles::reserve(Kind::Graph);
+    let code = post(ops::CU_GRAPH_CREATE, |w| calls::cuGraphCreate { phGraph: name.0, flags }.encode(w));
+    if code == CUDA_SUCCESS {
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUgraph) };
+    }
+    code
 }
 
 /// # Safety

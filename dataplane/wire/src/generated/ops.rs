@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x5c059527e8d2eeec;
+pub const API_HASH: u64 = 0xb70b5c874faca4ec;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -56,6 +56,7 @@ pub const CU_LAUNCH_HOST_FUNC: u16 = 0x0301;
 pub const CU_FUNC_GET_ATTRIBUTE: u16 = 0x0302;
 pub const CU_FUNC_SET_ATTRIBUTE: u16 = 0x0303;
 pub const CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR: u16 = 0x0304;
+pub const CU_FUNC_SET_CACHE_CONFIG: u16 = 0x0305;
 pub const CU_MEM_GET_INFO_V2: u16 = 0x0380;
 pub const CU_MEM_ALLOC_V2: u16 = 0x0381;
 pub const CU_MEM_ALLOC_PITCH_V2: u16 = 0x0382;
@@ -332,6 +333,7 @@ pub static OPS: &[Op] = &[
         posted: false,
         needs_context: true,
     },
+    Op { id: CU_FUNC_SET_CACHE_CONFIG, name: "cuFuncSetCacheConfig", posted: false, needs_context: true },
     Op { id: CU_MEM_GET_INFO_V2, name: "cuMemGetInfo_v2", posted: false, needs_context: true },
     Op { id: CU_MEM_ALLOC_V2, name: "cuMemAlloc_v2", posted: false, needs_context: true },
     Op { id: CU_MEM_ALLOC_PITCH_V2, name: "cuMemAllocPitch_v2", posted: false, needs_context: true },
@@ -355,12 +357,12 @@ pub static OPS: &[Op] = &[
     Op { id: CU_MEMCPY_DTO_A_V2, name: "cuMemcpyDtoA_v2", posted: true, needs_context: true },
     Op { id: CU_MEMCPY_ATO_D_V2, name: "cuMemcpyAtoD_v2", posted: true, needs_context: true },
     Op { id: CU_MEMCPY_ATO_A_V2, name: "cuMemcpyAtoA_v2", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D8_ASYNC, name: "cuMemsetD8Async", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D16_ASYNC, name: "cuMemsetD16Async", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D32_ASYNC, name: "cuMemsetD32Async", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D2D8_ASYNC, name: "cuMemsetD2D8Async", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D2D16_ASYNC, name: "cuMemsetD2D16Async", posted: true, needs_context: true },
-    Op { id: CU_MEMSET_D2D32_ASYNC, name: "cuMemsetD2D32Async", posted: true, needs_context: true },
+    Op { id: CU_MEMSET_D8_ASYNC, name: "cuMemsetD8Async", posted: false, needs_context: true },
+    Op { id: CU_MEMSET_D16_ASYNC, name: "cuMemsetD16Async", posted: false, needs_context: true },
+    Op { id: CU_MEMSET_D32_ASYNC, name: "cuMemsetD32Async", posted: false, needs_context: true },
+    Op { id: CU_MEMSET_D2D8_ASYNC, name: "cuMemsetD2D8Async", posted: false, needs_context: true },
+    Op { id: CU_MEMSET_D2D16_ASYNC, name: "cuMemsetD2D16Async", posted: false, needs_context: true },
+    Op { id: CU_MEMSET_D2D32_ASYNC, name: "cuMemsetD2D32Async", posted: false, needs_context: true },
     Op { id: CU_MEM_ADDRESS_RESERVE, name: "cuMemAddressReserve", posted: false, needs_context: true },
     Op { id: CU_MEM_ADDRESS_FREE, name: "cuMemAddressFree", posted: false, needs_context: true },
     Op { id: CU_MEM_CREATE, name: "cuMemCreate", posted: false, needs_context: true },
@@ -490,7 +492,7 @@ pub static OPS: &[Op] = &[
     Op { id: CU_EVENT_SYNCHRONIZE, name: "cuEventSynchronize", posted: false, needs_context: true },
     Op { id: CU_EVENT_ELAPSED_TIME_V2, name: "cuEventElapsedTime_v2", posted: false, needs_context: true },
     Op { id: CU_EVENT_ELAPSED_TIME, name: "cuEventElapsedTime", posted: false, needs_context: true },
-    Op { id: CU_GRAPH_CREATE, name: "cuGraphCreate", posted: true, needs_context: true },
+    Op { id: CU_GRAPH_CREATE, name: "cuGraphCreate", posted: false, needs_context: true },
     Op { id: CU_GRAPH_CLONE, name: "cuGraphClone", posted: false, needs_context: true },
     Op { id: CU_GRAPH_DESTROY, name: "cuGraphDestroy", posted: false, needs_context: true },
     Op { id: CU_GRAPH_DESTROY_NODE, name: "cuGraphDestroyNode", posted: false, needs_context: true },

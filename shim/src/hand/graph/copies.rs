@@ -69,6 +69,23 @@ pub fn keep(staged: &Staged) {
     STAGED.lock().expect("no panic happens under this lock").insert(staged.range.offset, *staged);
 }
 
+/// Sets a range aside for a captured copy of `bytes` at `host`; the copy is made with the range's address instead.
+pub fn set_aside(s: &'static Session, host: u64, bytes: usize) -> Result<Staged, CUresult> {
+    let range = HeapRange { offset: allocate(s, bytes as u64)?, bytes: bytes as u64 };
+    let shape = Shape { width: bytes, rows: 1, slices: 1, pitch: bytes, slice_pitch: bytes };
+    let staged = Staged { range, host, shape };
+    keep(&staged);
+    Ok(staged)
+}
+
+fn allocate(s: &Session, bytes: u64) -> Result<u64, CUresult> {
+    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    allocator.general.allocate(bytes, PAGE).ok_or_else(|| {
+        eprintln!("orion: the session's host heap has no {bytes} bytes left for pageable memory that a graph copies");
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
 /// No graph refers to the range at `offset` any more.
 pub fn release_staged(s: &Session, offset: u64) {
     let gone = STAGED.lock().expect("no panic happens under this lock").remove(&offset);
@@ -147,9 +164,7 @@ fn side(
     if host_memory::shared_range(s, host, bytes).is_some() {
         return Ok(base);
     }
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
-    let offset = allocator.general.allocate(bytes, PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    drop(allocator);
+    let offset = allocate(s, bytes)?;
     let range = HeapRange { offset, bytes };
     staged.push(Staged { range, host, shape });
     let at = s.heap.at(offset, bytes).expect("the range lies inside the heap") as u64;

@@ -84,7 +84,7 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         // Not given back on failure: the worker may have learnt it before something else went wrong.
         let name = handles::reserve(Kind::GraphExec);
         let encode = |w: &mut Vec<u8>| {
-            for word in [name.0, graph, flags] {
+            for word in [name.0, graph, flags, copies::any() as u64] {
                 w.word(word);
             }
         };
@@ -173,7 +173,7 @@ unsafe fn instantiate_with_params(
         let (result, said, error_node, found) = call_any(
             ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS,
             |w| {
-                for word in [name.0, graph, params.flags, stream] {
+                for word in [name.0, graph, params.flags, stream, copies::any() as u64] {
                     w.word(word);
                 }
                 spare.encode(w);
@@ -269,8 +269,9 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let (result, info, found) = call_any(
             ops::CU_GRAPH_EXEC_UPDATE_V2,
             |w| {
-                w.word(exec);
-                w.word(graph);
+                for word in [exec, graph, copies::any() as u64] {
+                    w.word(word);
+                }
                 spare.encode(w);
             },
             |result, r| {

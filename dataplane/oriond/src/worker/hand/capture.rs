@@ -152,13 +152,6 @@ impl Captures {
     }
 }
 
-/// Keeps a range of the heap that the client set aside for a captured copy of pageable memory until no graph
-/// refers to it; the client is told then. Without a capture on `stream` the client is told at once.
-pub fn keep_staging(s: &mut Session, stream: CUstream, range: HeapRange) {
-    let graph = s.captures.graph_of(s.driver, stream);
-    graph::keep_range(s, graph, range.offset);
-}
-
 fn begin(
     s: &mut Session,
     header: &Header,
@@ -208,7 +201,8 @@ pub fn cuStreamBeginCaptureToGraph(
     })
 }
 
-/// stream, name for the graph -> whether the capture is over, graph
+/// stream, name for the graph, offsets of heap ranges set aside for captured copies
+/// -> whether the capture is over, graph
 pub fn cuStreamEndCapture(
     s: &mut Session,
     header: &Header,
@@ -220,15 +214,16 @@ pub fn cuStreamEndCapture(
     let outcome = finish(|| {
         let stream = s.stream(r.word()?, header.thread)?;
         let mut fresh = Fresh::get(&mut r)?;
+        let staging = r.list(graph::NODES_MAX, |r| r.word())?;
         let known = s.captures.open.iter().find(|o| o.stream == stream as usize);
         if known.is_some_and(|o| o.mode != CU_STREAM_CAPTURE_MODE_RELAXED && o.owner != header.thread) {
             return Ok(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
+        let (was_open, own) = (known.is_some(), known.is_some_and(|o| o.to_graph));
         let begun_with = s.captures.graph_of(s.driver, stream);
         // Names of captured nodes exist only if somebody asked for them, and then for the graph too.
         let named = begun_with.filter(|g| s.name_of(Kind::Graph, g.cast()).is_some());
         let ending = named.map(|g| graph::Ending::of_graph(s, g));
-        let own = known.is_some_and(|o| o.to_graph);
         let mut graph = ptr::null_mut();
         // SAFETY: a stream of this session and a valid out pointer.
         let code = unsafe { s.driver.cuStreamEndCapture(stream, &mut graph) };
@@ -236,8 +231,14 @@ pub fn cuStreamEndCapture(
             over = true;
             s.captures.stream_gone(stream);
             name = fresh.name(s, Kind::Graph, graph.cast())?;
+            for offset in staging {
+                graph::keep_range(s, Some(graph), offset);
+            }
         } else {
-            over = s.captures.close_if_over(s.driver, stream);
+            over = was_open && s.captures.close_if_over(s.driver, stream);
+            for offset in staging.into_iter().filter(|_| over) {
+                graph::keep_range(s, None, offset);
+            }
             // The driver destroyed the graph of a capture that failed, unless it was the application's own.
             if let (Some(g), Some(ending), true, false) = (named, ending, over, own) {
                 let name = s.name_of(Kind::Graph, g.cast()).unwrap_or(0);

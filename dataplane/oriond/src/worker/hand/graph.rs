@@ -49,8 +49,6 @@ pub struct State {
     functions: HashMap<usize, u64>,
     /// Heap memory that executable graphs copy from and to, by the top-level node that does.
     copies: HashMap<usize, exec::Copies>,
-    /// Whether any copy node has used memory that the client set aside for it.
-    staged: bool,
     /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.
     dot: Vec<u8>,
 }

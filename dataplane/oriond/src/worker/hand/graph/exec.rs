@@ -38,9 +38,11 @@ pub struct Copies {
 }
 
 impl Copies {
-    fn of(s: &Session, graph: CUgraph) -> Copies {
+    /// In shared memory only what was set aside matters, and the client knows whether it ever set anything aside:
+    /// everything else the driver reads where the application writes.
+    fn of(s: &Session, graph: CUgraph, some_set_aside: bool) -> Copies {
         let mut copies = Copies::default();
-        if needed(s) {
+        if s.mirrored || some_set_aside {
             for node in nodes_of(s.driver, graph) {
                 let mut found = Vec::new();
                 find(s, node, 0, &mut found);
@@ -63,11 +65,6 @@ impl Copies {
             reply.word(copy.to_host as u64);
         }
     }
-}
-
-/// In shared memory only what was set aside matters: everything else the driver reads where the application writes.
-fn needed(s: &Session) -> bool {
-    s.mirrored || s.graph_nodes.staged
 }
 
 fn find(s: &Session, node: CUgraphNode, depth: u32, found: &mut Vec<HostCopy>) {
@@ -143,9 +140,11 @@ fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies, reply: &mut V
     }
 }
 
-/// Changing an executable graph: `exec, node, parameters` -> the host memory it touches from now on.
+/// Changing an executable graph: `exec, node, parameters` -> the host memory it touches from now on. Posted, it
+/// changes nothing about host memory that matters.
 fn set(
     s: &mut Session,
+    header: &Header,
     r: &mut Reader<'_>,
     reply: &mut Vec<u8>,
     call: impl FnOnce(&'static Driver, CUgraphExec, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
@@ -161,7 +160,7 @@ fn set(
     let mut found = Vec::new();
     match (params.copy(), params.child()) {
         (Some(c), _) => find_in_copy(s, c, &mut found),
-        (_, Some(child)) if needed(s) => find_in_graph(s, child, 1, &mut found),
+        (_, Some(child)) if header.sequence != 0 => find_in_graph(s, child, 1, &mut found),
         _ => return Ok(code),
     }
     if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {
@@ -177,8 +176,8 @@ fn set(
 
 macro_rules! setters {
     ($($name:ident($p:ident) $($argument:expr),+;)*) => {$(
-        pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            finish(|| set(s, &mut r, reply, |d, exec, node, params| {
+        pub fn $name(s: &mut Session, h: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+            finish(|| set(s, h, &mut r, reply, |d, exec, node, params| {
                 let $p = &mut params.__bindgen_anon_1;
                 // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
                 // this session and pointers into buffers that outlive the call.
@@ -196,23 +195,33 @@ setters! {
     cuGraphExecBatchMemOpNodeSetParams(p) (&raw mut p.memOp).cast();
 }
 
-handlers! {
-    fn cuGraphExecNodeSetParams(s, r, reply) {
-        // SAFETY: as for the setters of one kind.
-        set(s, r, reply, |d, exec, node, params| unsafe { d.cuGraphExecNodeSetParams(exec, node, params) })
-    }
+/// exec, node, parameters
+pub fn cuGraphExecNodeSetParams(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    finish(|| {
+        set(s, header, &mut r, reply, |d, exec, node, params| {
+            // SAFETY: as for the setters of one kind.
+            unsafe { d.cuGraphExecNodeSetParams(exec, node, params) }
+        })
+    })
+}
 
-    /// name, graph, flags -> host memory
+handlers! {
+    /// name, graph, flags, whether the client set memory aside for copies -> host memory
     fn cuGraphInstantiateWithFlags(s, r, reply) {
         let name = r.word()?;
         let graph = graph(s, r)?;
-        let flags = r.word()?;
+        let (flags, some_set_aside) = (r.word()?, r.word()? != 0);
         let mut exec = ptr::null_mut();
         // SAFETY: a graph of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, flags) };
         if code == CUDA_SUCCESS {
             s.bind(Kind::GraphExec, name, exec.cast())?;
-            let copies = Copies::of(s, graph);
+            let copies = Copies::of(s, graph, some_set_aside);
             keep_copies(s, exec, copies, reply);
         }
         Ok(code)
@@ -232,9 +241,9 @@ handlers! {
         Ok(code)
     }
 
-    /// exec, graph, names -> result, error node, its origin, host memory
+    /// exec, graph, whether the client set memory aside for copies, names -> result, error node, its origin, host memory
     fn cuGraphExecUpdate_v2(s, r, reply) {
-        let (exec, graph) = (exec(s, r)?, graph(s, r)?);
+        let (exec, graph, some_set_aside) = (exec(s, r)?, graph(s, r)?, r.word()? != 0);
         let mut fresh = Fresh::get(r)?;
         let mut info = CUgraphExecUpdateResultInfo {
             result: CU_GRAPH_EXEC_UPDATE_SUCCESS,
@@ -248,7 +257,7 @@ handlers! {
         reply.word(fresh.name_node(s, graph, info.errorNode)?);
         reply.word(fresh.name_node(s, graph, info.errorFromNode)?);
         if code == CUDA_SUCCESS {
-            let mut copies = Copies::of(s, graph);
+            let mut copies = Copies::of(s, graph, some_set_aside);
             copies.staging = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default().staging;
             copies.encode(reply);
             if !copies.by_node.is_empty() || !copies.staging.is_empty() {
@@ -259,7 +268,7 @@ handlers! {
     }
 }
 
-/// name, graph, flags, upload stream, names -> result, error node, host memory
+/// name, graph, flags, upload stream, whether the client set memory aside for copies, names -> result, error node, host memory
 pub fn cuGraphInstantiateWithParams(
     s: &mut Session,
     header: &Header,
@@ -271,6 +280,7 @@ pub fn cuGraphInstantiateWithParams(
         let graph = graph(s, &mut r)?;
         let flags = r.word()?;
         let hUploadStream = s.stream(r.word()?, header.thread)?;
+        let some_set_aside = r.word()? != 0;
         let mut fresh = Fresh::get(&mut r)?;
         let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
             flags,
@@ -285,7 +295,7 @@ pub fn cuGraphInstantiateWithParams(
         reply.word(fresh.name_node(s, graph, params.hErrNode_out)?);
         if code == CUDA_SUCCESS {
             s.bind(Kind::GraphExec, name, exec.cast())?;
-            let copies = Copies::of(s, graph);
+            let copies = Copies::of(s, graph, some_set_aside);
             keep_copies(s, exec, copies, reply);
         }
         Ok(code)

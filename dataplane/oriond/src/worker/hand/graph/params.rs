@@ -157,7 +157,6 @@ impl Params {
         let copyCtx = s.context(r.word()?)?;
         let copyParams = get_copy(s, r)?;
         self.staging = r.list(2, |r| r.word())?;
-        s.graph_nodes.staged |= !self.staging.is_empty();
         self.raw.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, copyCtx, copyParams };
         Ok(())
     }
