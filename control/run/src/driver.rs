@@ -76,7 +76,9 @@ fn exports(path: &Path, name: &[u8]) -> io::Result<bool> {
         let len = usize::try_from(word(32)).ok().filter(|l| *l < 64 << 20).ok_or_else(broken)?;
         let mut text = vec![0u8; len];
         file.read_exact_at(&mut text, word(24))?;
-        return Ok(text.split(|b| *b == 0).any(|s| s == name));
+        // Linkers let a name share the tail of a longer one, so it need not begin after a zero.
+        let ended = [name, b"\0"].concat();
+        return Ok(text.windows(ended.len()).any(|w| w == ended));
     }
     Ok(false)
 }

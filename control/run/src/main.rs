@@ -45,15 +45,27 @@ enum Transport {
 fn main() {
     let code = match run(&Cli::parse()) {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
-        Err(reason) => {
+        Err(Failure { reason, code }) => {
             eprintln!("orion-run: {reason}");
-            125
+            code
         }
     };
     std::process::exit(code);
 }
 
-fn run(cli: &Cli) -> Result<ExitStatus, String> {
+/// Why the program did not run, and the exit status that says so to scripts, as `env` and `timeout` choose it.
+struct Failure {
+    reason: String,
+    code: i32,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Failure {
+        Failure { reason, code: 125 }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let home = own_folder()?;
     let shim = find(&home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
         format!("there is no libcuda.so.1 of Orion's beside {}; build it with `cargo build --release`", home.display())
@@ -84,10 +96,10 @@ fn run(cli: &Cli) -> Result<ExitStatus, String> {
     signals.restore_in(&mut program);
     let name = cli.program[0].display();
     let child = program.spawn().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no program {name}"),
-        _ => format!("starting {name} failed: {e}"),
+        std::io::ErrorKind::NotFound => Failure { reason: format!("there is no program {name}"), code: 127 },
+        _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
     })?;
-    wait(child, &signals)
+    Ok(wait(child, &signals)?)
 }
 
 impl Transport {
@@ -194,7 +206,8 @@ impl Place {
         let uid = unsafe { libc::getuid() };
         let pid = std::process::id();
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_dir());
-        let base = runtime.map_or_else(|| format!("/tmp/orion-{uid}-{pid}").into(), |d| d.join(format!("orion-run-{pid}")));
+        let base =
+            runtime.map_or_else(|| format!("/tmp/orion-{uid}-{pid}").into(), |d| d.join(format!("orion-run-{pid}")));
         // Never one that exists: somebody else might have put a library there.
         let mut attempt = 0;
         let folder = loop {

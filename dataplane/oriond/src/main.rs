@@ -133,7 +133,12 @@ fn main() -> std::process::ExitCode {
 }
 
 fn log_to_stderr(level: LevelFilter) {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).with_max_level(level).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .with_max_level(level)
+        .init();
 }
 
 fn work(options: Worker) -> Result<(), String> {
@@ -155,6 +160,7 @@ fn work(options: Worker) -> Result<(), String> {
 fn serve(options: Serve) -> Result<(), String> {
     // Before any thread starts, so that all of them leave these to this one.
     let signals = block_signals();
+    raise_descriptor_limit();
     let token = options.token_file.as_deref().map(read_token).transpose()?;
     let listen = match options.listen.as_str() {
         "none" => None,
@@ -184,7 +190,8 @@ fn serve(options: Serve) -> Result<(), String> {
     if let Some(fd) = options.ready_fd {
         // SAFETY: whoever started us passed this descriptor for us to own.
         let mut ready = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        writeln!(ready, "{}", engines.addresses.join(" ")).map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
+        writeln!(ready, "{}", engines.addresses.join(" "))
+            .map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
     }
     wait_for_signal(&signals);
     tracing::info!("stopping");
@@ -193,6 +200,19 @@ fn serve(options: Serve) -> Result<(), String> {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// A session costs up to a dozen descriptors, and the customary soft limit is 1024. Where it cannot be raised, oriond
+/// says so when it runs out.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls on a local.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 fn block_signals() -> libc::sigset_t {

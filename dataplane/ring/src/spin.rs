@@ -1,5 +1,6 @@
 //! How long to look before sleeping.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Waking a sleeping core costs 15 to 40 us in a VM, so a session in use spins; an idle one must cost nothing.
@@ -13,7 +14,9 @@ pub struct Spin {
 impl Spin {
     /// `budget` where there are cores to spare, else a short look with yields.
     pub fn adaptive(budget: Duration) -> Spin {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        // Asking reads the control group's files: ten microseconds, far too many for every wait.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         if cores > 3 {
             Spin { budget, yields: false }
         } else {

@@ -17,6 +17,8 @@ pub enum Blocked {
     Barrier,
 }
 
+const IN_PLACE_BYTES_MIN: usize = 16 << 10;
+
 enum State {
     Header { have: usize, bytes: [u8; STREAM_HEADER_BYTES] },
     Ring { index: usize, left: usize },
@@ -124,11 +126,14 @@ impl Scatter {
         })
     }
 
-    /// Where the next bytes of the stream belong if that is the heap: the kernel may put them there itself.
+    /// Where the next bytes of the stream belong if that is the heap and there are many: the kernel may put them there
+    /// itself. Fewer are better received together with what follows them.
     /// [`Self::received_in_place`] has to be told how many it did.
     pub fn in_place(&self) -> Option<(*mut u8, usize)> {
         match self.state {
-            State::Heap { offset, left } if left > 0 => Some((self.heap.at(offset, left as u64)?, left)),
+            State::Heap { offset, left } if left >= IN_PLACE_BYTES_MIN => {
+                Some((self.heap.at(offset, left as u64)?, left))
+            }
             _ => None,
         }
     }

@@ -33,12 +33,24 @@ pub struct Shared {
     /// The main connection is parked at a barrier: whoever counts bytes up kicks it.
     barrier_waits: AtomicBool,
     over: AtomicBool,
-    main: OnceLock<(Arc<Post>, u32)>,
-    lanes: Mutex<[Option<(Arc<Post>, u32)>; LANES_MAX]>,
+    main: OnceLock<Address>,
+    lanes: Mutex<[Option<Address>; LANES_MAX]>,
     /// Lanes 0 up to this have joined.
     joined: AtomicUsize,
     outgoing: [Mutex<VecDeque<HeapRange>>; LANES_MAX],
     mapped: Mapped,
+}
+
+/// An engine's mailbox and the slot of an object there.
+struct Address {
+    post: Arc<Post>,
+    slot: u32,
+}
+
+impl Address {
+    fn kick(&self) {
+        self.post.post(Mail::Kick(self.slot));
+    }
 }
 
 /// Unmaps when the last user is gone. Unmapping a large heap takes milliseconds, so somebody else does it.
@@ -88,12 +100,10 @@ impl Shared {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
-        if let Some((post, slot)) = self.main.get() {
-            post.post(Mail::Kick(*slot));
+        if let Some(main) = self.main.get() {
+            main.kick();
         }
-        for (post, slot) in self.lanes.lock().expect("nothing panics under this lock").iter().flatten() {
-            post.post(Mail::Kick(*slot));
-        }
+        self.lanes.lock().expect("nothing panics under this lock").iter().flatten().for_each(Address::kick);
     }
 
     fn is_over(&self) -> bool {
@@ -121,8 +131,8 @@ impl Stripe for Lanes<'_> {
         });
         let lanes = self.shared.lanes.lock().expect("nothing panics under this lock");
         for (index, lane) in lanes.iter().enumerate() {
-            if let (Some((post, slot)), true) = (lane, touched >> index & 1 == 1) {
-                post.post(Mail::Kick(*slot));
+            if let (Some(lane), true) = (lane, touched >> index & 1 == 1) {
+                lane.kick();
             }
         }
         Some(*self.striper.sent())
@@ -193,7 +203,7 @@ impl Carried {
 
     /// Called once, on the engine that carries the session from now on.
     pub fn begin(&mut self, io: &mut Io, slot: u32, post: &Arc<Post>) {
-        let _ = self.shared.main.set((post.clone(), slot));
+        let _ = self.shared.main.set(Address { post: post.clone(), slot });
         // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
         self.under_way += 1;
         io.wait_hangup(slot, self.tcp.as_raw_fd());
@@ -441,7 +451,7 @@ impl Lane {
     pub fn begin(&mut self, io: &mut Io, slot: u32, post: &Arc<Post>) {
         {
             let mut lanes = self.shared.lanes.lock().expect("nothing panics under this lock");
-            lanes[self.index] = Some((post.clone(), slot));
+            lanes[self.index] = Some(Address { post: post.clone(), slot });
             let joined = lanes.iter().take_while(|l| l.is_some()).count();
             self.shared.joined.store(joined, Ordering::Release);
         }
@@ -464,8 +474,7 @@ impl Lane {
         let next = self.shared.outgoing[self.index].lock().expect("nothing panics under this lock").pop_front();
         let Some(chunk) = next else { return };
         let from = self.shared.heap.at(chunk.offset, chunk.bytes).expect("the range was checked when it was dealt");
-        self.out_header =
-            StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
+        self.out_header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
         self.out_parts = [
             libc::iovec { iov_base: self.out_header.as_mut_ptr().cast(), iov_len: STREAM_HEADER_BYTES },
             libc::iovec { iov_base: from.cast(), iov_len: chunk.bytes as usize },
@@ -554,9 +563,9 @@ impl Lane {
             self.shared.counts.add(self.index, n as u64);
             if self.shared.barrier_waits.load(Ordering::SeqCst)
                 && self.shared.barrier_waits.swap(false, Ordering::SeqCst)
-                && let Some((post, slot)) = self.shared.main.get()
+                && let Some(main) = self.shared.main.get()
             {
-                post.post(Mail::Kick(*slot));
+                main.kick();
             }
         }
         if self.have == STREAM_HEADER_BYTES && self.chunk.bytes == 0 {

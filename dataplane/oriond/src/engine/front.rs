@@ -43,6 +43,9 @@ const HELLO_BYTES_MAX: usize = 64 << 10;
 const STARTING_MAX: usize = 4;
 /// A worker whose client is gone and that does not end by itself is killed after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Front {
@@ -62,6 +65,9 @@ pub struct Front {
     last_failure: String,
     spawn_after: Option<Instant>,
     stopping: Option<Instant>,
+    /// Listeners that failed to accept, to be tried again.
+    deaf: Vec<u32>,
+    look_after: Instant,
 }
 
 enum Listener {
@@ -190,6 +196,8 @@ impl Front {
             last_failure: String::new(),
             spawn_after: None,
             stopping: None,
+            deaf: Vec::new(),
+            look_after: Instant::now(),
         })
     }
 
@@ -198,7 +206,9 @@ impl Front {
         self.listeners
             .iter()
             .map(|(_, listener)| match listener {
-                Listener::Unix(_) => format!("unix:{}", self.settings.socket.as_deref().unwrap_or(Path::new("")).display()),
+                Listener::Unix(_) => {
+                    format!("unix:{}", self.settings.socket.as_deref().unwrap_or(Path::new("")).display())
+                }
                 Listener::Tcp(l) => format!("tcp:{}", tcp(l)),
             })
             .collect()
@@ -221,18 +231,24 @@ impl Front {
         let greetings = self.greetings.values().map(|g| g.deadline);
         let leaving = self.sessions.values().filter_map(|s| s.kill_after);
         let stopping = self.stopping.map(|t| t + STOP_TIMEOUT);
-        let first = greetings.chain(leaving).chain(self.spawn_after).chain(stopping).min()?;
+        let deaf = (!self.deaf.is_empty()).then_some(self.look_after);
+        let first = greetings.chain(leaving).chain(self.spawn_after).chain(stopping).chain(deaf).min()?;
         // Past deadlines that wait for something else are looked at again soon, but not in a loop.
         Some(first.saturating_duration_since(Instant::now()).max(Duration::from_millis(20)))
     }
 
     /// Timeouts.
     pub fn look(&mut self, core: &mut Core) {
-        if self.greetings.is_empty() && self.spawn_after.is_none() && self.stopping.is_none() && self.sessions.is_empty()
-        {
+        let now = Instant::now();
+        if now < self.look_after {
             return;
         }
-        let now = Instant::now();
+        self.look_after = now + LOOK_INTERVAL;
+        for slot in std::mem::take(&mut self.deaf) {
+            if let Some((_, listener)) = self.listeners.iter().find(|(s, _)| *s == slot) {
+                core.io.accept(slot, listener.fd());
+            }
+        }
         if self.spawn_after.is_some_and(|t| now >= t) {
             self.spawn_after = None;
             self.fill_pool();
@@ -312,11 +328,14 @@ impl Front {
         let Some((_, listener)) = self.listeners.iter().find(|(slot, _)| *slot == done.slot) else { return };
         let is_unix = matches!(listener, Listener::Unix(_));
         let fd = listener.fd();
-        if !done.more && self.stopping.is_none() {
+        if !done.more && done.result >= 0 && self.stopping.is_none() {
             core.io.accept(done.slot, fd);
         }
         if done.result < 0 {
             if self.stopping.is_none() {
+                // Most likely out of descriptors; trying again at once would only fail again.
+                self.deaf.push(done.slot);
+                self.look_after = Instant::now() + ACCEPT_PAUSE;
                 warn!(error = %io::Error::from_raw_os_error(-done.result), "accepting a connection failed");
             }
             return;
@@ -324,7 +343,8 @@ impl Front {
         // SAFETY: accept returned a new descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(done.result) };
         // Counted apart, so that nobody on the network can keep local programs out.
-        let strangers = self.greetings.values().filter(|g| g.stage == Stage::Hello && g.peer.is_unix() == is_unix).count();
+        let strangers =
+            self.greetings.values().filter(|g| g.stage == Stage::Hello && g.peer.is_unix() == is_unix).count();
         if self.stopping.is_some() || strangers >= STRANGERS_MAX {
             return;
         }
@@ -451,8 +471,9 @@ impl Front {
         };
         let refused = refused.or_else(|| {
             let max = self.settings.sessions_max;
-            (self.sessions.len() + self.waiting.len() >= max)
-                .then(|| format!("all {max} sessions of this server are taken; try again later, or raise --sessions-max"))
+            (self.sessions.len() + self.waiting.len() >= max).then(|| {
+                format!("all {max} sessions of this server are taken; try again later, or raise --sessions-max")
+            })
         });
         if let Some(reason) = refused {
             warn!(peer = %g.peer, reason, "session refused");
@@ -616,7 +637,8 @@ impl Front {
                     self.warm.push_back(slot);
                     self.match_up(core);
                 }
-                Ok(Control::Failed { reason }) => self.last_failure = reason,
+                Ok(Control::Failed { reason }) if w.state == WorkerState::Starting => self.last_failure = reason,
+                Ok(Control::Failed { reason }) => warn!(worker = w.pid, reason, "worker failed"),
                 _ => {
                     warn!(worker = w.pid, "the worker said something unexpected, killing it");
                     signal(&w.pidfd, libc::SIGKILL);
@@ -655,7 +677,7 @@ impl Front {
             WorkerState::Retired => {}
             WorkerState::Serving(session) => {
                 self.sessions.remove(&session);
-                if status == "exit 0" {
+                if status == "exit 0" || self.stopping.is_some() {
                     info!(worker = pid, session, "session over, worker ended");
                 } else {
                     warn!(worker = pid, session, status, "session over, worker died");
@@ -956,9 +978,7 @@ fn reap(pidfd: &OwnedFd) -> String {
     // SAFETY: all-zero is a valid siginfo_t to overwrite.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is valid for writes.
-    let rc = unsafe {
-        libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED | libc::WNOHANG)
-    };
+    let rc = unsafe { libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED | libc::WNOHANG) };
     if rc != 0 {
         return io::Error::last_os_error().to_string();
     }

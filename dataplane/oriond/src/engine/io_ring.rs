@@ -158,7 +158,8 @@ impl Io {
         drop(queue);
         if pending {
             // SAFETY: no argument beyond the counts.
-            let entered = unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued as u32, 0, ENTER_GETEVENTS, None) };
+            let entered =
+                unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued as u32, 0, ENTER_GETEVENTS, None) };
             if let Err(e) = entered {
                 assert!(is_transient(&e), "io_uring does not take requests any more: {e}");
             }

@@ -18,11 +18,10 @@ mod io_ring;
 mod mail;
 mod nursery;
 
-
 use carried::{Carried, Lane, Shared};
 use front::Front;
-use mail::Mailbox;
 use io_ring::{Done, Io};
+use mail::Mailbox;
 
 /// Everything an operator decides about serving.
 pub struct Settings {
@@ -44,7 +43,11 @@ pub enum Mail {
     /// The object in this slot has something to look at.
     Kick(u32),
     Carry(Box<Carried>),
-    Join { socket: OwnedFd, shared: Arc<Shared>, index: usize },
+    Join {
+        socket: OwnedFd,
+        shared: Arc<Shared>,
+        index: usize,
+    },
     /// For the front only.
     Born(io::Result<nursery::Newborn>),
     SessionOver(u64),
@@ -167,7 +170,14 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(io: Io, post: Arc<Post>, front_post: Arc<Post>, front: Option<Front>, spin: Duration, yields: bool) -> Engine {
+    fn new(
+        io: Io,
+        post: Arc<Post>,
+        front_post: Arc<Post>,
+        front: Option<Front>,
+        spin: Duration,
+        yields: bool,
+    ) -> Engine {
         let mut core = Core { io, owners: Vec::new(), free: Vec::new() };
         let mail_slot = core.allocate(Owner::Mail);
         Engine {

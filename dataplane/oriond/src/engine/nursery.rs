@@ -32,9 +32,7 @@ pub struct Newborn {
 /// Starts the thread. It ends when the last sender is gone.
 pub fn start(worker_arguments: Vec<String>, front: Arc<Post>) -> io::Result<Sender<Order>> {
     let (sender, receiver) = channel();
-    std::thread::Builder::new()
-        .name("nursery".into())
-        .spawn(move || serve(receiver, &worker_arguments, &front))?;
+    std::thread::Builder::new().name("nursery".into()).spawn(move || serve(receiver, &worker_arguments, &front))?;
     Ok(sender)
 }
 

@@ -109,7 +109,8 @@ fn answer(
         SUM => {
             let range = HeapRange::get(&mut r)?.check(heap.bytes())?;
             // SAFETY: inside the heap; the test's client leaves the range alone meanwhile.
-            let bytes = unsafe { std::slice::from_raw_parts(heap.base().add(range.offset as usize), range.bytes as usize) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(heap.base().add(range.offset as usize), range.bytes as usize) };
             out.word(bytes.iter().map(|b| *b as u64).sum());
         }
         FILL => {

@@ -370,3 +370,44 @@ fn half_open_connections_are_noticed() {
     }
     let _ = dial(&server, Transport::Tcp).as_raw_fd();
 }
+
+/// A small fuzzer of the carried stream: valid frames with a few bytes spoiled, cut anywhere. Each ends its own
+/// session or none; the bystander never notices.
+#[test]
+fn spoiled_streams_hurt_nobody_else() {
+    let server = Oriond::start(&["--warm", "4"]);
+    let mut bystander = Client::attach(&server, Transport::Tcp);
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let record = Header { size: 40, op: 0x101, thread: 0, context: 0, sequence: 1 }.encode();
+    for round in 0..150u64 {
+        let mut bytes = Vec::new();
+        for _ in 0..1 + next() % 6 {
+            bytes.extend(match next() % 4 {
+                0 => stream_frame(Frame::Heap, next() % (1 << 30), &vec![1; (next() % 5000) as usize]),
+                1 => stream_frame(Frame::Barrier, 0, &[0; 64]),
+                _ => stream_frame(Frame::Command, 0, &[&record[..], &[0; 16]].concat()),
+            });
+        }
+        for _ in 0..next() % 4 {
+            let at = next() as usize % bytes.len();
+            bytes[at] ^= 1 << (next() % 8);
+        }
+        bytes.truncate(bytes.len() - next() as usize % 20.min(bytes.len()));
+        let (mut stream, _) = carried(&server);
+        let _ = stream.write_all(&bytes);
+        if round % 2 == 0 {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            read_rest(&mut stream);
+        }
+        drop(stream);
+        assert_eq!(bystander.call(0x101, &round.to_le_bytes()), round.to_le_bytes());
+    }
+    drop(bystander);
+    wait_until("the sessions' end", || server.workers().len() == 4);
+}

@@ -171,12 +171,7 @@ impl Client {
         Client::try_attach(server, transport, &hello(), Tuning::default()).expect("attaching")
     }
 
-    pub fn try_attach(
-        server: &Oriond,
-        transport: Transport,
-        hello: &Hello,
-        tuning: Tuning,
-    ) -> Result<Client, String> {
+    pub fn try_attach(server: &Oriond, transport: Transport, hello: &Hello, tuning: Tuning) -> Result<Client, String> {
         let a = client::attach(&server.server(transport), hello, tuning)?;
         Ok(Client {
             commands: a.memory.producer(Which::Command).expect("mapping"),
@@ -256,7 +251,9 @@ impl Client {
 
     pub fn bytes_mut(&mut self, range: HeapRange) -> &mut [u8] {
         // SAFETY: as for `bytes`.
-        unsafe { std::slice::from_raw_parts_mut(self.heap.at(range.offset, range.bytes).unwrap(), range.bytes as usize) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.heap.at(range.offset, range.bytes).unwrap(), range.bytes as usize)
+        }
     }
 }
 

@@ -41,3 +41,26 @@ fn a_thousand_sessions_over_shm_leave_nothing() {
 fn a_thousand_sessions_over_tcp_leave_nothing() {
     open_and_close(Transport::Tcp, 1000);
 }
+
+/// User and system time of a process in milliseconds.
+fn cpu_ms(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("reading /proc");
+    let fields: Vec<&str> = stat.rsplit(") ").next().expect("a comm").split(' ').collect();
+    // Ticks of 10 ms; fields 14 and 15 of the file.
+    10 * (fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime"))
+}
+
+crate::on_each_carrier! {
+    fn an_idle_session_costs_no_cpu(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        client.call(0x101, &[1; 8]);
+        let worker = client.welcome.worker_pid;
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let before = (cpu_ms(server.pid()), cpu_ms(worker));
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let after = (cpu_ms(server.pid()), cpu_ms(worker));
+        assert!(after.0 - before.0 <= 10 && after.1 - before.1 <= 10, "ms of CPU: {before:?}, two seconds later {after:?}");
+        // And it wakes up again.
+        assert_eq!(client.call(0x101, &[2; 8]), [2; 8]);
+    }
+}

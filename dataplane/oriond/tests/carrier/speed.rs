@@ -33,7 +33,10 @@ fn speed() {
             client.post(0x100, &[0; 200]);
         }
         client.call(op::PING, &[]);
-        println!("{transport:?}: posted 224-byte records, {:.0} ns each", begin.elapsed().as_nanos() as f64 / posts as f64);
+        println!(
+            "{transport:?}: posted 224-byte records, {:.0} ns each",
+            begin.elapsed().as_nanos() as f64 / posts as f64
+        );
 
         if transport == Transport::Tcp {
             let range = HeapRange { offset: 0, bytes: 256 << 20 };

@@ -24,8 +24,7 @@ pub fn attach(server: &Server, path: &Path, hello: &Hello) -> Result<Attached, S
     let (welcome, mut fds) = say_hello(server, socket.as_fd(), hello)?;
     let fd = fds.pop().ok_or_else(|| format!("{server} sent no session memory"))?;
     let layout = layout(&welcome).expect("say_hello has checked it");
-    let memory =
-        Memory::open(fd, layout).map_err(|e| format!("mapping the session memory of {server} failed: {e}"))?;
+    let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory of {server} failed: {e}"))?;
     let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
     start(server, socket.as_fd(), &heap, false)?;
     let link = Arc::new(LocalLink { socket, lost: Lost::default() });
@@ -33,7 +32,10 @@ pub fn attach(server: &Server, path: &Path, hello: &Hello) -> Result<Attached, S
 }
 
 pub fn mapping_failed(heap_bytes: u64, e: io::Error) -> String {
-    format!("mapping the session's host heap of {} MiB failed: {e}; is there a limit on virtual memory (ulimit -v)?", heap_bytes >> 20)
+    format!(
+        "mapping the session's host heap of {} MiB failed: {e}; is there a limit on virtual memory (ulimit -v)?",
+        heap_bytes >> 20
+    )
 }
 
 struct LocalLink {
@@ -54,10 +56,7 @@ impl Link for LocalLink {
         let gone = match n {
             0 => true,
             n if n > 0 => false,
-            _ => !matches!(
-                io::Error::last_os_error().kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-            ),
+            _ => !matches!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         };
         if gone {
             self.lost.set();

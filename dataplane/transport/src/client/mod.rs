@@ -143,7 +143,9 @@ fn say_hello(server: &Server, socket: BorrowedFd<'_>, hello: &Hello) -> Result<(
             Ok((welcome, fds))
         }
         kind::REFUSED => Err(refusal(server, &body)),
-        other => Err(format!("{server} answered the greeting with frame kind {other}: is it an oriond of this version?")),
+        other => {
+            Err(format!("{server} answered the greeting with frame kind {other}: is it an oriond of this version?"))
+        }
     }
 }
 

@@ -165,7 +165,8 @@ fn start_pumps(link: &Arc<TcpLink>, memory: &Memory, address: &str, session: u64
 }
 
 fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name(name).stack_size(512 << 10).spawn(f).map(drop)
+    // glibc takes the thread-local storage of every loaded library out of the stack.
+    std::thread::Builder::new().name(name).stack_size(2 << 20).spawn(f).map(drop)
 }
 
 /// Threads inherit a mask with every signal blocked: the application's handlers expect its own threads.

@@ -1,0 +1,139 @@
+//! orion-run with a stand-in for oriond: what the program sees, what scripts see, and what is left.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Says that it listens, notes its arguments, and waits for SIGTERM.
+const STAND_IN: &str = r#"#!/bin/sh
+echo "$@" > "$(dirname "$0")/arguments"
+trap 'echo ended >> "$(dirname "$0")/arguments"; exit 0' TERM
+while [ $# -gt 0 ]; do
+  case $1 in
+    --ready-fd) fd=$2 ;;
+    --socket) socket=$2 ;;
+  esac
+  shift
+done
+[ "$socket" = none ] && address=tcp:127.0.0.1:4242 || address=unix:$socket
+eval "echo $address >&$fd; exec $fd>&-"
+sleep 60 & wait
+kill $!
+"#;
+
+struct Installed(PathBuf);
+
+impl Installed {
+    fn new(name: &str, oriond: &str) -> Installed {
+        let folder = std::env::temp_dir().join(format!("orion-run-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("runtime")).expect("creating a folder");
+        std::fs::copy(env!("CARGO_BIN_EXE_orion-run"), folder.join("orion-run")).expect("copying orion-run");
+        std::fs::write(folder.join("libcuda.so"), "not a library").expect("writing");
+        std::fs::write(folder.join("oriond"), oriond).expect("writing");
+        std::fs::set_permissions(folder.join("oriond"), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        Installed(folder)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.0.join("orion-run"));
+        command.args(arguments).env("XDG_RUNTIME_DIR", self.0.join("runtime")).env_remove("LD_LIBRARY_PATH");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output().expect("starting orion-run");
+        let left: Vec<_> = std::fs::read_dir(self.0.join("runtime")).expect("reading").flatten().collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+        output
+    }
+
+    fn oriond_saw(&self) -> String {
+        std::fs::read_to_string(self.0.join("arguments")).unwrap_or_default()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_program_finds_library_and_server() {
+    let here = Installed::new("environment", STAND_IN);
+    let script = r#"echo "$ORION_SERVER|$LD_LIBRARY_PATH|$TRITON_LIBCUDA_PATH"; ls "$TRITON_LIBCUDA_PATH""#;
+    let output = here.run(&["--software-gpu", "--", "sh", "-c", script]);
+    let out = text(&output.stdout);
+    let (first, names) = out.split_once('\n').expect("two lines");
+    let parts: Vec<&str> = first.split('|').collect();
+    assert!(parts[0].starts_with("unix:/") && Path::new(parts[0].trim_start_matches("unix:")).starts_with(parts[1]));
+    assert_eq!(parts[1], parts[2]);
+    assert!(names.contains("libcuda.so\n") && names.contains("libcuda.so.1\n"), "{names}");
+    assert!(here.oriond_saw().contains("--driver soft") && here.oriond_saw().contains("ended"));
+}
+
+#[test]
+fn tcp_is_loopback_with_a_token() {
+    let here = Installed::new("tcp", STAND_IN);
+    let output = here.run(&[
+        "--software-gpu",
+        "--transport",
+        "tcp",
+        "sh",
+        "-c",
+        r#"echo "$ORION_SERVER"; cat "$ORION_TOKEN_FILE""#,
+    ]);
+    let out = text(&output.stdout);
+    let (server, token) = out.split_once('\n').expect("two lines");
+    assert_eq!((server, token.len()), ("tcp:127.0.0.1:4242", 32));
+    assert!(here.oriond_saw().contains("--listen 127.0.0.1:0"));
+}
+
+#[test]
+fn exit_status_and_output_are_the_programs() {
+    let here = Installed::new("status", STAND_IN);
+    let output = here.run(&["--software-gpu", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout), text(&output.stderr)),
+        (Some(7), "out\n".into(), "err\n".into())
+    );
+    assert_eq!(here.run(&["--software-gpu", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
+    let output = here.run(&["--software-gpu", "/nonexistent/program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("there is no program"));
+}
+
+#[test]
+fn signals_reach_the_program_and_nothing_is_left() {
+    let here = Installed::new("signals", STAND_IN);
+    let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        here.command(&["--software-gpu", "sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("starting");
+    let mut ready = [0u8; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut ready).expect("the program's output");
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert_eq!(child.wait().expect("waiting").code(), Some(5));
+    assert_eq!(std::fs::read_dir(here.0.join("runtime")).expect("reading").count(), 0);
+}
+
+#[test]
+fn an_oriond_that_does_not_start_is_quoted() {
+    let here = Installed::new("broken", "#!/bin/sh\necho 'oriond: no such thing' >&2\nexit 1\n");
+    let output = here.run(&["--software-gpu", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("no such thing"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_server_of_ones_own_choice_is_used_as_it_is() {
+    let here = Installed::new("server", STAND_IN);
+    let output = here.run(&["--server", "tcp:node:7411", "sh", "-c", "echo $ORION_SERVER $ORION_TOKEN_FILE"]);
+    assert_eq!(text(&output.stdout), "tcp:node:7411\n");
+    assert_eq!(here.oriond_saw(), "");
+}
