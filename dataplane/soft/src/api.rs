@@ -118,6 +118,12 @@ pub struct Registry<T> {
     map: RwLock<BTreeMap<usize, Arc<T>>>,
 }
 
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Registry<T> {
     pub const fn new() -> Self {
         Self { map: RwLock::new(BTreeMap::new()) }

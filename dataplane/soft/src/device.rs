@@ -69,6 +69,7 @@ pub fn check(dev: CUdevice) -> R<i32> {
     if (0..count() as i32).contains(&dev) { Ok(dev) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
 }
 
+#[allow(clippy::match_overlapping_arm, reason = "one range for the limits nobody asks about")]
 fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
     Some(match attrib {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
@@ -126,6 +127,7 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT
         | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH => 16384,
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH => 1 << 28,
+        // The other limits of textures and surfaces; the named arms above win.
         21..=77 => 32768,
         0 | CU_DEVICE_ATTRIBUTE_MAX.. => return None,
         _ => 0,
@@ -271,6 +273,11 @@ api! {
     ) {
         std::sync::atomic::fence(Ordering::SeqCst);
         Ok(())
+    }
+    fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, _flags: cuuint64_t) {
+        let hit = crate::versioned_symbol(&text(symbol)?, version);
+        put(pfn, hit.unwrap_or(std::ptr::null()).cast_mut())?;
+        if hit.is_some() { Ok(()) } else { Err(CUDA_ERROR_NOT_FOUND) }
     }
     fn cuGetProcAddress_v2(
         symbol: *const c_char,

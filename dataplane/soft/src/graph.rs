@@ -1239,7 +1239,7 @@ api! {
     fn cuGraphLaunch(x: CUgraphExec, h: CUstream) {
         let x = exec(x)?;
         x.context.check()?;
-        launch(&x, &*stream::resolve(h).as_ref().map_err(|e| *e)?)
+        launch(&x, stream::resolve(h).as_ref().map_err(|e| *e)?)
     }
     fn cuGraphExecDestroy(x: CUgraphExec) { EXECS.remove(x).ok_or(CUDA_ERROR_INVALID_VALUE).map(drop) }
     fn cuGraphExecUpdate_v2(x: CUgraphExec, g: CUgraph, info: *mut CUgraphExecUpdateResultInfo) {

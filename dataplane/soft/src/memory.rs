@@ -545,6 +545,13 @@ api! {
         vram::update(r.base, |r| r.flags = (r.flags & !(1 << 31)) | (u32::from(on != 0) << 31));
         Ok(())
     }
+    fn cuMemAdvise(_at: CUdeviceptr, _n: usize, _advice: CUmem_advise, _dev: CUdevice) {
+        context::current().map(drop)
+    }
+    fn cuMemPrefetchAsync(at: CUdeviceptr, n: usize, _dev: CUdevice, h: CUstream) {
+        stream::resolve(h)?;
+        if vram::covers(at, n as u64) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+    }
     fn cuMemAdvise_v2(_at: CUdeviceptr, _n: usize, _advice: CUmem_advise, _where: CUmemLocation) {
         context::current().map(drop)
     }

@@ -92,6 +92,20 @@ api! {
     fn cuDeviceGetDefaultMemPool(out: *mut CUmemoryPool, dev: CUdevice) {
         put(out, handle(&default_pool(device::check(dev)?)))
     }
+    fn cuMemGetDefaultMemPool(out: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: CUmemAllocationType) {
+        let l = get(location)?;
+        if l.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+            return refuse("cuMemGetDefaultMemPool", "a pool outside device memory");
+        }
+        put(out, handle(&default_pool(device::check(l.id)?)))
+    }
+    fn cuMemGetMemPool(out: *mut CUmemoryPool, location: *mut CUmemLocation, _kind: CUmemAllocationType) {
+        let l = get(location)?;
+        if l.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+            return refuse("cuMemGetMemPool", "a pool outside device memory");
+        }
+        put(out, handle(&current_pool(device::check(l.id)?)))
+    }
     fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) {
         put(out, handle(&current_pool(device::check(dev)?)))
     }

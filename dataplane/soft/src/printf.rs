@@ -1,6 +1,7 @@
 //! Formats `printf` calls of kernels on the host.
 
 use std::io::Write;
+use std::sync::OnceLock;
 
 /// Reads a kernel's memory: bytes at a generic address, or `None` where nothing is mapped.
 pub trait Reader {
@@ -257,8 +258,23 @@ fn hex_float(a: f64) -> String {
     format!("0x{lead}{dot}{fraction}p{}{}", if e < 0 { '-' } else { '+' }, e.abs())
 }
 
+/// Where kernels' output goes instead of this process's stdout.
+pub type Sink = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+static SINK: OnceLock<Sink> = OnceLock::new();
+
+/// Sends kernels' output somewhere else, for a process that runs kernels on behalf of another one. The first call wins.
+/// The sink is called from the threads that run blocks.
+pub fn redirect(sink: Sink) -> bool {
+    SINK.set(sink).is_ok()
+}
+
 /// Writes at once: a client that reads the process's output through a pipe must not wait for it to exit.
 pub fn emit(text: &[u8]) {
+    if let Some(sink) = SINK.get() {
+        sink(text);
+        return;
+    }
     let mut out = std::io::stdout().lock();
     // A closed stdout is the application's choice; a kernel's printf has nowhere to report it.
     let _ = out.write_all(text);

@@ -81,6 +81,8 @@ impl Stream {
             capture: Mutex::new(None),
         });
         if let Ok(mut all) = context.streams.lock() {
+            // Streams that were destroyed while busy are forgotten here, once they have ended.
+            all.retain(|t| !t.is_finished());
             all.push(s.clone());
         }
         s
@@ -184,6 +186,10 @@ impl Stream {
             s.closing = true;
         }
         self.changed.notify_all();
+    }
+
+    fn is_finished(&self) -> bool {
+        self.state.lock().is_ok_and(|s| s.closing && self.is_done(s.submitted))
     }
 
     pub fn capture(&self) -> Option<Arc<Capture>> {

@@ -46,7 +46,7 @@ static RESERVED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 static MAPPED: Mutex<BTreeMap<u64, Mapping>> = Mutex::new(BTreeMap::new());
 
 fn aligned(v: u64) -> R {
-    if v != 0 && v % GRANULARITY == 0 { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+    if v != 0 && v.is_multiple_of(GRANULARITY) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
 fn physical(h: CUmemGenericAllocationHandle) -> R<Arc<Physical>> {
@@ -113,7 +113,7 @@ api! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let align = (align as u64).max(GRANULARITY);
-        let wanted = if wanted % GRANULARITY == 0 { wanted } else { 0 };
+        let wanted = if wanted.is_multiple_of(GRANULARITY) { wanted } else { 0 };
         let at = vram::reserve(bytes as u64, align, wanted).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         RESERVED.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(at, bytes as u64);
         put(out, at)
@@ -167,7 +167,7 @@ api! {
         let p = physical(h)?;
         let (bytes, offset) = (bytes as u64, offset as u64);
         aligned(bytes)?;
-        if flags != 0 || at % GRANULARITY != 0 || offset % GRANULARITY != 0 || offset + bytes > p.bytes {
+        if flags != 0 || !at.is_multiple_of(GRANULARITY) || offset % GRANULARITY != 0 || offset + bytes > p.bytes {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let reserved = RESERVED.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;

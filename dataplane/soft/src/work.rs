@@ -195,7 +195,7 @@ impl MemOp {
 impl Set {
     pub fn check(&self) -> R {
         if !matches!(self.element, 1 | 2 | 4)
-            || self.dst % u64::from(self.element) != 0
+            || !self.dst.is_multiple_of(u64::from(self.element))
             || (self.height > 1 && self.pitch < self.width * u64::from(self.element))
         {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -381,11 +381,16 @@ fn unsupported_instruction_refuses_only_its_kernel() {
 }
 
 #[test]
-fn printf_runs() {
+fn printf_formats_on_the_host() {
+    static OUTPUT: std::sync::Mutex<Vec<u8>> = std::sync::Mutex::new(Vec::new());
+    assert!(orion_soft::printf::redirect(Box::new(|text| OUTPUT.lock().unwrap().extend_from_slice(text))));
     both(|g| {
         ok(g.launch("print", 1, 2, 0, &mut args![40i32]));
         ok(g.sync());
     });
+    let line = |n| format!("hello {n} 1.500 text 1099511627776    ff|-7   |\n");
+    let want = line(40) + &line(41);
+    assert_eq!(String::from_utf8_lossy(&OUTPUT.lock().unwrap()), want.clone() + &want);
 }
 
 #[test]

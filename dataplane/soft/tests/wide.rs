@@ -46,7 +46,7 @@ fn atomics_of_every_kind() {
     assert_eq!((v[4], v[5], v[6]), (0, u32::MAX, 0xffff_0000));
     assert!(v[7] < 64);
     assert_eq!(v[8], 2 * n);
-    assert_eq!(l.read(), [4 * (63 * 64 / 2) << 33, 63 << 33, 7]);
+    assert_eq!(l.read(), [(4 * (63 * 64 / 2)) << 33, 63 << 33, 7]);
     assert_eq!((f.read()[0], d.read()[0], h.read()[0]), (128.0, 64.0, n as u16));
 }
 

@@ -97,7 +97,7 @@ fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
 
 impl Warp {
     pub fn load(&mut self, env: &Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
-        if at % u64::from(bytes) != 0 {
+        if !at.is_multiple_of(u64::from(bytes)) {
             return Err(fault(FaultKind::Misaligned, "misaligned load", at, bytes));
         }
         let hit = match space {
@@ -133,7 +133,7 @@ impl Warp {
         bytes: u32,
         v: u64,
     ) -> Result<(), Fault> {
-        if at % u64::from(bytes) != 0 {
+        if !at.is_multiple_of(u64::from(bytes)) {
             return Err(fault(FaultKind::Misaligned, "misaligned store", at, bytes));
         }
         let hit = match (space, at & WINDOW_MASK) {
@@ -176,7 +176,7 @@ impl Warp {
             self.store(env, lane, space, at, bytes, combine(op, ty, old, b, c))?;
             return Ok(old);
         }
-        if at % u64::from(bytes) != 0 {
+        if !at.is_multiple_of(u64::from(bytes)) {
             return Err(fault(FaultKind::Misaligned, "misaligned atomic", at, bytes));
         }
         if !self.cache.check(at, u64::from(bytes), true) {

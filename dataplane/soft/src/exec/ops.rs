@@ -182,13 +182,7 @@ impl Warp {
                 let p = self.preds[(f.preds + i) as usize];
                 if negated { !p } else { p }
             }
-            Src::Imm(v) => {
-                if v != 0 {
-                    u32::MAX
-                } else {
-                    0
-                }
-            }
+            Src::Imm(v) if v != 0 => u32::MAX,
             Src::Special(s) => bits(&self.special::<u32>(s, env), |v| v != 0),
             _ => 0,
         }
@@ -367,7 +361,7 @@ impl Warp {
     }
 
     fn check_vector(&self, at: &Row<u64>, m: u32, bytes: u64) -> Result<(), Fault> {
-        match lanes(m).find(|&l| at[l] % bytes != 0) {
+        match lanes(m).find(|&l| !at[l].is_multiple_of(bytes)) {
             None => Ok(()),
             Some(l) => Err(Fault::new(
                 FaultKind::Misaligned,
@@ -410,7 +404,7 @@ impl Warp {
                 for (k, s) in parts.iter().enumerate() {
                     let row = self.read::<u64>(*s, f, env);
                     for l in 0..32 {
-                        v[l] |= (row[l] & mask) << (k as u32 * width & 63);
+                        v[l] |= (row[l] & mask) << ((k as u32 * width) & 63);
                     }
                 }
                 self.write(ins.d, m, &v, f);
@@ -420,7 +414,7 @@ impl Warp {
                 let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
                 let a = self.read::<u64>(ins.a, f, env);
                 for (k, d) in regs.iter().enumerate() {
-                    self.write(*d, m, &map1(&a, |v| v >> (k as u32 * width & 63) & mask), f);
+                    self.write(*d, m, &map1(&a, |v| v >> ((k as u32 * width) & 63) & mask), f);
                 }
             }
             Op::IntUn(op, ty) => self.int_un(*op, *ty, ins, m, f, env),

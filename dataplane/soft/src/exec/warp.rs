@@ -29,7 +29,7 @@ pub struct Return {
 const LOCAL_BYTES_MAX: usize = 512 << 10;
 const CALL_DEPTH_MAX: usize = 16 << 10;
 /// Instructions a group may run while another group of its warp waits.
-const FAIR_SLICE: u32 = 4096;
+const FAIR_SLICE: u32 = 512;
 
 pub struct Warp {
     pub index: u32,
@@ -60,13 +60,12 @@ impl Warp {
         let f = &program.funcs[func as usize];
         let lanes = (threads - index * 32).min(32);
         let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-        let mut tid = [[0; 32]; 3];
-        for l in 0..32 {
-            let t = index * 32 + l as u32;
-            tid[0][l] = t % block[0];
-            tid[1][l] = t / block[0] % block[1];
-            tid[2][l] = t / (block[0] * block[1]);
-        }
+        let thread = |l: usize| index * 32 + l as u32;
+        let tid = [
+            std::array::from_fn(|l| thread(l) % block[0]),
+            std::array::from_fn(|l| thread(l) / block[0] % block[1]),
+            std::array::from_fn(|l| thread(l) / (block[0] * block[1])),
+        ];
         Self {
             index,
             live,

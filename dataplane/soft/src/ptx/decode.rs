@@ -19,7 +19,7 @@ pub fn function_address(index: usize) -> u64 {
 
 pub fn function_index(address: u64, count: usize) -> Option<u32> {
     let index = address.checked_sub(FUNCTION_WINDOW)? / 16;
-    (index >= 1 && index <= count as u64 && address % 16 == 0).then(|| index as u32 - 1)
+    (index >= 1 && index <= count as u64 && address.is_multiple_of(16)).then(|| index as u32 - 1)
 }
 
 fn align_up(v: u32, align: u32) -> u32 {

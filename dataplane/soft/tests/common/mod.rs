@@ -6,7 +6,7 @@ use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
 use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
-use orion_soft::{context::*, device::*, event::*, launch::*, memory::*, module::*, stream::*};
+use orion_soft::{context::*, device::*, launch::*, memory::*, module::*};
 
 pub const PTX: &str = include_str!("../kernels/kernels.ptx");
 pub static DEBUG: &[u8] = include_bytes!("../kernels/debug_zstd.fatbin");
