@@ -333,18 +333,28 @@ fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
     for (at, len) in pieces(first, bytes) {
         let from = heap + (at - first);
         // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
-        // readable and writable. The exchange keeps the content. With an old size of zero, mremap maps the
-        // shared pages a second time.
-        let mapped = unsafe {
-            super::stream_copy::copy(from as *mut u8, at as *const u8, len as usize);
-            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            libc::mremap(from as *mut c_void, 0, len as usize, flags, at as *mut c_void)
-        };
+        // readable and writable.
+        let moved = unsafe { put_over(from, at, len) };
         // Half-way there is no way back that is safer than this one: the content is in both places.
-        assert!(mapped as u64 == at, "mapping {len} bytes of the heap at {at:#x} failed");
+        assert!(moved, "mapping {len} bytes of the heap at {at:#x} failed");
     }
-    payload::announce(s, range);
+    // Over TCP the bytes stay here until a copy or a kernel needs them.
     Some(range.offset)
+}
+
+/// Copies `len` bytes from `at` to the shared pages at `heap`, and maps those at `at` instead.
+///
+/// # Safety
+/// `at` is ordinary memory, `heap` a shared mapping that nobody else uses; both are whole pages.
+unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
+    // SAFETY: the caller's promise. The exchange keeps the content. With an old size of zero, mremap maps the
+    // shared pages a second time.
+    let mapped = unsafe {
+        super::stream_copy::copy(heap as *mut u8, at as *const u8, len as usize);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        libc::mremap(heap as *mut c_void, 0, len as usize, flags, at as *mut c_void)
+    };
+    mapped as u64 == at
 }
 
 /// The first page, what lies between, the last page.
@@ -602,6 +612,42 @@ mod tests {
         assert_eq!(backing(0x7f0000009000, 0x7f000000a000), None);
         assert_eq!(backing(0x7ffc00001000, 0x7ffc00002000), Some(Backing::Other));
         assert_eq!(backing(0x100000, 0x101000), None);
+    }
+
+    #[test]
+    fn memory_moves_onto_shared_pages_and_back() {
+        let bytes = 3 * PAGE;
+        let map = |flags| {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: fresh mappings.
+            let p = unsafe {
+                libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags | libc::MAP_ANONYMOUS, -1, 0)
+            };
+            assert_ne!(p, libc::MAP_FAILED);
+            p as u64
+        };
+        let (heap, app) = (map(libc::MAP_SHARED), map(libc::MAP_PRIVATE));
+        let byte = |base: u64, i: u64| (base + i) as *mut u8;
+        // SAFETY: all addresses lie in the two mappings above.
+        unsafe {
+            for i in 0..bytes {
+                byte(app, i).write_volatile(i as u8 ^ 0x5a);
+            }
+            for (at, len) in pieces(app, bytes) {
+                assert!(put_over(heap + (at - app), at, len));
+            }
+            for i in 0..bytes {
+                assert_eq!(byte(app, i).read_volatile(), i as u8 ^ 0x5a);
+            }
+            byte(heap, 5000).write_volatile(1);
+            assert_eq!(byte(app, 5000).read_volatile(), 1);
+            for (at, len) in pieces(app, bytes) {
+                move_out(at, len);
+            }
+            byte(heap, 5000).write_volatile(2);
+            assert_eq!(byte(app, 5000).read_volatile(), 1);
+            assert_eq!(byte(app, 5001).read_volatile(), 5001u64 as u8 ^ 0x5a);
+        }
     }
 
     #[test]
