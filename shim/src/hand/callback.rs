@@ -9,15 +9,16 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::record::{Header, op};
+use orion_wire::record::{Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
 
-use super::capture::{self, check_stream};
+use super::capture::check_stream;
 use crate::call::{call, post};
 use crate::handles;
 use crate::session::{Session, session};
@@ -75,6 +76,7 @@ impl Job {
         if self.kind == USER_OBJECT {
             handles::release(Handle(self.stream));
         } else {
+            announce_again();
             post(op::CALLBACK_DONE, |w| w.word(self.id));
         }
     }
@@ -87,6 +89,44 @@ thread_local! {
 /// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
 pub fn in_callback() -> bool {
     IN_CALLBACK.with(Cell::get)
+}
+
+/// Host functions enqueued that have not run.
+static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
+/// Ranges that copies behind a host function will read. Where the worker has its own copy of the heap they were
+/// brought over when the copy was made, and the function may write to them.
+static ANNOUNCED: Mutex<Vec<HeapRange>> = Mutex::new(Vec::new());
+
+/// A copy that was just made will read `range`, whose bytes were brought over.
+pub fn note_announced(range: HeapRange) {
+    if OUTSTANDING.load(Ordering::Relaxed) > 0 {
+        let mut all = ANNOUNCED.lock().expect("no panic happens under this lock");
+        if !all.contains(&range) {
+            all.push(range);
+        }
+    }
+}
+
+/// A host function has run: what it may have written comes to the worker before the copies behind it start.
+fn announce_again() {
+    let ranges = ANNOUNCED.lock().expect("no panic happens under this lock").clone();
+    for range in ranges {
+        post(op::HEAP_WRITTEN, |w| range.put(w));
+    }
+    // Functions of graph nodes are not counted on their way in.
+    let left = OUTSTANDING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
+    if left.is_ok_and(|before| before <= 1) {
+        ANNOUNCED.lock().expect("no panic happens under this lock").clear();
+    }
+}
+
+/// Posts the command that enqueues a host function.
+fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    // Counted first: it may run before `post` returns. What is captured runs once a launch, or never.
+    if !super::capture::any_open() {
+        OUTSTANDING.fetch_add(1, Ordering::Relaxed);
+    }
+    post(op, encode)
 }
 
 struct Pool {
@@ -141,11 +181,6 @@ fn serve() {
         drop(pool);
         job.run();
     }
-}
-
-/// Posts, or calls while captures are open: then the driver answers at once what it makes of the command.
-fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    if capture::any_open() { call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS) } else { post(op, encode) }
 }
 
 /// # Safety

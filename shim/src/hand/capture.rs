@@ -11,6 +11,7 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::op;
 
 use super::execution::write;
 use super::graph::{Spare, put_nodes};
@@ -38,6 +39,17 @@ pub fn any_open() -> bool {
 /// Whether work on `stream` is being recorded instead of done.
 pub fn capturing(stream: CUstream) -> bool {
     any_open() && status(stream).is_ok_and(|status| status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+}
+
+/// After a posted command: while captures are open, what the driver made of it is this call's result, because a
+/// capture's errors are reported where they are made. Otherwise nothing is asked.
+#[inline]
+pub fn settle() -> CUresult {
+    if !any_open() {
+        return CUDA_SUCCESS;
+    }
+    // The worker answers any call with the failure of an earlier posted command, if there is one.
+    call(op::PING, |_| {}, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }
 
 fn change_origins(change: impl FnOnce(&mut Vec<(u64, u16)>)) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::record::op;
+use orion_wire::record::{HeapRange, op};
 
 use crate::worker::out::Events;
 
@@ -51,6 +51,8 @@ pub struct Ticket {
     kind: u64,
     stream: u64,
     once: bool,
+    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function.
+    before: Vec<HeapRange>,
 }
 
 impl Callbacks {
@@ -68,10 +70,23 @@ impl Callbacks {
     /// A ticket for the driver. A `once` ticket is freed when it has run; another one belongs to a graph, which
     /// runs it any number of times and frees it through [`drop_ticket`].
     pub fn ticket(self: &Arc<Self>, function: u64, data: u64, kind: u64, stream: u64, once: bool) -> *mut c_void {
+        self.ticket_after(function, data, kind, stream, once, Vec::new())
+    }
+
+    /// As [`Self::ticket`], for a function that runs after copies into `before`.
+    pub fn ticket_after(
+        self: &Arc<Self>,
+        function: u64,
+        data: u64,
+        kind: u64,
+        stream: u64,
+        once: bool,
+        before: Vec<HeapRange>,
+    ) -> *mut c_void {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
-        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once };
+        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once, before };
         Box::into_raw(Box::new(ticket)).cast()
     }
 
@@ -104,6 +119,12 @@ impl Callbacks {
     fn run(&self, ticket: &Ticket, status: CUresult) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().expect("no panic happens under this lock").insert(id, false);
+        // In the ring of the request itself: a carrier keeps the order within a ring, not between two.
+        for range in &ticket.before {
+            let mut body = Vec::new();
+            range.put(&mut body);
+            self.events.send(op::HEAP_WRITTEN, (0, 0), &body);
+        }
         self.send(ticket, status, id);
         let mut running = self.running.lock().expect("no panic happens under this lock");
         while running.get(&id) == Some(&false) {

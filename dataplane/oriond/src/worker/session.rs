@@ -537,6 +537,11 @@ impl Session {
         Ok(())
     }
 
+    /// Ranges of the heap that copies under way write and a mirrored client has not got yet.
+    pub fn pending_heap_ranges(&self) -> Vec<HeapRange> {
+        self.pending_ranges.iter().map(|pending| pending.range).collect()
+    }
+
     /// Tells a mirrored client of bytes that are there.
     pub fn announce(&mut self, range: HeapRange) {
         if let Err(fault) = self.replies.heap_written(range) {

@@ -25,7 +25,9 @@ pub fn cuLaunchHostFunc(
         let (function, data) = (r.word()?, r.word()?);
         // A captured host function runs at every launch of the graph, so its ticket belongs to the graph.
         let graph = s.captures.graph_of(s.driver, stream);
-        let ticket = s.callbacks.ticket(function, data, kind::HOST_FUNCTION, 0, graph.is_none());
+        let once = graph.is_none();
+        let before = s.pending_heap_ranges();
+        let ticket = s.callbacks.ticket_after(function, data, kind::HOST_FUNCTION, 0, once, before);
         // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
         let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
@@ -49,7 +51,8 @@ pub fn cuStreamAddCallback(
         let named = r.word()?;
         let stream = s.stream(named, header.thread)?;
         let (function, data, flags) = (r.word()?, r.word()?, r.word()? as u32);
-        let ticket = s.callbacks.ticket(function, data, kind::STREAM_CALLBACK, named, true);
+        let before = s.pending_heap_ranges();
+        let ticket = s.callbacks.ticket_after(function, data, kind::STREAM_CALLBACK, named, true, before);
         // SAFETY: a stream of this session; the ticket lives until it has run.
         let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
         if code != CUDA_SUCCESS {
