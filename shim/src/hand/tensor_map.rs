@@ -73,7 +73,8 @@ impl Arguments {
     /// # Safety
     /// `from` is null or has `count` elements.
     unsafe fn array<T: Copy>(&mut self, from: *const T, count: u32, word: impl Fn(T) -> u64) -> Result<(), CUresult> {
-        if from.is_null() && count > 0 {
+        // Also where there is nothing to read, as the driver.
+        if from.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         for i in 0..count as usize {

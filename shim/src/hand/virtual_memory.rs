@@ -367,8 +367,8 @@ pub unsafe fn cuMemGetAllocationGranularity(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let device = (p.type_ == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE)
-            .then(|| crate::local::device::worker_ordinal(p.location.id as u32))
-            .flatten()
+            .then(|| crate::local::device::worker_ordinal(p.location.id as u32).unwrap_or(0))
+            // The driver does not look whether there is such a device either.
             .and_then(|ordinal| s.welcome.devices.get(ordinal as usize));
         if let Some(device) = device {
             let (minimum, recommended) = device.granularity;
