@@ -43,8 +43,8 @@ pub struct Control {
 }
 
 impl Control {
-    #[cfg(loom)]
-    pub fn new() -> Control {
+    #[cfg(all(test, loom))]
+    fn new() -> Control {
         Control {
             head: Line(AtomicU64::new(0)),
             tail: Line(AtomicU64::new(0)),
@@ -72,32 +72,50 @@ impl Control {
     /// Publishes bytes up to `head`; true if the consumer has to be woken.
     pub fn publish_to(&self, head: u64) -> bool {
         self.head.0.store(head, Ordering::SeqCst);
+        store_before_load();
         self.consumer_sleeps.0.load(Ordering::SeqCst) != 0 && self.consumer_sleeps.0.swap(0, Ordering::SeqCst) != 0
     }
 
     /// Gives bytes up to `tail` back; true if the producer has to be woken.
     pub fn release_to(&self, tail: u64) -> bool {
         self.tail.0.store(tail, Ordering::SeqCst);
+        store_before_load();
         self.producer_sleeps.0.load(Ordering::SeqCst) != 0 && self.producer_sleeps.0.swap(0, Ordering::SeqCst) != 0
     }
 
     /// The consumer is about to sleep: true if nothing arrived meanwhile and it may.
     pub fn consumer_may_sleep(&self, tail: u64) -> bool {
         self.consumer_sleeps.0.store(1, Ordering::SeqCst);
+        store_before_load();
         self.head.0.load(Ordering::SeqCst) == tail
     }
 
     /// The producer is about to sleep until more than `room` bytes are free: true if it may.
     pub fn producer_may_sleep(&self, tail_seen: u64) -> bool {
         self.producer_sleeps.0.store(1, Ordering::SeqCst);
+        store_before_load();
         self.tail.0.load(Ordering::SeqCst) == tail_seen
     }
 }
 
+/// Loom takes SeqCst accesses for AcqRel ones and knows SeqCst fences only, so its model has the fence that the accesses
+/// around it imply by themselves.
+#[cfg(loom)]
+fn store_before_load() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+fn store_before_load() {}
+
+// UNSAFETY: the model's payload is loom's UnsafeCell, which fails the test when two threads reach it unordered.
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
+
+    const CAPACITY: u64 = 8;
 
     /// A consumer that decided to sleep is always woken by a later publish.
     #[test]
@@ -112,19 +130,33 @@ mod tests {
         });
     }
 
+    /// A producer that decided to sleep is always woken when room is given back.
+    #[test]
+    fn no_wakeup_for_room_is_lost() {
+        loom::model(|| {
+            let c = Arc::new(Control::new());
+            c.publish_to(CAPACITY);
+            let k = c.clone();
+            let consumer = loom::thread::spawn(move || k.release_to(CAPACITY));
+            let slept = c.producer_may_sleep(0);
+            let woken = consumer.join().unwrap();
+            assert!(!slept || woken, "producer sleeps and nobody wakes it");
+        });
+    }
+
     /// What was written before publishing is seen after `ready`.
     #[test]
     fn published_bytes_are_written() {
         loom::model(|| {
             let c = Arc::new(Control::new());
-            let data = Arc::new(loom::cell::UnsafeCell::new(0u64));
+            let data = Arc::new(UnsafeCell::new(0u64));
             let (p, d) = (c.clone(), data.clone());
             let producer = loom::thread::spawn(move || {
-                d.with_mut(|v| unsafe { *v = 7 });
+                write(&d, 7);
                 p.publish_to(8);
             });
             if c.ready(0, 64) == Ok(8) {
-                data.with(|v| assert_eq!(unsafe { *v }, 7));
+                assert_eq!(read(&data), 7);
             }
             producer.join().unwrap();
         });
@@ -136,16 +168,70 @@ mod tests {
         loom::model(|| {
             let c = Arc::new(Control::new());
             c.publish_to(64);
-            let data = Arc::new(loom::cell::UnsafeCell::new(7u64));
+            let data = Arc::new(UnsafeCell::new(7u64));
             let (k, d) = (c.clone(), data.clone());
             let consumer = loom::thread::spawn(move || {
-                d.with(|v| assert_eq!(unsafe { *v }, 7));
+                assert_eq!(read(&d), 7);
                 k.release_to(64);
             });
             if c.room(64, 64) == Ok(64) {
-                data.with_mut(|v| unsafe { *v = 8 });
+                write(&data, 8);
             }
             consumer.join().unwrap();
         });
+    }
+
+    /// Both sides at once, sleeping whenever they may: a ring that holds one word passes two, in order, and neither
+    /// side sleeps for ever.
+    #[test]
+    fn words_pass_through_a_ring_that_holds_one() {
+        let mut model = loom::model::Builder::new();
+        // Without a bound the model takes minutes; lost wake-ups need two switches.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let c = Arc::new(Control::new());
+            let data = Arc::new(UnsafeCell::new(0u64));
+            let (p, d) = (c.clone(), data.clone());
+            let producer = loom::thread::spawn(move || {
+                for word in 0..2 {
+                    let head = word * CAPACITY;
+                    while p.room(head, CAPACITY) == Ok(0) {
+                        if p.producer_may_sleep(head - CAPACITY) {
+                            sleep(&p.producer_sleeps.0);
+                        }
+                    }
+                    write(&d, 7 + word);
+                    p.publish_to(head + CAPACITY);
+                }
+            });
+            for word in 0..2 {
+                let tail = word * CAPACITY;
+                while c.ready(tail, CAPACITY) == Ok(0) {
+                    if c.consumer_may_sleep(tail) {
+                        sleep(&c.consumer_sleeps.0);
+                    }
+                }
+                assert_eq!(read(&data), 7 + word);
+                c.release_to(tail + CAPACITY);
+            }
+            producer.join().unwrap();
+        });
+    }
+
+    /// The futex: returns once somebody has taken the 1 away. Loom gives up on a model that waits for ever.
+    fn sleep(word: &AtomicU32) {
+        while word.load(Ordering::SeqCst) == 1 {
+            loom::thread::yield_now();
+        }
+    }
+
+    fn write(cell: &UnsafeCell<u64>, value: u64) {
+        // SAFETY: loom checks that no other thread is in the cell.
+        cell.with_mut(|v| unsafe { *v = value });
+    }
+
+    fn read(cell: &UnsafeCell<u64>) -> u64 {
+        // SAFETY: as above.
+        cell.with(|v| unsafe { *v })
     }
 }

@@ -13,11 +13,18 @@
 //! and heap ranges across. Neither end of a ring can tell.
 
 pub mod control;
+// Loom's atomics cannot lie in mapped memory, so its model is of the positions and flags alone.
+#[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
 pub mod ring;
+#[cfg(not(loom))]
 pub mod spin;
 
 pub use control::Corrupt;
+#[cfg(not(loom))]
 pub use memory::{Heap, Layout, Memory};
+#[cfg(not(loom))]
 pub use ring::{Consumer, Producer};
+#[cfg(not(loom))]
 pub use spin::Spin;
