@@ -16,7 +16,8 @@ struct Pool {
 }
 
 static POOLS: [Mutex<Pool>; KIND_MAX as usize + 1] =
-    [const { Mutex::new(Pool { next: PRIMARY_CONTEXTS_MAX, free: VecDeque::new(), used: Vec::new() }) }; KIND_MAX as usize + 1];
+    [const { Mutex::new(Pool { next: PRIMARY_CONTEXTS_MAX, free: VecDeque::new(), used: Vec::new() }) };
+        KIND_MAX as usize + 1];
 
 /// A fresh handle; the worker learns it with the command that creates the object.
 ///

@@ -114,7 +114,8 @@ impl Header {
     }
 
     fn constant(&mut self, c: &syn::ItemConst) {
-        let is_result = matches!(Type::from_syn(&c.ty), Some(Type::Name(n)) if n == "cudaError_enum" || n == "CUresult");
+        let is_result =
+            matches!(Type::from_syn(&c.ty), Some(Type::Name(n)) if n == "cudaError_enum" || n == "CUresult");
         if let (true, syn::Expr::Lit(lit)) = (is_result, &*c.expr)
             && let syn::Lit::Int(value) = &lit.lit
             && let Ok(value) = value.base10_parse()
@@ -130,9 +131,7 @@ impl Header {
     /// The type with every alias resolved: primitives have Rust's names.
     pub fn canonical(&self, ty: &Type) -> Type {
         match ty {
-            Type::Pointer { mutable, to } => {
-                Type::Pointer { mutable: *mutable, to: Box::new(self.canonical(to)) }
-            }
+            Type::Pointer { mutable, to } => Type::Pointer { mutable: *mutable, to: Box::new(self.canonical(to)) },
             Type::Name(n) => {
                 if let Some(p) = primitive(n) {
                     return Type::Name(p.to_owned());
@@ -164,9 +163,7 @@ impl Header {
                 Type::Name(n) if DEVICE_ADDRESSES_ONLY.contains(&n.as_str()) => true,
                 Type::Name(n) => match primitive(n) {
                     Some(p) => p != "c_void",
-                    None => {
-                        self.structs.get(n).is_some_and(|f| !f.is_empty() && f.iter().all(|t| self.is_plain(t)))
-                    }
+                    None => self.structs.get(n).is_some_and(|f| !f.is_empty() && f.iter().all(|t| self.is_plain(t))),
                 },
             },
         }
@@ -186,10 +183,11 @@ fn field(f: &syn::Field) -> Option<Type> {
         ty = &a.elem;
     }
     // A field of a type we cannot read (a callback) counts as a pointer.
-    Some(Type::from_syn(ty).filter(|t| t.name() != Some("Option")).unwrap_or(Type::Pointer {
-        mutable: false,
-        to: Box::new(Type::Name("c_void".to_owned())),
-    }))
+    Some(
+        Type::from_syn(ty)
+            .filter(|t| t.name() != Some("Option"))
+            .unwrap_or(Type::Pointer { mutable: false, to: Box::new(Type::Name("c_void".to_owned())) }),
+    )
 }
 
 fn primitive(name: &str) -> Option<&'static str> {

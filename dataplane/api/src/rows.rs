@@ -31,21 +31,45 @@ pub enum Answered {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Element {
     /// One word; the Rust primitive behind the C name.
-    Scalar { name: String, primitive: &'static str },
+    Scalar {
+        name: String,
+        primitive: &'static str,
+    },
     /// A struct without pointers; its bytes.
-    Plain { name: String },
+    Plain {
+        name: String,
+    },
     Device,
-    Handle { name: String, kind: &'static str },
+    Handle {
+        name: String,
+        kind: &'static str,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Value(Element),
-    Out { element: Element, optional: bool },
-    In { element: Element, optional: bool },
-    InOut { element: Element },
-    InArray { element: Element, len: String, optional: bool },
-    OutArray { element: Element, len: String, optional: bool },
+    Out {
+        element: Element,
+        optional: bool,
+    },
+    In {
+        element: Element,
+        optional: bool,
+    },
+    InOut {
+        element: Element,
+    },
+    InArray {
+        element: Element,
+        len: String,
+        optional: bool,
+    },
+    OutArray {
+        element: Element,
+        len: String,
+        optional: bool,
+    },
     Str,
     /// As in C: what it means is known to hand-written code only.
     Raw(Type),

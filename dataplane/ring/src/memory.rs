@@ -157,9 +157,8 @@ impl Memory {
         self.note(data, 2 * bytes as usize);
         // SAFETY: the control page lies inside the mapped front part; the mapping is never removed, so 'static
         // is the life of the process; all fields are atomics, so a hostile peer can only change values.
-        let control = unsafe {
-            &*self.base.add((CONTROL_OFFSET + which.index() * CONTROL_STRIDE) as usize).cast::<Control>()
-        };
+        let control =
+            unsafe { &*self.base.add((CONTROL_OFFSET + which.index() * CONTROL_STRIDE) as usize).cast::<Control>() };
         Ok(RingView::new(control, data, bytes))
     }
 

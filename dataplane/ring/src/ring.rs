@@ -242,7 +242,6 @@ fn sleep(word: &AtomicU32, timeout: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, 1, &ts) };
 }
 
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orion_ring::Consumer;
 use orion_wire::Reader;
-use orion_wire::record::{HeapRange, Header, op};
+use orion_wire::record::{Header, HeapRange, op};
 
 use crate::session::Session;
 

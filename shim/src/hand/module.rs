@@ -237,7 +237,11 @@ fn unload(handle: Handle, op: u16) -> CUresult {
     for module in gone.modules.lock().expect("no panic happens under this lock").values() {
         MODULES.remove(Handle(*module));
     }
-    if handle.is(Kind::Module) { MODULES.remove(handle) } else { LIBRARIES.remove(handle) };
+    if handle.is(Kind::Module) {
+        MODULES.remove(handle)
+    } else {
+        LIBRARIES.remove(handle)
+    };
     let result = post(op, |w| w.word(handle.0));
     handles::release(handle);
     result
@@ -333,10 +337,7 @@ fn names(owner: u64, op: u16) -> Result<Vec<CString>, CUresult> {
 /// Every function of a module, found by name.
 pub fn functions_of(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
     let names = names(module as u64, ops::CU_MODULE_ENUMERATE_FUNCTIONS)?;
-    names
-        .iter()
-        .map(|name| find(module as u64, name, ops::CU_MODULE_GET_FUNCTION).map(|h| h as CUfunction))
-        .collect()
+    names.iter().map(|name| find(module as u64, name, ops::CU_MODULE_GET_FUNCTION).map(|h| h as CUfunction)).collect()
 }
 
 /// # Safety

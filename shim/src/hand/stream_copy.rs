@@ -148,7 +148,13 @@ impl Pool {
                     // SAFETY: waits on a word that lives for ever; any error means "look again".
                     unsafe {
                         let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                        libc::syscall(libc::SYS_futex, self.round.as_ptr(), op, done, std::ptr::null::<libc::timespec>());
+                        libc::syscall(
+                            libc::SYS_futex,
+                            self.round.as_ptr(),
+                            op,
+                            done,
+                            std::ptr::null::<libc::timespec>(),
+                        );
                     }
                     self.sleeping.fetch_sub(1, Ordering::SeqCst);
                 }

@@ -43,10 +43,7 @@ impl Field {
         };
         if self.optional {
             let value = if matches!(self.shape, Shape::Word(_)) { "*value" } else { "value" };
-            format!(
-                "match &self.{name} {{\nNone => w.word(0),\nSome(value) => {{\nw.word(1);\n{}\n}}\n}}",
-                one(value)
-            )
+            format!("match &self.{name} {{\nNone => w.word(0),\nSome(value) => {{\nw.word(1);\n{}\n}}\n}}", one(value))
         } else if self.shape == Shape::Handles {
             one(&format!("&self.{name}"))
         } else {

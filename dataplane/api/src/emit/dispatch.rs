@@ -90,9 +90,7 @@ fn one(out: &mut String, row: &Row) {
 /// Makes the local for a parameter; answers what is passed to the driver.
 fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
     let name = &param.name;
-    let of = |element: &Element, count: &str| {
-        format!("Plain::<{}>::of(q.{name}, {count})?", element_name(element))
-    };
+    let of = |element: &Element, count: &str| format!("Plain::<{}>::of(q.{name}, {count})?", element_name(element));
     let places = |out: &mut String, element: &Element| {
         if let Some(path) = location(element) {
             writeln!(out, "resolve!(places(s, {name}.elements(), {path}));").unwrap();
@@ -136,7 +134,8 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             writeln!(out, "let mut {name} = Plain::<{}>::zeroed(1);", element_name(element)).unwrap();
             format!("{name}.at().cast()")
         }
-        Kind::In { element: Element::Scalar { .. }, optional: false } | Kind::InOut { element: Element::Scalar { .. } } => {
+        Kind::In { element: Element::Scalar { .. }, optional: false }
+        | Kind::InOut { element: Element::Scalar { .. } } => {
             writeln!(out, "let mut {name} = q.{name};").unwrap();
             format!("(&raw mut {name}).cast()")
         }
@@ -182,11 +181,8 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             format!("{name}.at().cast()")
         }
         Kind::Str => {
-            writeln!(
-                out,
-                "let {name} = CString::new(q.{name}).map_err(|_| Fault(\"a string with a NUL inside\"))?;"
-            )
-            .unwrap();
+            writeln!(out, "let {name} = CString::new(q.{name}).map_err(|_| Fault(\"a string with a NUL inside\"))?;")
+                .unwrap();
             format!("{name}.as_ptr()")
         }
         Kind::Raw(_) => String::new(),
@@ -202,11 +198,8 @@ fn optional(out: &mut String, name: &str, element: &Element, count: &str) -> Str
     )
     .unwrap();
     if let Some(path) = location(element) {
-        writeln!(
-            out,
-            "if let Some({name}) = &mut {name} {{\nresolve!(places(s, {name}.elements(), {path}));\n}}"
-        )
-        .unwrap();
+        writeln!(out, "if let Some({name}) = &mut {name} {{\nresolve!(places(s, {name}.elements(), {path}));\n}}")
+            .unwrap();
     }
     format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.at().cast())")
 }

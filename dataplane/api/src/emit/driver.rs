@@ -7,12 +7,8 @@ use crate::Api;
 use crate::header::Function;
 
 pub fn emit(api: &Api) -> String {
-    let functions: Vec<&Function> = api
-        .header
-        .functions
-        .iter()
-        .filter(|f| !f.name.ends_with("_ptsz") && !f.name.ends_with("_ptds"))
-        .collect();
+    let functions: Vec<&Function> =
+        api.header.functions.iter().filter(|f| !f.name.ends_with("_ptsz") && !f.name.ends_with("_ptds")).collect();
     let mut out = String::from(
         "//! A driver's functions, found by name: the real `libcuda.so.1`, or the software GPU.\n\n\
          // UNSAFETY: calls through C function pointers; each method passes on what `cuda.h` asks of its caller.\n\n\

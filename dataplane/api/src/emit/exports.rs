@@ -10,7 +10,8 @@ use crate::header::Type;
 use crate::rows::{Answered, Element, Kind, Param, Row};
 
 pub fn module() -> String {
-    "//! The exported functions of the driver API, from the table.\n\npub mod exports;\npub mod proc_address;\n".to_owned()
+    "//! The exported functions of the driver API, from the table.\n\npub mod exports;\npub mod proc_address;\n"
+        .to_owned()
 }
 
 pub fn emit(api: &Api) -> String {
@@ -75,9 +76,9 @@ fn per_thread_body(api: &Api, out: &mut String, row: &Row, params: &[(String, Ty
             }
         }
         _ if row.takes_stream() => {
-            let mapped = params.iter().map(|(n, t)| {
-                if t.name() == Some("CUstream") { format!("per_thread({n})") } else { n.clone() }
-            });
+            let mapped = params
+                .iter()
+                .map(|(n, t)| if t.name() == Some("CUstream") { format!("per_thread({n})") } else { n.clone() });
             passed_on(out, &row.name, &mapped.collect::<Vec<_>>().join(", "));
         }
         _ if row.takes_default_stream() => by_hand(api, out, row, params, Some("PER_THREAD")),
@@ -143,7 +144,8 @@ fn generic(out: &mut String, row: &Row) {
     if row.answered == Answered::Post {
         writeln!(out, "let result = post(ops::{}, |w| q.encode(w));", row.op_const()).unwrap();
     } else {
-        writeln!(out, "let result = answer(call(ops::{}, |w| q.encode(w), {}));", row.op_const(), decoder(row)).unwrap();
+        writeln!(out, "let result = answer(call(ops::{}, |w| q.encode(w), {}));", row.op_const(), decoder(row))
+            .unwrap();
     }
     if let Some(param) = created
         && let Kind::Out { element: Element::Handle { name, .. }, .. } = &param.kind

@@ -78,12 +78,8 @@ pub fn emit(api: &Api) -> String {
     for (table, per_thread) in [("LEGACY", false), ("PER_THREAD", true)] {
         writeln!(out, "#[rustfmt::skip]\nstatic {table}: &[Entry] = &[").unwrap();
         for e in entries.iter().filter(|e| e.per_thread == per_thread) {
-            writeln!(
-                out,
-                "    entry(\"{}\", {}, {} as *const c_void, {:#06x}),",
-                e.public, e.since, e.symbol, e.op
-            )
-            .unwrap();
+            writeln!(out, "    entry(\"{}\", {}, {} as *const c_void, {:#06x}),", e.public, e.since, e.symbol, e.op)
+                .unwrap();
         }
         out.push_str("];\n\n");
     }

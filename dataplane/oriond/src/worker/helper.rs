@@ -47,11 +47,7 @@ impl Helpers {
     }
 
     /// Runs `work` with `context` current.
-    pub fn run(
-        &self,
-        context: CUcontext,
-        work: impl FnOnce(&'static Driver) -> CUresult + Send + 'static,
-    ) -> Arc<Job> {
+    pub fn run(&self, context: CUcontext, work: impl FnOnce(&'static Driver) -> CUresult + Send + 'static) -> Arc<Job> {
         let job = Arc::new(Job { result: AtomicU32::new(PENDING) });
         let mut queue = self.shared.0.lock().expect("no panic happens under this lock");
         queue.work.push_back((context as usize, Box::new(work), job.clone()));

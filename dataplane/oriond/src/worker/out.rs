@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orion_cuda::sys::CUresult;
 use orion_ring::{Corrupt, Producer, Spin};
-use orion_wire::record::{HEADER_BYTES, HeapRange, Header, RECORD_BYTES_MAX, op};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
 
 /// Pushes a record, waiting for room as long as it takes: the watcher of the client's socket ends this process

@@ -12,8 +12,8 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Memory};
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
+use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
-use orion_wire::record::{HeapRange, Header, RECORD_BYTES_MAX, op};
 
 use crate::worker::callback::Callbacks;
 use crate::worker::helper::{Helpers, Job};

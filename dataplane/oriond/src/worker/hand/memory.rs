@@ -7,7 +7,7 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::record::{HeapRange, Header, RECORD_BYTES_MAX};
+use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::session::{Outcome, Session, Wait};

@@ -22,7 +22,7 @@ pub mod tensor_map;
 pub mod virtual_memory;
 
 use orion_cuda::sys::*;
-use orion_wire::record::{HeapRange, Header, op};
+use orion_wire::record::{Header, HeapRange, op};
 use orion_wire::{Fault, Reader};
 
 use super::session::{Outcome, Session};

@@ -7,7 +7,7 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::record::{HeapRange, Header};
+use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::jit;
