@@ -8,13 +8,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::{Consumer, Corrupt, Spin};
-use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, THREADS_MAX};
+use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, THREADS_MAX, op};
 use orion_wire::{Fault, Reader};
 
 use crate::session::{Session, session};
@@ -28,7 +29,13 @@ pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
         Ok(s) => s,
         Err(code) => return code,
     };
-    match send(s, op, crate::local::context::current(), 0, encode) {
+    let context = crate::local::context::current();
+    if let Some(code) = poison::of(context) {
+        return code;
+    }
+    match send(s, op, context, 0, encode) {
+        // What carriers and callbacks say to the worker is not the application's work.
+        Ok(_) if op >= op::HAND_FIRST => crate::hand::capture::settle(),
         Ok(_) => CUDA_SUCCESS,
         Err(code) => code,
     }
@@ -83,6 +90,13 @@ pub struct Reply {
 pub fn start(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Ticket, CUresult> {
     let sequence = next_sequence();
     let sent = send(s, op, crate::local::context::current(), sequence, encode)?;
+    Ok(Ticket { sequence, sent })
+}
+
+/// As [`start`], with a body of `len` bytes (a multiple of 8) that `fill` writes in place.
+pub fn start_with(s: &'static Session, op: u16, len: usize, fill: impl FnOnce(*mut u8)) -> Result<Ticket, CUresult> {
+    let sequence = next_sequence();
+    let sent = send_with(s, op, crate::local::context::current(), sequence, len, fill)?;
     Ok(Ticket { sequence, sent })
 }
 
@@ -196,6 +210,62 @@ fn reply_spin() -> Spin {
 
 /// Waits for the reply to a call that this thread started.
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+    let reply = wait_for_reply(s, ticket)?;
+    poison::note(crate::local::context::current(), reply.result);
+    Ok(reply)
+}
+
+pub mod poison {
+    //! Contexts that a kernel broke. The driver answers everything in such a context with the same error, and so
+    //! does the shim once it has seen it, also to calls that are only posted.
+
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use orion_cuda::sys::*;
+
+    static ANY: AtomicBool = AtomicBool::new(false);
+    static CONTEXTS: Mutex<Vec<(u64, CUresult)>> = Mutex::new(Vec::new());
+
+    /// The error that a context is broken by.
+    #[inline]
+    pub fn of(context: u64) -> Option<CUresult> {
+        if !ANY.load(Ordering::Relaxed) {
+            return None;
+        }
+        let contexts = CONTEXTS.lock().expect("no panic happens under this lock");
+        contexts.iter().find(|(c, _)| *c == context).map(|(_, code)| *code)
+    }
+
+    pub fn note(context: u64, code: CUresult) {
+        let breaks = matches!(
+            code,
+            CUDA_ERROR_ILLEGAL_ADDRESS
+                | CUDA_ERROR_LAUNCH_TIMEOUT
+                | CUDA_ERROR_ASSERT
+                | CUDA_ERROR_HARDWARE_STACK_ERROR
+                | CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | CUDA_ERROR_MISALIGNED_ADDRESS
+                | CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | CUDA_ERROR_INVALID_PC
+                | CUDA_ERROR_LAUNCH_FAILED
+                | CUDA_ERROR_ECC_UNCORRECTABLE
+        );
+        if breaks && context != 0 && of(context).is_none() {
+            CONTEXTS.lock().expect("no panic happens under this lock").push((context, code));
+            ANY.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The context was reset or destroyed.
+    pub fn forget(context: u64) {
+        let mut contexts = CONTEXTS.lock().expect("no panic happens under this lock");
+        contexts.retain(|(c, _)| *c != context);
+        ANY.store(!contexts.is_empty(), Ordering::Relaxed);
+    }
+}
+
+fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     let slot = thread_slot();
     let mine = s.replies.inbox(slot);
     loop {
@@ -253,7 +323,7 @@ fn read_until(s: &'static Session, reader: &mut Consumer, slot: u16, sequence: u
                 let mut body = Vec::new();
                 reader.body(&header, &mut body);
                 reader.consume(header.size as usize);
-                if header.op == orion_wire::record::op::HEAP_WRITTEN {
+                if header.op == op::HEAP_WRITTEN {
                     continue;
                 }
                 let reply = Reply { result: header.context as CUresult, body };
@@ -300,10 +370,13 @@ fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
 }
 
+/// Has no destructor, so that it can be used to the very end: cudart unloads its libraries from an exit handler,
+/// after the thread's destructors have run.
 struct Thread {
     slot: Cell<u16>,
     sequence: Cell<u64>,
-    buffer: RefCell<Vec<u8>>,
+    /// Freed by [`SlotGuard`].
+    buffer: RefCell<ManuallyDrop<Vec<u8>>>,
     /// A stream this thread has seen idle, and how many records had been sent then.
     synchronized: Cell<(u64, u64)>,
 }
@@ -315,7 +388,7 @@ thread_local! {
         Thread {
             slot: Cell::new(NO_SLOT),
             sequence: Cell::new(0),
-            buffer: RefCell::new(Vec::new()),
+            buffer: RefCell::new(ManuallyDrop::new(Vec::new())),
             synchronized: Cell::new((0, 0)),
         }
     };
@@ -331,7 +404,12 @@ struct SlotGuard(u16);
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let last = THREAD.try_with(|t| t.sequence.get()).unwrap_or(1 << 40);
+        let last = THREAD.with(|t| {
+            drop(ManuallyDrop::into_inner(t.buffer.replace(ManuallyDrop::new(Vec::new()))));
+            // Should the thread call once more, it takes a slot for good.
+            t.slot.set(NO_SLOT);
+            t.sequence.get()
+        });
         if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
             let index = self.0 as usize;
             if sequences.len() <= index {
@@ -363,7 +441,8 @@ pub fn thread_slot() -> u16 {
             let sequences = SLOT_SEQUENCES.lock().expect("no panic happens under this lock");
             t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
             t.slot.set(slot);
-            SLOT_GUARD.with(|g| g.set(Some(SlotGuard(slot))));
+            // Fails only while the thread ends, and then the slot is simply not given back.
+            let _ = SLOT_GUARD.try_with(|g| g.set(Some(SlotGuard(slot))));
         }
         t.slot.get()
     })

@@ -1,5 +1,7 @@
 //! Handles this process has handed out, and what it remembers about them.
 
+// UNSAFETY: looked up without a lock on every call: chunks and values are published by pointer and never freed.
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

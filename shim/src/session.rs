@@ -45,6 +45,9 @@ pub fn session() -> Result<&'static Session, CUresult> {
     if !INITIALIZED.load(Ordering::Acquire) {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
+    if crate::hand::callback::in_callback() {
+        return Err(CUDA_ERROR_NOT_PERMITTED);
+    }
     attached()
 }
 

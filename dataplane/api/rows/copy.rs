@@ -201,32 +201,38 @@ fn cuMemcpyAtoH_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, By
 #[per_thread(ptsz)]
 fn cuMemcpyAtoHAsync_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream);
 
-#[post(0x0406)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x0406, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
 
-#[post(0x0407)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x0407, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
 
-#[post(0x0408)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x0408, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream);
 
-#[post(0x0409)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x0409, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream);
 
-#[post(0x040a)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x040a, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream);
 
-#[post(0x040b)]
+/// Posted where the shim knows the memory, called where only the driver does.
+#[by_hand(0x040b, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream);

@@ -1,12 +1,12 @@
 //! Events, and external synchronisation.
 
 /// Not awaited: the shim chooses the handle.
-#[post(0x0680)]
+#[by_hand(0x0680, event, client)]
 #[since(2000)]
 #[creates(phEvent)]
 fn cuEventCreate(phEvent: Out<CUevent>, Flags: u32);
 
-#[post(0x0681)]
+#[by_hand(0x0681, event, client)]
 #[since(4000)]
 #[destroys(hEvent)]
 fn cuEventDestroy_v2(hEvent: CUevent);
@@ -20,7 +20,7 @@ fn cuEventDestroy(hEvent: CUevent);
 #[per_thread(ptsz)]
 fn cuEventRecord(hEvent: CUevent, hStream: CUstream);
 
-#[post(0x0683)]
+#[by_hand(0x0683, event, client)]
 #[since(11010)]
 #[per_thread(ptsz)]
 fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: u32);

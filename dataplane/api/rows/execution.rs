@@ -63,8 +63,8 @@ fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunct
 #[since(9000)]
 fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: i32);
 
-/// A hint without effect since Volta.
-#[client(execution)]
+/// Moves the split between cache and shared memory, and occupancy with it.
+#[by_hand(0x0305, execution)]
 #[since(3000)]
 fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache);
 

@@ -59,7 +59,7 @@ fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CU
 #[since(12040)]
 fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);
 
-#[post(0x0602)]
+#[by_hand(0x0602, event, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: u32);

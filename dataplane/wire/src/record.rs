@@ -107,6 +107,9 @@ pub mod op {
     /// Event: the worker has read these ranges of the heap, which the client lent to posted copies. Body: list
     /// of [`super::HeapRange`].
     pub const HEAP_RELEASED: u16 = 0x0008;
+    /// Operations from here on are the application's work in a context; those before are between shim, carrier and
+    /// worker.
+    pub const HAND_FIRST: u16 = 0x0040;
     /// Host to device, bytes in the record. Body: destination, stream, bytes.
     pub const COPY_IN_INLINE: u16 = 0x0040;
     /// Host to device from shared host memory. Body: destination, source address, bytes, stream, and 1 if the

@@ -2597,27 +2597,14 @@ pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUchec
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult {
-    if phEvent.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Event);
-    let q = calls::cuEventCreate { phEvent: created.0, Flags };
-    let result = post(ops::CU_EVENT_CREATE, |w| q.encode(w));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { phEvent.write(created.0 as CUevent) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::event::cuEventCreate(phEvent, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
-    let q = calls::cuEventDestroy_v2 { hEvent: hEvent as u64 };
-    let result = post(ops::CU_EVENT_DESTROY_V2, |w| q.encode(w));
-    handles::release(Handle(hEvent as u64));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::event::cuEventDestroy_v2(hEvent) }
 }
 
 #[unsafe(no_mangle)]
@@ -2641,9 +2628,8 @@ pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
-    let q = calls::cuEventRecordWithFlags { hEvent: hEvent as u64, hStream: hStream as u64, flags };
-    let result = post(ops::CU_EVENT_RECORD_WITH_FLAGS, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::event::cuEventRecordWithFlags(hEvent, hStream, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6588,9 +6574,8 @@ pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
-    let q = calls::cuStreamWaitEvent { hStream: hStream as u64, hEvent: hEvent as u64, Flags };
-    let result = post(ops::CU_STREAM_WAIT_EVENT, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::event::cuStreamWaitEvent(hStream, hEvent, Flags) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,5 +1,7 @@
 //! The service thread: what the worker sends without being asked.
 
+// UNSAFETY: blocks signals for new threads and writes to the C library's stdout.
+
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;

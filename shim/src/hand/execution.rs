@@ -12,7 +12,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::{call, send_with};
+use crate::call::{call, send_with, start_with, wait};
 use crate::handles::Table;
 use crate::local::context;
 use crate::session::session;
@@ -262,8 +262,9 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// What the driver checks before it enqueues anything. Limits of compute capability 3.0 and later.
-    fn check(&self, f: &Function) -> Result<(), CUresult> {
+    /// What the driver checks before it enqueues anything. Limits of compute capability 3.0 and later. False if
+    /// the function's own limits stand in the way: then the driver has to say how.
+    fn check(&self, f: &Function) -> Result<bool, CUresult> {
         let [gx, gy, gz] = self.grid;
         let [bx, by, bz] = self.block;
         let threads = bx as u64 * by as u64 * bz as u64;
@@ -273,19 +274,11 @@ impl Geometry {
         if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 || bz > 64 || threads > 1024 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Only unusual launches depend on the function itself; most never ask.
-        if threads > 256 || self.shared_bytes > 16 << 10 {
-            let device = current_device()?;
-            let most = f.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device);
-            if most.is_ok_and(|most| threads > most as u64) {
-                return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-            }
-            let most = f.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device);
-            if most.is_ok_and(|most| self.shared_bytes as i64 > most as i64) {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-        }
-        Ok(())
+        let device = current_device()?;
+        let most_threads = f.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device);
+        let most_shared = f.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device);
+        Ok(most_threads.is_ok_and(|most| threads <= most as u64)
+            && most_shared.is_ok_and(|most| self.shared_bytes as i64 <= most as i64))
     }
 }
 
@@ -319,9 +312,13 @@ unsafe fn launch(
         Ok(f) => f,
         Err(code) => return code,
     };
-    if let Err(code) = geometry.check(f) {
+    if let Some(code) = crate::call::poison::of(ctx) {
         return code;
     }
+    let fits = match geometry.check(f) {
+        Ok(fits) => fits,
+        Err(code) => return code,
+    };
     // SAFETY: the caller's promise.
     let (parameters, parameter_bytes) = match unsafe { Parameters::new(f, each, extra) } {
         Ok(p) => p,
@@ -356,8 +353,14 @@ unsafe fn launch(
             );
         }
     };
-    match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
-        Ok(_) => CUDA_SUCCESS,
+    if fits {
+        return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
+            Ok(_) => super::capture::settle(),
+            Err(code) => code,
+        };
+    }
+    match start_with(s, ops::CU_LAUNCH_KERNEL, len, fill).and_then(|ticket| wait(s, ticket)) {
+        Ok(reply) => reply.result,
         Err(code) => code,
     }
 }
@@ -404,7 +407,10 @@ pub unsafe fn cuLaunchCooperativeKernel(
     // The driver answers 720 at once if the grid cannot be resident; so does this.
     let fits = (|| {
         let f = function(f.cast())?;
-        geometry.check(f)?;
+        if !geometry.check(f)? {
+            // The launch itself is refused, in the driver's words.
+            return Ok(());
+        }
         let threads = bx * by * bz;
         let blocks = f.occupancy(vec![0, threads as u64, shared_bytes as u64, 0])?;
         let device = current_device()?;
@@ -618,18 +624,42 @@ pub unsafe fn cuFuncLoad(f: CUfunction) -> CUresult {
     status(function(f.cast()).map(|_| ()))
 }
 
-/// Only a hint on every GPU since Volta.
+/// Moves the split between cache and shared memory, so what is known of occupancy is asked again.
 ///
 /// # Safety
 /// None beyond the C ABI.
-pub unsafe fn cuFuncSetCacheConfig(f: CUfunction, _config: CUfunc_cache) -> CUresult {
-    status(function(f.cast()).map(|_| ()))
+pub unsafe fn cuFuncSetCacheConfig(f: CUfunction, config: CUfunc_cache) -> CUresult {
+    match current_device() {
+        Ok(device) => set_cache_config(f.cast(), config, device),
+        Err(code) => code,
+    }
 }
 
 /// # Safety
 /// None beyond the C ABI.
-pub unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, _config: CUfunc_cache, _device: CUdevice) -> CUresult {
-    status(function(kernel.cast()).map(|_| ()))
+pub unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, device: CUdevice) -> CUresult {
+    match session() {
+        Ok(s) if device < 0 || device as u32 >= crate::local::device::count(s) => CUDA_ERROR_INVALID_DEVICE,
+        Ok(_) => set_cache_config(kernel.cast(), config, device as u32),
+        Err(code) => code,
+    }
+}
+
+fn set_cache_config(f: *const c_void, config: CUfunc_cache, device: u32) -> CUresult {
+    let answer = function(f).and_then(|f| {
+        call(
+            ops::CU_FUNC_SET_CACHE_CONFIG,
+            |w| {
+                for v in [f.handle, config as u64, device as u64] {
+                    w.word(v);
+                }
+            },
+            |_| Ok(()),
+        )?;
+        f.occupancy.lock().expect("no panic happens under this lock").clear();
+        Ok(())
+    });
+    status(answer)
 }
 
 /// # Safety

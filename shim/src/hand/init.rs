@@ -1,5 +1,7 @@
 //! `cuInit`, and what follows attaching.
 
+// UNSAFETY: a C entry point.
+
 use std::sync::Once;
 
 use orion_cuda::sys::*;

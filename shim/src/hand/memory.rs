@@ -188,14 +188,17 @@ unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstre
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64]);
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
-            // A synchronous small copy is captured like pageable memory, which needs no waiting.
-            Side::Shared(range) if !synchronous || bytes > INLINE_BYTES_MAX => {
+            Side::Shared(range) => {
                 announce(s, range);
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, 0]);
-                if synchronous { call(op::COPY_IN, request, |_| Ok(())) } else { result(post(op::COPY_IN, request)) }
+                if synchronous || !is_known(s, to, bytes) {
+                    call(op::COPY_IN, request, |_| Ok(()))
+                } else {
+                    result(post(op::COPY_IN, request))
+                }
             }
             // SAFETY: the caller's promise.
-            _ => unsafe { copy_in_pageable(s, to, from, bytes, stream) },
+            Side::Pageable => unsafe { copy_in_pageable(s, to, from, bytes, stream, synchronous) },
         }
     })();
     answer.err().unwrap_or(CUDA_SUCCESS)
@@ -219,15 +222,26 @@ unsafe fn copy_in_pageable(
     from: *const u8,
     bytes: usize,
     stream: CUstream,
+    synchronous: bool,
 ) -> Result<(), CUresult> {
+    if let Some(at) = super::capture::set_aside(s, stream, from as u64, bytes)? {
+        return result(post(op::COPY_IN, |w| copy_words(w, &[to, at, bytes as u64, stream as u64, 0])));
+    }
+    // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
+    // non-blocking stream next rely on what the driver does, and it waits.
     if bytes <= INLINE_BYTES_MAX {
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };
-        return result(post(op::COPY_IN_INLINE, |w| {
+        let request = |w: &mut Vec<u8>| {
             w.word(to);
             w.word(stream as u64);
             w.bytes(source);
-        }));
+        };
+        return if is_known(s, to, bytes) && !synchronous {
+            result(post(op::COPY_IN_INLINE, request))
+        } else {
+            call(op::COPY_IN_INLINE, request, |_| Ok(()))
+        };
     }
     let mut done = 0;
     while done < bytes {
@@ -237,10 +251,13 @@ unsafe fn copy_in_pageable(
         // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
         unsafe { super::stream_copy::copy(at, from.add(done), len) };
         announce(s, range);
-        result(post(op::COPY_IN, |w| {
-            copy_words(w, &[to + done as u64, at as u64, len as u64, stream as u64, 1]);
-        }))?;
+        let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
         done += len;
+        if done == bytes && synchronous {
+            call(op::COPY_IN, |w| copy_words(w, &words), |_| Ok(()))?;
+        } else {
+            result(post(op::COPY_IN, |w| copy_words(w, &words)))?;
+        }
     }
     Ok(())
 }
@@ -294,7 +311,7 @@ unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstrea
             }
             Side::Shared(_) => {
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
-                if !synchronous {
+                if !synchronous && is_known(s, from, bytes) {
                     return result(post(op::COPY_OUT, request));
                 }
                 let ticket = start(s, op::COPY_OUT, request)?;
@@ -323,6 +340,9 @@ unsafe fn copy_out_pageable(
     bytes: usize,
     stream: CUstream,
 ) -> Result<(), CUresult> {
+    if let Some(at) = super::capture::set_aside(s, stream, to as u64, bytes)? {
+        return result(post(op::COPY_OUT, |w| copy_words(w, &[at, from, bytes as u64, stream as u64])));
+    }
     if bytes <= INLINE_BYTES_MAX {
         let ticket = start(s, op::COPY_OUT_INLINE, |w| copy_words(w, &[from, bytes as u64, stream as u64]))?;
         let reply = wait(s, ticket)?;
@@ -406,7 +426,9 @@ fn copy_device(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstrea
     if let Err(code) = needs_context().and_then(|_| check_device(to, bytes)).and_then(|()| check_device(from, bytes)) {
         return code;
     }
-    post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, |w| copy_words(w, &[to, from, bytes as u64, stream as u64]))
+    let words = [to, from, bytes as u64, stream as u64];
+    let known = session().is_ok_and(|s| is_known(s, to, bytes) && is_known(s, from, bytes));
+    post_or_call(ops::CU_MEMCPY_DTO_D_ASYNC_V2, known, &words).err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// # Safety
@@ -837,18 +859,43 @@ pub unsafe fn cuMemcpyBatchAsync(
     }
 }
 
-/// The asynchronous form does not wait for the host, and neither does the synchronous one on device memory.
-fn memset(op: u16, words: &[u64]) -> CUresult {
-    match needs_context() {
-        Ok(_) => post(op, |w| copy_words(w, words)),
-        Err(code) => code,
+/// Posts work on device memory that the shim knows. What it does not know (memory opened from elsewhere, or
+/// rubbish) the driver has to judge, so that the caller learns of it at once.
+fn post_or_call(op: u16, known: bool, words: &[u64]) -> Result<(), CUresult> {
+    if known { result(post(op, |w| copy_words(w, words))) } else { call(op, |w| copy_words(w, words), |_| Ok(())) }
+}
+
+fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
+    match address_map::find(address) {
+        Some(range) => address.saturating_add(bytes as u64) <= range.end() || range.kind != address_map::Kind::Device,
+        None => host_memory::shared_range(s, address, bytes as u64).is_some(),
     }
+}
+
+/// On device memory neither form waits for the host.
+fn memset(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
+    let answer = session().and_then(|s| {
+        needs_context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        post_or_call(op, is_known(s, to, bytes) && to.is_multiple_of(align), words)
+    });
+    answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemsetD8_v2(d: CUstream, to: CUdeviceptr, value: u8, count: usize) -> CUresult {
-    memset(ops::CU_MEMSET_D8_ASYNC, &[to, value as u64, count as u64, d as u64])
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD8Async(to, value, count, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult {
+    let bytes = count.saturating_mul(1);
+    memset(ops::CU_MEMSET_D8_ASYNC, to, bytes, 1, &[to, value as u64, count as u64, stream as u64])
 }
 
 /// # Safety
@@ -861,14 +908,38 @@ pub unsafe fn cuMemsetD2D8_v2(
     width: usize,
     height: usize,
 ) -> CUresult {
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
-    memset(ops::CU_MEMSET_D2D8_ASYNC, &words)
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD2D8Async(to, pitch, value, width, height, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D8Async(
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> CUresult {
+    let row = width.saturating_mul(1);
+    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
+    memset(ops::CU_MEMSET_D2D8_ASYNC, to, bytes, 1, &words)
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemsetD16_v2(d: CUstream, to: CUdeviceptr, value: u16, count: usize) -> CUresult {
-    memset(ops::CU_MEMSET_D16_ASYNC, &[to, value as u64, count as u64, d as u64])
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD16Async(to, value, count, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CUresult {
+    let bytes = count.saturating_mul(2);
+    memset(ops::CU_MEMSET_D16_ASYNC, to, bytes, 2, &[to, value as u64, count as u64, stream as u64])
 }
 
 /// # Safety
@@ -881,14 +952,38 @@ pub unsafe fn cuMemsetD2D16_v2(
     width: usize,
     height: usize,
 ) -> CUresult {
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
-    memset(ops::CU_MEMSET_D2D16_ASYNC, &words)
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD2D16Async(to, pitch, value, width, height, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D16Async(
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> CUresult {
+    let row = width.saturating_mul(2);
+    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
+    memset(ops::CU_MEMSET_D2D16_ASYNC, to, bytes, 2, &words)
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemsetD32_v2(d: CUstream, to: CUdeviceptr, value: u32, count: usize) -> CUresult {
-    memset(ops::CU_MEMSET_D32_ASYNC, &[to, value as u64, count as u64, d as u64])
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD32Async(to, value, count, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD32Async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CUresult {
+    let bytes = count.saturating_mul(4);
+    memset(ops::CU_MEMSET_D32_ASYNC, to, bytes, 4, &[to, value as u64, count as u64, stream as u64])
 }
 
 /// # Safety
@@ -901,6 +996,22 @@ pub unsafe fn cuMemsetD2D32_v2(
     width: usize,
     height: usize,
 ) -> CUresult {
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, d as u64];
-    memset(ops::CU_MEMSET_D2D32_ASYNC, &words)
+    // SAFETY: nothing is asked of the caller.
+    unsafe { cuMemsetD2D32Async(to, pitch, value, width, height, d) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemsetD2D32Async(
+    to: CUdeviceptr,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> CUresult {
+    let row = width.saturating_mul(4);
+    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
+    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
+    memset(ops::CU_MEMSET_D2D32_ASYNC, to, bytes, 4, &words)
 }

@@ -7,6 +7,7 @@ pub mod address_map;
 pub mod array;
 pub mod callback;
 pub mod capture;
+pub mod event;
 pub mod events;
 pub mod execution;
 pub mod graph;

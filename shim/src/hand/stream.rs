@@ -83,6 +83,7 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     if !handle.is(Kind::Stream) || STREAMS.remove(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    super::capture::stream_destroyed(stream);
     let code = post(ops::CU_STREAM_DESTROY_V2, |w| w.word(handle.0));
     handles::release(handle);
     code

@@ -19,7 +19,8 @@ pub fn stream(stream: CUstream) -> CUresult {
 fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        if context::current() == 0 {
+        // A handle says which context is meant; the default streams and the context itself need a current one.
+        if object <= 2 && context::current() == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         if is_stream && known_synchronized(s, object) {

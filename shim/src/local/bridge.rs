@@ -42,7 +42,10 @@ pub fn stream_id(ctx: CUcontext, stream: CUstream) -> Option<u64> {
 /// The context `handle` is dead: everything this process remembers about its objects is void.
 pub fn context_died(handle: u64) {
     #[cfg(not(test))]
-    crate::hand::address_map::forget_context(handle);
+    {
+        crate::hand::address_map::forget_context(handle);
+        crate::call::poison::forget(handle);
+    }
     #[cfg(test)]
     let _ = handle;
 }

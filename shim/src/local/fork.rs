@@ -32,6 +32,8 @@ unsafe extern "C" fn child() {
     if let Ok(s) = crate::session::session() {
         crate::hand::host_memory::in_forked_child(s);
     }
+    #[cfg(not(test))]
+    crate::carrier::forget_in_child();
     FORKED.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
     super::context::forget_stack();

@@ -2,6 +2,8 @@
 //!
 //! Answers, also for pointers nobody knows and for questions that do not fit, are those of driver 580.
 
+// UNSAFETY: C entry points that write where the application said.
+
 use std::ffi::c_void;
 
 use super::code;

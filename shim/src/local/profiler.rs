@@ -1,6 +1,8 @@
 //! Profiler control. No profiler can attach to a context that lives elsewhere, so starting and stopping one
 //! does nothing; programs call it around their warm-up and expect success.
 
+// UNSAFETY: C entry points, which touch no pointer.
+
 use std::ffi::c_char;
 
 use orion_cuda::sys::*;

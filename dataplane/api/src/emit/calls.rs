@@ -118,7 +118,8 @@ pub fn reply(row: &Row) -> Vec<Field> {
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
-        "//! Requests and replies. A struct has the name of the driver's function; what it lacks crosses as nothing.\n\n\
+        "//! Requests and replies. A struct has the name of the driver's function; what it lacks crosses as \
+         nothing.\n\n\
          #![allow(non_camel_case_types, non_snake_case)]\n\n\
          use crate::{Fault, Reader, Writer};\n\n",
     );

@@ -35,7 +35,8 @@ pub fn emit(api: &Api) -> String {
     for f in &functions {
         writeln!(
             out,
-            "{0}: std::mem::transmute::<*const c_void, Option<unsafe extern \"C\" fn({1}) -> CUresult>>(lookup(\"{0}\")),",
+            "{0}: std::mem::transmute::<*const c_void, Option<unsafe extern \"C\" fn({1}) -> CUresult>>\
+             (lookup(\"{0}\")),",
             f.name,
             f.params.iter().map(|(_, t)| format!("{t}, ")).collect::<String>()
         )

@@ -18,7 +18,10 @@ pub fn emit(api: &Api) -> Result<String, String> {
     for name in api.header.results.values() {
         writeln!(out, "{name} => c\"{name}\",").unwrap();
     }
-    out.push_str("_ => return None,\n})\n}\n\npub const fn description(result: CUresult) -> Option<&'static CStr> {\nSome(match result {\n");
+    out.push_str(
+        "_ => return None,\n})\n}\n\n\
+         pub const fn description(result: CUresult) -> Option<&'static CStr> {\nSome(match result {\n",
+    );
     for (value, name) in &api.header.results {
         let text = DESCRIPTIONS
             .lines()

@@ -90,7 +90,8 @@ pub fn emit(api: &Api) -> String {
          assert!(table.is_sorted_by_key(|e| (e.name, e.since)));\n}\n}\n\n\
          #[test]\nfn the_version_asked_for_decides() {\n\
          assert_eq!(lookup(\"cuMemAlloc\", 2000, false), Lookup::Found(cuMemAlloc as *const c_void, 0));\n\
-         assert!(matches!(lookup(\"cuMemAlloc\", 13000, false), Lookup::Found(f, _) if f == cuMemAlloc_v2 as *const c_void));\n\
+         assert!(matches!(lookup(\"cuMemAlloc\", 13000, false), \
+         Lookup::Found(f, _) if f == cuMemAlloc_v2 as *const c_void));\n\
          assert_eq!(lookup(\"cuGraphLaunch\", 9000, false), Lookup::VersionNotSufficient);\n\
          assert_eq!(lookup(\"cuNoSuchThing\", 13000, false), Lookup::NotFound);\n\
          assert_ne!(lookup(\"cuLaunchKernel\", 7000, false), lookup(\"cuLaunchKernel\", 7000, true));\n}\n}\n",

@@ -178,7 +178,12 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     });
     match run(&mut s, commands) {
         Ok(()) => Ok(()),
-        Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
+        Err(fault) => {
+            let reason = format!("session {} ended: the client broke the protocol: {fault}", assign.session);
+            // Descriptor 2 is the session's by now.
+            log::warn(&reason);
+            Err(reason)
+        }
     }
 }
 

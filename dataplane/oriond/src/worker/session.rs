@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Memory};
+use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
@@ -89,8 +90,9 @@ pub struct Session {
     /// The context current on the executor thread, as the client names it.
     current: u64,
     thread_streams: HashMap<(u64, u16), CUstream>,
-    /// Streams with work since they were last seen idle, by context: what `cuCtxSynchronize` waits for.
-    busy_streams: HashMap<u64, HashSet<usize>>,
+    /// Streams with work since they were last seen idle, by context, and the last command that named each: what
+    /// `cuCtxSynchronize` waits for.
+    busy_streams: HashMap<u64, HashMap<usize, u64>>,
     latched: HashMap<u64, CUresult>,
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
@@ -103,6 +105,28 @@ pub struct Session {
     /// Commands executed; for the stats page and tests.
     pub executed: AtomicU64,
     reply: Vec<u8>,
+}
+
+/// Calls that answer with the error of an earlier posted command. Not those that create something: the client
+/// would take the object for refused while it exists here.
+fn reports_earlier(op: u16) -> bool {
+    matches!(
+        op,
+        op::PING
+            | op::COPY_IN
+            | op::COPY_IN_INLINE
+            | op::COPY_OUT
+            | op::COPY_OUT_INLINE
+            | op::COPY_3D
+            | ops::CU_STREAM_SYNCHRONIZE
+            | ops::CU_EVENT_SYNCHRONIZE
+            | ops::CU_CTX_SYNCHRONIZE
+            | ops::CU_STREAM_QUERY
+            | ops::CU_EVENT_QUERY
+            | ops::CU_MEM_FREE_V2
+            | ops::CU_LAUNCH_KERNEL
+            | ops::CU_STREAM_END_CAPTURE
+    )
 }
 
 /// What a session is made of.
@@ -168,7 +192,10 @@ impl Session {
         self.executed.fetch_add(1, Ordering::Relaxed);
         let mut reply = std::mem::take(&mut self.reply);
         reply.clear();
-        let outcome = match self.make_current(header.context) {
+        // What concerns no context must not change the current one, nor fail because there is none.
+        let concerns = header.op >= op::HAND_FIRST;
+        self.captures.prepare(self.driver, header.thread);
+        let outcome = match if concerns { self.make_current(header.context) } else { Ok(()) } {
             Ok(()) => crate::worker::hand::dispatch(self, header, body, &mut reply),
             Err(code) => Ok(Outcome::Done(code)),
         };
@@ -192,6 +219,7 @@ impl Session {
         }
         let mut result = result;
         if result == CUDA_SUCCESS
+            && reports_earlier(header.op)
             && let Some(earlier) = self.latched.remove(&header.context)
         {
             result = earlier;
@@ -290,7 +318,8 @@ impl Session {
             2 => self.thread_stream(thread)?,
             _ => self.lookup(Kind::Stream, word).ok_or(CUDA_ERROR_INVALID_HANDLE)?.cast(),
         };
-        self.busy_streams.entry(self.current).or_default().insert(pointer as usize);
+        let now = self.executed.load(Ordering::Relaxed);
+        self.busy_streams.entry(self.current).or_default().insert(pointer as usize, now);
         Ok(pointer)
     }
 
@@ -302,8 +331,11 @@ impl Session {
             return Ok(*stream);
         }
         let mut stream = ptr::null_mut();
+        let relaxed = self.captures.relax(self.driver, thread);
         // SAFETY: a valid out pointer; the context is current.
-        match unsafe { self.driver.cuStreamCreate(&mut stream, CU_STREAM_DEFAULT) } {
+        let code = unsafe { self.driver.cuStreamCreate(&mut stream, CU_STREAM_DEFAULT) };
+        self.captures.restore(self.driver, relaxed);
+        match code {
             CUDA_SUCCESS => {
                 self.thread_streams.insert(key, stream);
                 Ok(stream)
@@ -402,6 +434,12 @@ impl Session {
             Ok(c) => c,
             Err(code) => return Ok(Outcome::Done(code)),
         };
+        if self.captures.forbids(header.thread) {
+            // Refused at once, and only on the thread that captures.
+            let mut body = Vec::new();
+            let result = job(self.driver);
+            return Ok(Outcome::Done(finish(self, result, &mut body)));
+        }
         let job = self.helpers.run(context, job);
         Ok(self.park(header, Wait::Job(job), finish))
     }
@@ -462,14 +500,23 @@ impl Session {
         result
     }
 
-    /// Streams of the current context that may have work, for `cuCtxSynchronize`; they count as idle afterwards.
-    pub fn take_busy_streams(&mut self) -> Vec<CUstream> {
-        let busy = self.busy_streams.remove(&self.current).unwrap_or_default();
-        busy.into_iter().map(|p| p as CUstream).collect()
+    /// Streams of the current context that may have work, for `cuCtxSynchronize`, and the time to give to
+    /// [`Self::streams_idle`].
+    pub fn busy_streams(&mut self) -> (Vec<CUstream>, u64) {
+        let busy = self.busy_streams.entry(self.current).or_default();
+        (busy.keys().map(|p| *p as CUstream).collect(), self.executed.load(Ordering::Relaxed))
+    }
+
+    /// All work of the current context up to that time is done.
+    pub fn streams_idle(&mut self, until: u64) {
+        if let Some(busy) = self.busy_streams.get_mut(&self.current) {
+            busy.retain(|_, last| *last > until);
+        }
     }
 
     /// A stream was destroyed: nothing may ask about it any more.
     pub fn stream_gone(&mut self, stream: CUstream) {
+        self.captures.stream_gone(stream);
         for busy in self.busy_streams.values_mut() {
             busy.remove(&(stream as usize));
         }

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0xb70b5c874faca4ec;
+pub const API_HASH: u64 = 0x64d5fb62f73173c8;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -439,7 +439,7 @@ pub static OPS: &[Op] = &[
     Op { id: CU_TENSOR_MAP_REPLACE_ADDRESS, name: "cuTensorMapReplaceAddress", posted: false, needs_context: true },
     Op { id: CU_STREAM_CREATE_WITH_PRIORITY, name: "cuStreamCreateWithPriority", posted: false, needs_context: true },
     Op { id: CU_STREAM_DESTROY_V2, name: "cuStreamDestroy_v2", posted: false, needs_context: true },
-    Op { id: CU_STREAM_WAIT_EVENT, name: "cuStreamWaitEvent", posted: true, needs_context: true },
+    Op { id: CU_STREAM_WAIT_EVENT, name: "cuStreamWaitEvent", posted: false, needs_context: true },
     Op { id: CU_STREAM_QUERY, name: "cuStreamQuery", posted: false, needs_context: true },
     Op { id: CU_STREAM_SYNCHRONIZE, name: "cuStreamSynchronize", posted: false, needs_context: true },
     Op { id: CU_STREAM_ADD_CALLBACK, name: "cuStreamAddCallback", posted: false, needs_context: true },
@@ -484,10 +484,10 @@ pub static OPS: &[Op] = &[
         posted: false,
         needs_context: true,
     },
-    Op { id: CU_EVENT_CREATE, name: "cuEventCreate", posted: true, needs_context: true },
-    Op { id: CU_EVENT_DESTROY_V2, name: "cuEventDestroy_v2", posted: true, needs_context: true },
+    Op { id: CU_EVENT_CREATE, name: "cuEventCreate", posted: false, needs_context: true },
+    Op { id: CU_EVENT_DESTROY_V2, name: "cuEventDestroy_v2", posted: false, needs_context: true },
     Op { id: CU_EVENT_RECORD, name: "cuEventRecord", posted: true, needs_context: true },
-    Op { id: CU_EVENT_RECORD_WITH_FLAGS, name: "cuEventRecordWithFlags", posted: true, needs_context: true },
+    Op { id: CU_EVENT_RECORD_WITH_FLAGS, name: "cuEventRecordWithFlags", posted: false, needs_context: true },
     Op { id: CU_EVENT_QUERY, name: "cuEventQuery", posted: false, needs_context: true },
     Op { id: CU_EVENT_SYNCHRONIZE, name: "cuEventSynchronize", posted: false, needs_context: true },
     Op { id: CU_EVENT_ELAPSED_TIME_V2, name: "cuEventElapsedTime_v2", posted: false, needs_context: true },

@@ -175,6 +175,28 @@ pub fn cuFuncSetAttribute(
     }))
 }
 
+pub fn cuFuncSetCacheConfig(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let (f, config) = (s.handle(Kind::Function, r.word()?), r.word()? as u32);
+    let device = s.device(r.word()? as i32);
+    let (f, device) = match (f, device) {
+        (Ok(f), Ok(d)) => (f, d),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a looked-up handle of the kind the function takes.
+    Ok(Outcome::Done(unsafe {
+        if s.kernels.contains(&(f as usize)) {
+            s.driver.cuKernelSetCacheConfig(f.cast(), config, device)
+        } else {
+            s.driver.cuFuncSetCacheConfig(f.cast(), config)
+        }
+    }))
+}
+
 /// The occupancy calculator: a function, which question, and its numbers.
 pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     s: &mut Session,

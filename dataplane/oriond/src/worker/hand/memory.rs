@@ -88,7 +88,11 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Re
         }));
     }
     // SAFETY: the driver has read the source when it returns (a pageable copy of at most 64 KiB).
-    Ok(Outcome::Done(unsafe { s.driver.cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream) }))
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream) };
+    if code == CUDA_SUCCESS && header.sequence != 0 {
+        return Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code));
+    }
+    Ok(Outcome::Done(code))
 }
 
 /// An address of shared host memory, checked.
@@ -145,10 +149,10 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
     if code != CUDA_SUCCESS {
         return Ok(Outcome::Done(code));
     }
+    if s.captures.open() && s.is_capturing(stream) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
     if header.sequence == 0 {
-        if s.captures.open() && s.is_capturing(stream) {
-            return Ok(Outcome::Done(CUDA_SUCCESS));
-        }
         return Ok(Outcome::Done(s.note_heap_copy(range, stream)));
     }
     // An event rather than the stream: later work on the stream must not hold this reply up.

@@ -58,11 +58,12 @@ pub fn cuCtxSynchronize(
     _r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let mut streams = s.take_busy_streams();
+    let (mut streams, until) = s.busy_streams();
     streams.push(ptr::null_mut());
-    Ok(s.park(header, Wait::Streams(streams), |s, code, reply| {
+    Ok(s.park(header, Wait::Streams(streams), move |s, code, reply| {
         // SAFETY: no arguments. Every stream is idle, so it returns at once; it reports what the streams cannot.
         let code = if code == CUDA_SUCCESS { unsafe { s.driver.cuCtxSynchronize() } } else { code };
+        s.streams_idle(until);
         finish(s, code, reply)
     }))
 }

@@ -241,7 +241,8 @@ handlers! {
         Ok(code)
     }
 
-    /// exec, graph, whether the client set memory aside for copies, names -> result, error node, its origin, host memory
+    /// exec, graph, whether the client set memory aside for copies, names
+    /// -> result, error node, its origin, host memory
     fn cuGraphExecUpdate_v2(s, r, reply) {
         let (exec, graph, some_set_aside) = (exec(s, r)?, graph(s, r)?, r.word()? != 0);
         let mut fresh = Fresh::get(r)?;
@@ -268,7 +269,8 @@ handlers! {
     }
 }
 
-/// name, graph, flags, upload stream, whether the client set memory aside for copies, names -> result, error node, host memory
+/// name, graph, flags, upload stream, whether the client set memory aside for copies, names
+/// -> result, error node, host memory
 pub fn cuGraphInstantiateWithParams(
     s: &mut Session,
     header: &Header,

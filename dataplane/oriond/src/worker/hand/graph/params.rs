@@ -134,8 +134,13 @@ impl Params {
             ];
             extra = self._extra.as_mut_ptr();
         }
+        let (mut f, mut k) = (s.handle(Kind::Function, func)?, s.handle(Kind::Function, kern)?);
+        // Clients use kernels as functions; a node takes them in a place of their own.
+        if s.kernels.contains(&(f as usize)) {
+            (f, k) = (ptr::null_mut(), f);
+        }
         self.raw.__bindgen_anon_1.kernel = CUDA_KERNEL_NODE_PARAMS_v3 {
-            func: s.handle(Kind::Function, func)?.cast(),
+            func: f.cast(),
             gridDimX: n[0],
             gridDimY: n[1],
             gridDimZ: n[2],
@@ -145,7 +150,7 @@ impl Params {
             sharedMemBytes: n[6],
             kernelParams: ptr::null_mut(),
             extra,
-            kern: s.handle(Kind::Function, kern)?.cast(),
+            kern: k.cast(),
             ctx,
         };
         Ok(())
@@ -473,7 +478,7 @@ handlers! {
             None if s.name_of(Kind::Function, function.cast()).is_none() && kernel != 0 => kernel,
             None => fresh.name(s, Kind::Function, function.cast())?,
         };
-        reply.word(if k.func.is_null() { 0 } else { name });
+        reply.word(name);
         reply.word(if k.func.is_null() { name } else { kernel });
         reply.word(context_name(s, k.ctx));
         let n = [k.gridDimX, k.gridDimY, k.gridDimZ, k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes];
@@ -587,8 +592,9 @@ handlers! {
         };
         let p = &a.poolProps;
         let location = (p.location.type_ as u64, ordinal(p.location));
-        let words = [p.allocType as u64, p.handleTypes as u64, location.0, location.1, p.maxSize as u64, p.usage as u64];
-        for word in words.into_iter().chain([a.bytesize as u64, a.dptr]) {
+        let kinds = [p.allocType as u64, p.handleTypes as u64];
+        let sizes = [p.maxSize as u64, p.usage as u64, a.bytesize as u64, a.dptr];
+        for word in kinds.into_iter().chain([location.0, location.1]).chain(sizes) {
             reply.word(word);
         }
         let count = if a.accessDescs.is_null() { 0 } else { a.accessDescCount.min(ACCESS_MAX) };

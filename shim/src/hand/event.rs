@@ -1,0 +1,83 @@
+//! Events: created, recorded and destroyed without waiting; what CUDA refuses at once is refused here.
+
+// UNSAFETY: writes a handle through the application's pointer.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+
+use super::execution::write;
+use crate::call::post;
+use crate::handles;
+use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuEventCreate`.
+pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
+    const KNOWN: u32 = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    let answer = session().and_then(|_| {
+        // An event for other processes cannot keep time.
+        let shared_with_timing = flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS;
+        if out.is_null() || flags & !KNOWN != 0 || shared_with_timing {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if crate::local::context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let handle = handles::reserve(Kind::Event);
+        let code = post(ops::CU_EVENT_CREATE, |w| {
+            w.word(handle.0);
+            w.word(flags as u64);
+        });
+        // A handle whose creation was refused stays reserved: the worker may have bound it before.
+        if code == CUDA_SUCCESS { Ok(handle.0 as CUevent) } else { Err(code) }
+    });
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
+    let handle = Handle(event as u64);
+    match session() {
+        Ok(_) if !handle.is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
+        Ok(_) => {
+            let code = post(ops::CU_EVENT_DESTROY_V2, |w| w.word(handle.0));
+            handles::release(handle);
+            code
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> CUresult {
+    match session() {
+        Ok(_) if flags & !CU_EVENT_RECORD_EXTERNAL != 0 => CUDA_ERROR_INVALID_VALUE,
+        Ok(_) if !Handle(event as u64).is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
+        Ok(_) => post(ops::CU_EVENT_RECORD_WITH_FLAGS, |w| {
+            w.word(event as u64);
+            w.word(stream as u64);
+            w.word(flags as u64);
+        }),
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> CUresult {
+    match session() {
+        Ok(_) if flags & !CU_EVENT_WAIT_EXTERNAL != 0 => CUDA_ERROR_INVALID_VALUE,
+        Ok(_) if !Handle(event as u64).is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
+        Ok(_) => post(ops::CU_STREAM_WAIT_EVENT, |w| {
+            w.word(stream as u64);
+            w.word(event as u64);
+            w.word(flags as u64);
+        }),
+        Err(code) => code,
+    }
+}
