@@ -3,6 +3,8 @@
 //! Starts what is missing (an oriond for the local GPU, or the software GPU), points the program at it by
 //! environment variables alone, waits for it, and cleans up.
 
+// UNSAFETY: signals, pipes and what happens between fork and exec, for which the standard library has nothing.
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

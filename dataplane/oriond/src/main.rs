@@ -1,5 +1,7 @@
 //! oriond: owns the GPUs of a node and lends them to sessions.
 
+// UNSAFETY: takes over descriptors that its starter passed by number, and waits for signals.
+
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -90,7 +92,8 @@ pub struct WorkerOptions {
     /// Path of the real libcuda.so.1, or "soft" for the software GPU
     #[arg(long, default_value = "soft", value_name = "PATH|soft")]
     pub driver: String,
-    /// Host memory that client and worker share: staging, pinned memory and large arguments. Costs memory only where used
+    /// Host memory that client and worker share: staging, pinned memory and large arguments. Only what is used costs
+    /// memory
     #[arg(long, default_value = "64 GiB", value_parser = parse_bytes, value_name = "BYTES")]
     pub heap: u64,
     /// The part of it that is registered with the driver ahead of time

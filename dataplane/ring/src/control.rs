@@ -98,8 +98,8 @@ impl Control {
     }
 }
 
-/// Loom takes SeqCst accesses for AcqRel ones and knows SeqCst fences only, so its model has the fence that the accesses
-/// around it imply by themselves.
+/// Loom takes SeqCst accesses for AcqRel ones and knows SeqCst fences only, so its model has the fence that the
+/// accesses around it imply by themselves.
 #[cfg(loom)]
 fn store_before_load() {
     loom::sync::atomic::fence(Ordering::SeqCst);

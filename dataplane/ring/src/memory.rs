@@ -64,8 +64,8 @@ pub struct Memory {
     mapped: Mutex<Vec<(usize, usize)>>,
 }
 
-// SAFETY: `base` points to a mapping that only `unmap_all` removes, whose caller vouches for it; all access goes through atomics or the copy
-// routines of `ring`.
+// SAFETY: `base` points to a mapping that only `unmap_all` removes, whose caller vouches for it; all access goes
+// through atomics or the copy routines of `ring`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

@@ -168,6 +168,7 @@ impl Consumer {
     }
 
     /// The header of the next record, once the whole record is there.
+    #[allow(clippy::should_implement_trait, reason = "a record's body is read in place, which no iterator can lend")]
     pub fn next(&mut self) -> Result<Option<Header>, Fault> {
         if self.ready_seen < HEADER_BYTES as u64 && self.refresh()? < HEADER_BYTES as u64 {
             return Ok(None);

@@ -1,5 +1,7 @@
 //! The shape every exported function has: a C signature checked against `cuda.h`, a Rust body, a row in the table.
 
+// UNSAFETY: reads and writes through the pointers that C callers pass, and lends them to stream threads.
+
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, RwLock};

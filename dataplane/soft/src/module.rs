@@ -447,7 +447,8 @@ fn link_add(state: CUlinkState, kind: CUjitInputType, ptx: R<String>) -> R {
     Ok(())
 }
 
-/// Later inputs lose their `.version`, `.target` and `.address_size` lines, and declarations of what is defined meanwhile.
+/// Later inputs lose their `.version`, `.target` and `.address_size` lines, and declarations of what is defined
+/// meanwhile.
 fn concatenate(inputs: &[String]) -> String {
     let mut out = String::new();
     for (i, text) in inputs.iter().enumerate() {

@@ -857,14 +857,16 @@ impl Settings {
     fn objection(&self, peer: Peer, hello: &Hello) -> Option<String> {
         if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
             return Some(format!(
-                "the client speaks protocol version {}, this server {}; install the same version of Orion on both sides",
+                "the client speaks protocol version {}, this server {}; install the same version of Orion on both \
+                 sides",
                 hello.protocol_version,
                 orion_wire::PROTOCOL_VERSION
             ));
         }
         if hello.api_hash != orion_wire::API_HASH {
             return Some(format!(
-                "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on both sides",
+                "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on \
+                 both sides",
                 hello.api_hash,
                 orion_wire::API_HASH
             ));
@@ -875,7 +877,8 @@ impl Settings {
         match peer {
             Peer::Unix { uid } if uid == ours || has_token => None,
             Peer::Unix { uid } => Some(format!(
-                "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or run your own"
+                "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or run \
+                 your own"
             )),
             Peer::Tcp(_) if self.token.is_none() || has_token => None,
             Peer::Tcp(_) => Some("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),

@@ -4,6 +4,8 @@
 //! because waking a sleeping core costs more than a round trip, and then sleeps in its io_uring, with the futex words
 //! of its sessions' rings armed there.
 
+// UNSAFETY: the kernel writes the mailbox's word after the call that asks for it has returned.
+
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;

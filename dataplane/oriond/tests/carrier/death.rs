@@ -83,7 +83,8 @@ on_each_carrier! {
     fn client_gone_in_mid_start(server: &Oriond, transport: Transport) {
         let socket = dial(server, transport);
         let welcome = say_hello(&socket);
-        let start = orion_wire::hello::frame(kind::START, &Start { heap_base: 0x7000_0000_0000, mirrored: true }.encode());
+        let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+        let start = orion_wire::hello::frame(kind::START, &start.encode());
         fds::send(socket.as_fd(), &start[..20], &[]).expect("sending");
         drop(socket);
         check_recovered(server, transport, Some(welcome.worker_pid));

@@ -642,7 +642,11 @@ impl Warp {
                             x.checked_shl(n).unwrap_or(0)
                         } else {
                             // Arithmetic shifts past the width leave the sign, logical ones leave zero.
-                            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons, reason = "the unsigned types share this code")]
+                            #[allow(
+                                unused_comparisons,
+                                clippy::absurd_extreme_comparisons,
+                                reason = "the unsigned types share this code"
+                            )]
                             x.checked_shr(n).unwrap_or(if x < 0 { !0 } else { 0 })
                         }
                     });

@@ -111,7 +111,8 @@ extern __shared__ int dynamic[];
 extern "C" __global__ void histogram(const unsigned char *a, int n, unsigned *o) {
     for (int i = threadIdx.x; i < 256; i += blockDim.x) dynamic[i] = 0;
     __syncthreads();
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&dynamic[a[i]], 1);
+    int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) atomicAdd(&dynamic[a[i]], 1);
     __syncthreads();
     for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&o[i], dynamic[i]);
 }

@@ -1,5 +1,7 @@
 //! The client's end: connect, shake hands, and from then on keep the session memory in step with the worker.
 
+// UNSAFETY: shuts a socket down while other threads still read from it; the standard library wants to own it for that.
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -85,7 +85,7 @@ macro_rules! handlers {
     ($($(#[$doc:meta])* fn $name:ident($s:ident, $r:ident, $reply:ident) $body:block)*) => {$(
         $(#[$doc])*
         pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            #[allow(unused_variables)]
+            #[allow(unused_variables, clippy::ptr_arg, reason = "every handler is given the same three")]
             fn handler($s: &mut Session, $r: &mut Reader<'_>, $reply: &mut Vec<u8>) -> Answer $body
             finish(|| handler(s, &mut r, reply))
         }

@@ -219,13 +219,19 @@ impl Params {
 
     /// The graph of a child graph node, 0 for other kinds.
     pub fn child(&self) -> Option<CUgraph> {
+        if self.raw.type_ != CU_GRAPH_NODE_TYPE_GRAPH {
+            return None;
+        }
         // SAFETY: the type says which part was written.
-        (self.raw.type_ == CU_GRAPH_NODE_TYPE_GRAPH).then(|| unsafe { self.raw.__bindgen_anon_1.graph.graph })
+        Some(unsafe { self.raw.__bindgen_anon_1.graph.graph })
     }
 
     pub fn copy(&self) -> Option<&CUDA_MEMCPY3D> {
+        if self.raw.type_ != CU_GRAPH_NODE_TYPE_MEMCPY {
+            return None;
+        }
         // SAFETY: the type says which part was written.
-        (self.raw.type_ == CU_GRAPH_NODE_TYPE_MEMCPY).then(|| unsafe { &self.raw.__bindgen_anon_1.memcpy.copyParams })
+        Some(unsafe { &self.raw.__bindgen_anon_1.memcpy.copyParams })
     }
 
     /// The driver did not take the parameters.
