@@ -39,7 +39,8 @@ int main() {
     std::vector<unsigned> host(n);
     unsigned expected = 0;
     for (int i = 0; i < n; i++) expected += host[i] = (i * 2654435761u) >> 16;
-    unsigned *in = device_array<unsigned>(n), *partial = device_array<unsigned>(blocks), *out = device_array<unsigned>(rounds);
+    unsigned *in = device_array<unsigned>(n), *partial = device_array<unsigned>(blocks);
+    unsigned* out = device_array<unsigned>(rounds);
     CHECK(cudaMemcpy(in, host.data(), n * sizeof(unsigned), cudaMemcpyHostToDevice));
     void* arguments[] = {&in, &partial, &out, &n, &rounds};
     CHECK(cudaLaunchCooperativeKernel((void*)reduce_grid, dim3(blocks), dim3(256), arguments, 0, nullptr));
@@ -65,7 +66,8 @@ int main() {
 
     // More blocks than can be resident at once are refused at the launch.
     int too_many = multiprocessors * blocks_per_sm + 1;
-    report.exact("too_many", cudaLaunchCooperativeKernel((void*)reduce_grid, dim3(too_many), dim3(256), arguments, 0, nullptr));
+    report.exact("too_many",
+                 cudaLaunchCooperativeKernel((void*)reduce_grid, dim3(too_many), dim3(256), arguments, 0, nullptr));
     report.exact("last_error", cudaGetLastError());
     report.exact("after", cudaDeviceSynchronize());
     return report.finish();

@@ -26,7 +26,8 @@ int main() {
     report.exact("texture_pitch_alignment", (long long)p.texturePitchAlignment);
     report.extra("total_bytes", double(p.totalGlobalMem));
 
-    // Some attributes may rightly differ through Orion (managed memory, IPC, the PCI address): named apart from the rest.
+    // Some attributes may rightly differ through Orion (managed memory, IPC, the PCI address): named apart from the
+    // rest.
     std::string attributes;
     for (int i = 1; i <= 148; i++) {
         int value = 0;

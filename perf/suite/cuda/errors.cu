@@ -22,7 +22,8 @@ __global__ void shared_overrun(int n) {
     *(volatile int*)(shared + n) = 1;
 }
 
-template <typename... A> std::string launched(void (*kernel)(A...), dim3 grid, dim3 block, size_t shared, A... arguments) {
+template <typename... A>
+std::string launched(void (*kernel)(A...), dim3 grid, dim3 block, size_t shared, A... arguments) {
     kernel<<<grid, block, shared>>>(arguments...);
     return cudaGetErrorName(cudaGetLastError());
 }

@@ -12,7 +12,8 @@ __global__ void count_down(int* counter, cudaGraphConditionalHandle handle) {
 int* data;
 const int n = 128;
 
-cudaGraphNode_t kernel_node(cudaGraph_t graph, std::vector<cudaGraphNode_t> after, void (*kernel)(int*, int), int value) {
+cudaGraphNode_t kernel_node(cudaGraph_t graph, std::vector<cudaGraphNode_t> after, void (*kernel)(int*, int),
+                            int value) {
     void* arguments[] = {&data, &value};
     cudaKernelNodeParams parameters = {};
     parameters.func = reinterpret_cast<void*>(kernel);

@@ -89,8 +89,10 @@ void link(Report& report) {
     DRIVER_CHECK(symbol<decltype(&cuLinkCreate)>(driver, "cuLinkCreate_v2")(5, options, values, &state));
     auto add_data = symbol<decltype(&cuLinkAddData)>(driver, "cuLinkAddData_v2");
     std::string caller = std::string(HEAD) + CALLER, callee = std::string(HEAD) + CALLEE;
-    DRIVER_CHECK(add_data(state, CU_JIT_INPUT_PTX, (void*)caller.c_str(), caller.size() + 1, "caller", 0, nullptr, nullptr));
-    DRIVER_CHECK(add_data(state, CU_JIT_INPUT_PTX, (void*)callee.c_str(), callee.size() + 1, "callee", 0, nullptr, nullptr));
+    DRIVER_CHECK(
+        add_data(state, CU_JIT_INPUT_PTX, (void*)caller.c_str(), caller.size() + 1, "caller", 0, nullptr, nullptr));
+    DRIVER_CHECK(
+        add_data(state, CU_JIT_INPUT_PTX, (void*)callee.c_str(), callee.size() + 1, "callee", 0, nullptr, nullptr));
     void* image;
     size_t size;
     DRIVER_CHECK(DRIVER(cuLinkComplete)(state, &image, &size));
@@ -104,7 +106,8 @@ void link(Report& report) {
     DRIVER_CHECK(DRIVER(cuModuleGetFunction)(&function, module, "use_twice"));
     CUdeviceptr bias;
     size_t bias_bytes;
-    DRIVER_CHECK(symbol<decltype(&cuModuleGetGlobal)>(driver, "cuModuleGetGlobal_v2")(&bias, &bias_bytes, module, "bias"));
+    DRIVER_CHECK(
+        symbol<decltype(&cuModuleGetGlobal)>(driver, "cuModuleGetGlobal_v2")(&bias, &bias_bytes, module, "bias"));
     report.exact("bias_bytes", (long long)bias_bytes);
     int value = 500;
     CHECK(cudaMemcpy(reinterpret_cast<void*>(bias), &value, 4, cudaMemcpyDefault));
@@ -163,7 +166,8 @@ void compile(Report& report) {
     report.exact("nvrtc", nvrtc ? "found" : "not found");
     if (!nvrtc) return;
     nvrtcProgram program;
-    symbol<decltype(&nvrtcCreateProgram)>(nvrtc, "nvrtcCreateProgram")(&program, SOURCE, "source.cu", 0, nullptr, nullptr);
+    symbol<decltype(&nvrtcCreateProgram)>(nvrtc, "nvrtcCreateProgram")(&program, SOURCE, "source.cu", 0, nullptr,
+                                                                       nullptr);
     symbol<decltype(&nvrtcAddNameExpression)>(nvrtc, "nvrtcAddNameExpression")(program, "scale<double>");
     int major = 0, minor = 0;
     CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));

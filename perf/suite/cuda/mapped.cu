@@ -103,7 +103,8 @@ int main(int count, char** arguments) {
     CHECK(cudaMemset(device, 0x22, n * sizeof(int)));
     CHECK(cudaMemcpyAsync(pages + 100, device, 5000 * sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(cudaDeviceSynchronize());
-    report.expect("part_of_a_page", pages[99] == 0 && pages[100] == 0x22222222 && pages[5099] == 0x22222222 && pages[5100] == 0);
+    report.expect("part_of_a_page",
+                  pages[99] == 0 && pages[100] == 0x22222222 && pages[5099] == 0x22222222 && pages[5100] == 0);
     CHECK(cudaHostUnregister(pages + 100));
     munmap(pages, n * 4);
 

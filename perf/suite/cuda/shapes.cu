@@ -27,7 +27,8 @@ int main() {
 
     // A part of the rows, at an offset, host to device to device to host.
     CHECK(cudaMemcpy2D(a, pitch_a, host.data.data(), width * 4, width * 4, height, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy2D((char*)b + 3 * pitch_b + 8, pitch_b, (char*)a + pitch_a + 4, pitch_a, 40 * 4, 20, cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy2D((char*)b + 3 * pitch_b + 8, pitch_b, (char*)a + pitch_a + 4, pitch_a, 40 * 4, 20,
+                       cudaMemcpyDeviceToDevice));
     CHECK(cudaMemcpy2D(back.data(), width * 4, b, pitch_b, width * 4, height, cudaMemcpyDeviceToHost));
     report.expect("part", back[3 * width + 2] == 1000 + width + 1 && back[0] == 0x5a5a5a5a);
     report.bytes("part_bytes", back);

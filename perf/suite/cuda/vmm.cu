@@ -59,7 +59,8 @@ int main() {
     auto host = to_host(reinterpret_cast<int*>(base), n);
     report.expect("filled_across_parts", host[0] == 3 && host[n - 1] == int(n) + 2);
     std::vector<int> sent(per_part * 2, 77);
-    CHECK(cudaMemcpy(reinterpret_cast<int*>(base) + per_part / 2, sent.data(), sent.size() * 4, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(reinterpret_cast<int*>(base) + per_part / 2, sent.data(), sent.size() * 4,
+                     cudaMemcpyHostToDevice));
     host = to_host(reinterpret_cast<int*>(base), n);
     report.expect("copied_across_parts", host[per_part / 2] == 77 && host[per_part] == 77 && host[per_part * 3] != 77);
 

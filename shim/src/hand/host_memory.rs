@@ -183,7 +183,8 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
 /// As CUDA's `cuMemHostGetFlags`.
 pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
     let answer = session().and_then(|_| match address_map::find(p as u64) {
-        Some(r) if !r.is_device() => Ok(r.flags),
+        // With unified addressing every allocation is portable, and the driver does not say so.
+        Some(r) if !r.is_device() => Ok(r.flags & !CU_MEMHOSTALLOC_PORTABLE),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     });
     // SAFETY: the caller's promise.
@@ -520,8 +521,8 @@ fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
     let total = range.bytes + all.iter().map(|m| m.range.bytes).sum::<u64>();
     if total > MIRRORED_BYTES_MAX {
         eprintln!(
-            "orion: {total} bytes of host memory are mapped into kernels; over the network at most {MIRRORED_BYTES_MAX} \
-             can be kept in step (use copies, or run on the GPU's own host)"
+            "orion: {total} bytes of host memory are mapped into kernels; over the network at most \
+             {MIRRORED_BYTES_MAX} can be kept in step (use copies, or run on the GPU's own host)"
         );
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -552,6 +553,21 @@ fn forget_mirrored(range: HeapRange) {
 /// Brings the worker what the application changed in memory that kernels may read. One load where there is no
 /// such memory.
 #[inline]
+/// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
+/// so from now on a mirrored client keeps it in step.
+pub fn note_parameter(s: &'static Session, word: u64) {
+    if s.heap.offset_of(word, 1).is_none() {
+        return;
+    }
+    if let Some(range) = address_map::find(word)
+        && !range.is_device()
+        && range.device_pointer != 0
+    {
+        // Refused beyond the bound, with a line that says so.
+        let _ = mirror(s, &range);
+    }
+}
+
 pub fn before_launch() {
     if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
         announce_changes();

@@ -148,8 +148,8 @@ pub struct Parts {
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
-        let Parts { driver, granted, primary, heap, memory, staging, staging_bytes, mirrored, replies, events, output } =
-            parts;
+        let Parts { driver, granted, primary, heap, memory, .. } = parts;
+        let Parts { staging, staging_bytes, mirrored, replies, events, output, .. } = parts;
         Session {
             driver,
             devices: granted.clone(),
