@@ -79,6 +79,7 @@ pub struct Ticket {
     pub sequence: u64,
     /// Index of the command among all that this process sent.
     pub sent: u64,
+    pub op: u16,
 }
 
 pub struct Reply {
@@ -90,14 +91,14 @@ pub struct Reply {
 pub fn start(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Ticket, CUresult> {
     let sequence = next_sequence();
     let sent = send(s, op, crate::local::context::current(), sequence, encode)?;
-    Ok(Ticket { sequence, sent })
+    Ok(Ticket { sequence, sent, op })
 }
 
 /// As [`start`], with a body of `len` bytes (a multiple of 8) that `fill` writes in place.
 pub fn start_with(s: &'static Session, op: u16, len: usize, fill: impl FnOnce(*mut u8)) -> Result<Ticket, CUresult> {
     let sequence = next_sequence();
     let sent = send_with(s, op, crate::local::context::current(), sequence, len, fill)?;
-    Ok(Ticket { sequence, sent })
+    Ok(Ticket { sequence, sent, op })
 }
 
 fn next_sequence() -> u64 {
@@ -268,6 +269,7 @@ pub mod poison {
 fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     let slot = thread_slot();
     let mine = s.replies.inbox(slot);
+    let mut slow = Slow::new(ticket.op);
     loop {
         let seen = mine.signal.load(Ordering::SeqCst);
         if let Some(reply) = take(mine, ticket.sequence) {
@@ -275,7 +277,7 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
         }
         match s.replies.reader.try_lock() {
             Ok(mut reader) => {
-                let got = read_until(s, &mut reader, slot, ticket.sequence);
+                let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
                 drop(reader);
                 hand_over(s);
                 return got;
@@ -296,6 +298,30 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
         if crate::carrier::lost() {
             return Err(lost_now());
         }
+        slow.look();
+    }
+}
+
+/// With `ORION_DEBUG` set, says which call a thread has been waiting for, every five seconds.
+struct Slow {
+    op: u16,
+    since: Option<std::time::Instant>,
+    said: u64,
+}
+
+impl Slow {
+    fn new(op: u16) -> Slow {
+        Slow { op, since: None, said: 0 }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let waited = self.since.get_or_insert_with(std::time::Instant::now).elapsed().as_secs() / 5;
+        if waited > self.said && std::env::var_os("ORION_DEBUG").is_some() {
+            self.said = waited;
+            let name = orion_wire::generated::ops::find(self.op).map_or("", |o| o.name);
+            eprintln!("orion: thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);
+        }
     }
 }
 
@@ -312,7 +338,13 @@ fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
 }
 
 /// Reads the reply ring until our own reply comes; the others' are delivered on the way.
-fn read_until(s: &'static Session, reader: &mut Consumer, slot: u16, sequence: u64) -> Result<Reply, CUresult> {
+fn read_until(
+    s: &'static Session,
+    reader: &mut Consumer,
+    slot: u16,
+    sequence: u64,
+    slow: &mut Slow,
+) -> Result<Reply, CUresult> {
     // A previous reader may have delivered ours between our look and the lock.
     if let Some(reply) = take(s.replies.inbox(slot), sequence) {
         return Ok(reply);
@@ -341,6 +373,7 @@ fn read_until(s: &'static Session, reader: &mut Consumer, slot: u16, sequence: u
                     if crate::carrier::lost() {
                         return Err(lost_now());
                     }
+                    slow.look();
                     reader.sleep(Duration::from_millis(100));
                 }
             }

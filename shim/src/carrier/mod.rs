@@ -14,8 +14,9 @@ use orion_transport::client::{self, Link, Server, Tuning};
 use orion_wire::hello::{Hello, Welcome};
 
 /// Variables that libcuda itself reads: the worker's driver obeys the application's. Not CUDA_VISIBLE_DEVICES,
-/// which counts the devices of the session, not those of the server.
-const CUDA_VARIABLES: [&str; 14] = [
+/// which counts the devices of the session, not those of the server; not
+/// CUDA_CACHE_*, which name a folder of the host where the driver compiles.
+const CUDA_VARIABLES: [&str; 11] = [
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
@@ -23,9 +24,6 @@ const CUDA_VARIABLES: [&str; 14] = [
     "CUDA_MODULE_LOADING",
     "CUDA_MODULE_DATA_LOADING",
     "CUDA_BINARY_LOADER_THREAD_COUNT",
-    "CUDA_CACHE_DISABLE",
-    "CUDA_CACHE_MAXSIZE",
-    "CUDA_CACHE_PATH",
     "CUDA_FORCE_PTX_JIT",
     "CUDA_FORCE_JIT",
     "CUDA_DISABLE_PTX_JIT",

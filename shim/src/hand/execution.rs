@@ -324,6 +324,14 @@ unsafe fn launch(
         Ok(p) => p,
         Err(code) => return code,
     };
+    if s.mirrored {
+        let mut packed = vec![0u64; parameter_bytes.div_ceil(8)];
+        // SAFETY: room for the parameters, zeroed.
+        unsafe { parameters.pack(f, packed.as_mut_ptr().cast()) };
+        for word in packed {
+            super::host_memory::note_parameter(s, word);
+        }
+    }
     super::host_memory::before_launch();
     let padded = parameter_bytes.next_multiple_of(8);
     let len = LAUNCH_WORDS * 8 + padded + std::mem::size_of_val(attributes);

@@ -61,8 +61,12 @@ fn find(id: u128) -> Option<*const c_void> {
 /// absence costs time but nothing else.
 const DENIED_QUIETLY: [u128; 2] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9, 0xda9151d3_3ae6cc41_a5c04f26_d533e328];
 
-/// Says once of each table that something asked for it in vain.
+/// Says once of each table that something asked for it in vain, to those who want to know: libraries that ask for
+/// tables get along without them, and natively nothing is printed.
 fn note_unknown(id: u128) {
+    if std::env::var_os("ORION_VERBOSE").is_none_or(|v| v == "0") {
+        return;
+    }
     static NOTED: Mutex<Vec<u128>> = Mutex::new(Vec::new());
     let mut noted = NOTED.lock().expect("no panic happens under this lock");
     if noted.len() < 64 && !noted.contains(&id) {
