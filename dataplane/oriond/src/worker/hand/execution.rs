@@ -88,10 +88,7 @@ pub fn cuLaunchKernel(
 }
 
 /// Launch attributes from their bytes; events in them become the driver's.
-pub fn launch_attributes(
-    s: &mut Session,
-    bytes: &[u8],
-) -> Result<Result<Vec<CUlaunchAttribute>, CUresult>, Fault> {
+pub fn launch_attributes(s: &mut Session, bytes: &[u8]) -> Result<Result<Vec<CUlaunchAttribute>, CUresult>, Fault> {
     let mut attrs = Vec::with_capacity(bytes.len() / ATTRIBUTE_BYTES);
     for chunk in bytes.chunks_exact(ATTRIBUTE_BYTES) {
         // SAFETY: any bytes are a valid attribute: an integer and a union of plain data.
@@ -216,9 +213,9 @@ pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         match question {
             0 => {
                 let (threads, shared, flags) = (r.word()? as i32, r.word()? as usize, r.word()? as u32);
-                let code = s.driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                    &mut small, f, threads, shared, flags,
-                );
+                let code = s
+                    .driver
+                    .cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&mut small, f, threads, shared, flags);
                 (code, small as u64)
             }
             1 => {
