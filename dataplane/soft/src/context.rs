@@ -195,6 +195,10 @@ fn destroy(ctx: CUcontext) -> R {
 }
 
 fn push(ctx: CUcontext) -> R {
+    device::initialised()?;
+    if ctx.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let c = from_handle(ctx)?;
     stack(|s| s.push(c));
     Ok(())
@@ -247,8 +251,8 @@ fn set_primary_flags(dev: CUdevice, flags: c_uint) -> R {
     Ok(())
 }
 
-fn limit_default(limit: CUlimit) -> Option<usize> {
-    Some(match limit {
+fn limit_default(limit: CUlimit) -> R<usize> {
+    Ok(match limit {
         CU_LIMIT_STACK_SIZE => 1024,
         CU_LIMIT_PRINTF_FIFO_SIZE => 1 << 20,
         CU_LIMIT_MALLOC_HEAP_SIZE => 8 << 20,
@@ -256,7 +260,8 @@ fn limit_default(limit: CUlimit) -> Option<usize> {
         CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
         CU_LIMIT_MAX_L2_FETCH_GRANULARITY => 128,
         CU_LIMIT_PERSISTING_L2_CACHE_SIZE => 0,
-        _ => return None,
+        CU_LIMIT_MAX.. => return Err(CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(CUDA_ERROR_UNSUPPORTED_LIMIT),
     })
 }
 
@@ -336,13 +341,13 @@ api! {
     }
     fn cuCtxSetLimit(limit: CUlimit, value: usize) {
         let c = current()?;
-        limit_default(limit).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+        limit_default(limit)?;
         c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(limit, value);
         Ok(())
     }
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) {
         let c = current()?;
-        let default = limit_default(limit).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+        let default = limit_default(limit)?;
         let set = c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.get(&limit).copied();
         put(value, set.unwrap_or(default))
     }

@@ -2,6 +2,7 @@
 
 // UNSAFETY: C entry points.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,7 +61,21 @@ pub fn refund(device: i32, bytes: u64) {
     }
 }
 
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs an application's host function, which may not call CUDA.
+pub fn host_function(f: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    f();
+    IN_HOST_FUNCTION.set(false);
+}
+
 pub fn initialised() -> R {
+    if IN_HOST_FUNCTION.get() {
+        return Err(CUDA_ERROR_NOT_PERMITTED);
+    }
     if INITIALISED.load(Ordering::Relaxed) { Ok(()) } else { Err(CUDA_ERROR_NOT_INITIALIZED) }
 }
 
@@ -118,6 +133,7 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => SHARED_OPTIN as c_int,
         CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR => 32,
         CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => 1024,
+        CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID | CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         CU_DEVICE_ATTRIBUTE_NUMA_ID | CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => -1,
         // Texture limits are those of the real compute capability, although texture fetches are refused.
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH => 131_072,

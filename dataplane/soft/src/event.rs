@@ -114,7 +114,8 @@ api! {
     fn cuEventCreate(out: *mut CUevent, flags: c_uint) {
         let context = context::current()?;
         let known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-        if out.is_null() || flags & !known != 0 {
+        let shared_and_timed = flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS;
+        if out.is_null() || flags & !known != 0 || shared_and_timed {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if flags & CU_EVENT_INTERPROCESS != 0 {

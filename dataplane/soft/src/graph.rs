@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
@@ -65,6 +65,8 @@ pub struct GraphExec {
     context: Arc<Context>,
     flags: u64,
     steps: Mutex<Vec<Step>>,
+    /// Where the last launch ends: launches of one executable run one after the other, whatever their streams.
+    last: Mutex<Option<stream::Point>>,
 }
 
 #[derive(Clone)]
@@ -277,9 +279,13 @@ fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     let steps = lock(&x.steps)?.clone();
     let (mut after, mut records) = (Vec::new(), Vec::new());
     gather(&steps, &mut after, &mut records);
+    let mut last = lock(&x.last)?;
+    after.extend(last.take());
     after.retain(|p| !Arc::ptr_eq(&p.stream, s));
     let cells = records.clone();
     let point = s.submit(after, Box::new(move |c| run_steps(&steps, c, &cells)))?;
+    *last = Some(point.clone());
+    drop(last);
     for (e, cell) in records {
         e.record_at(point.clone(), cell);
     }
@@ -418,6 +424,59 @@ fn allocation(c: &Context, bytes: u64) -> R<Arc<GraphAllocation>> {
     Ok(Arc::new(GraphAllocation { base: r.base, bytes }))
 }
 
+/// Captures that have not ended, and how many: the calls that ask are many, captures are few.
+static OPEN: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn close(c: &Arc<Capture>) {
+    c.ended.store(true, Ordering::Release);
+    if let Ok(mut open) = OPEN.lock() {
+        open.retain(|o| !Arc::ptr_eq(o, c));
+        OPEN_COUNT.store(open.len(), Ordering::Release);
+    }
+}
+
+/// Refuses a call that would upset a capture, such as one that allocates: captures in global mode forbid it to every
+/// thread, captures in thread-local mode to their own. A thread can lift that for itself by exchanging its mode.
+pub fn forbid_unsafe() -> R {
+    if OPEN_COUNT.load(Ordering::Acquire) == 0 || MODE.get() == CU_STREAM_CAPTURE_MODE_RELAXED {
+        return Ok(());
+    }
+    let me = std::thread::current().id();
+    let everywhere = MODE.get() == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    let mut outcome = Ok(());
+    for c in lock(&OPEN)?.iter() {
+        let mine = c.thread == me && c.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        if mine || (everywhere && c.mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
+            c.invalidate();
+            outcome = Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+    }
+    outcome
+}
+
+/// A stream goes away while it is captured: with the stream that a capture began on, the capture goes too.
+pub fn abandon(s: &Stream, c: &Arc<Capture>) {
+    c.invalidate();
+    if c.origin == s.id {
+        release_streams(&s.context, c);
+        close(c);
+        if !c.borrowed {
+            c.graph.forget();
+        }
+    }
+}
+
+fn release_streams(context: &Context, c: &Arc<Capture>) {
+    for t in context.every_stream() {
+        if let Ok(mut slot) = t.capture.lock()
+            && slot.as_ref().is_some_and(|k| Arc::ptr_eq(k, c))
+        {
+            *slot = None;
+        }
+    }
+}
+
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
@@ -448,7 +507,10 @@ fn begin(h: CUstream, into: Option<(Arc<Graph>, Vec<usize>)>, mode: CUstreamCapt
         edges_shown: Mutex::default(),
         borrowed,
     });
-    *lock(&s.capture)? = Some(c);
+    *lock(&s.capture)? = Some(c.clone());
+    let mut open = lock(&OPEN)?;
+    open.push(c);
+    OPEN_COUNT.store(open.len(), Ordering::Release);
     Ok(())
 }
 
@@ -461,13 +523,8 @@ fn end(h: CUstream, out: *mut CUgraph) -> R {
     if c.mode != CU_STREAM_CAPTURE_MODE_RELAXED && c.thread != std::thread::current().id() {
         return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
-    for t in s.context.every_stream() {
-        let mut slot = lock(&t.capture)?;
-        if slot.as_ref().is_some_and(|k| Arc::ptr_eq(k, &c)) {
-            *slot = None;
-        }
-    }
-    c.ended.store(true, Ordering::Release);
+    release_streams(&s.context, &c);
+    close(&c);
     let outcome = c.check().and_then(|()| joined(&c));
     if let Err(e) = outcome {
         if !c.borrowed {
@@ -738,7 +795,7 @@ fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     if flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 {
         return refuse("cuGraphInstantiate", "launching graphs from kernels");
     }
-    let x = Arc::new(GraphExec { context, flags, steps: Mutex::new(g.steps()?) });
+    let x = Arc::new(GraphExec { context, flags, steps: Mutex::new(g.steps()?), last: Mutex::new(None) });
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, EXECS.add(&x)) }
 }

@@ -137,6 +137,9 @@ impl KernelLaunch {
 pub unsafe fn pack_arguments(f: &Function, params: *mut *mut c_void, extra: *mut *mut c_void) -> R<Vec<u8>> {
     let func = &f.program.funcs[f.index as usize];
     let mut out = vec![0u8; func.param_bytes as usize];
+    if !params.is_null() && !extra.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     if !params.is_null() {
         for (i, p) in func.params.iter().enumerate() {
             // SAFETY: one pointer per parameter by this function's contract.

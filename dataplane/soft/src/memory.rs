@@ -10,6 +10,7 @@ use orion_cuda::sys::*;
 use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse};
 use crate::context::{self, Context};
 use crate::device;
+use crate::graph;
 use crate::stream::{self, Stream};
 use crate::vram::{self, Kind, Range};
 use crate::work::{Copy3D, Set, Work};
@@ -44,6 +45,9 @@ pub fn allocate(c: &Context, bytes: u64, kind: Kind) -> R<Range> {
 /// Range flag: the memory belongs to a graph's allocation node, which alone ends it.
 pub const GRAPH_OWNED: u32 = 1 << 30;
 
+/// Range flag: a free of the memory is queued.
+pub const FREED: u32 = 1 << 29;
+
 /// Ends a range of any kind and returns what it was charged.
 pub fn drop_range(r: &Range) {
     if r.flags & GRAPH_OWNED != 0 {
@@ -68,11 +72,12 @@ pub fn drop_range(r: &Range) {
 
 fn free(at: u64) -> R {
     let c = context::current()?;
+    graph::forbid_unsafe()?;
     if at == 0 {
         return Ok(());
     }
     let r = vram::find(at).filter(|r| r.base == at).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if !matches!(r.kind, Kind::Device | Kind::Pool | Kind::Managed) {
+    if !matches!(r.kind, Kind::Device | Kind::Pool | Kind::Managed) || r.flags & FREED != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     // Freeing waits for the device, so that no kernel loses its memory.
@@ -86,9 +91,14 @@ fn free(at: u64) -> R {
 
 fn host_allocate(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> R {
     let c = context::current()?;
+    graph::forbid_unsafe()?;
     let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if bytes == 0 || out.is_null() || flags & !known != 0 {
+    if out.is_null() || flags & !known != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if bytes == 0 {
+        // SAFETY: not null, and the caller's out parameter.
+        return unsafe { put(out, std::ptr::null_mut()) };
     }
     let r = vram::allocate(bytes as u64, Kind::Host, c.device, c.id).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     vram::update(r.base, |r| r.flags = flags | CU_MEMHOSTALLOC_DEVICEMAP);
@@ -273,6 +283,9 @@ unsafe fn attribute(data: *mut c_void, attribute: CUpointer_attribute, at: u64) 
                 put(data.cast::<c_uint>(), flags)
             }
             CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => put(data.cast::<CUmemoryPool>(), r.pool as CUmemoryPool),
+            unknown if unknown == 0 || unknown > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
+                Err(CUDA_ERROR_INVALID_VALUE)
+            }
             _ => refuse("cuPointerGetAttribute", "this attribute"),
         }
     }
@@ -287,6 +300,7 @@ api! {
     }
     fn cuMemAlloc_v2(out: *mut CUdeviceptr, bytes: usize) {
         let c = context::current()?;
+        graph::forbid_unsafe()?;
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -294,6 +308,7 @@ api! {
     }
     fn cuMemAllocPitch_v2(out: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint) {
         let c = context::current()?;
+        graph::forbid_unsafe()?;
         if out.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -304,6 +319,7 @@ api! {
     }
     fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_uint) {
         let c = context::current()?;
+        graph::forbid_unsafe()?;
         if out.is_null() || !matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -321,6 +337,7 @@ api! {
     fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) { host_allocate(out, bytes, flags) }
     fn cuMemFreeHost(p: *mut c_void) {
         let c = context::current()?;
+        graph::forbid_unsafe()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Host);
         let r = r.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         for s in context::by_id(r.context).unwrap_or(c).every_stream() {
@@ -515,8 +532,9 @@ api! {
             if known && attribute(d, *w, at).is_ok() {
                 continue;
             }
-            // Memory CUDA does not know gets zeroes and no error, as the plural call documents.
+            // Memory CUDA does not know gets zeroes and no error, as the plural call documents, and its own address.
             match *w {
+                CU_POINTER_ATTRIBUTE_HOST_POINTER if !known => put_some(d.cast::<u64>(), at),
                 CU_POINTER_ATTRIBUTE_CONTEXT
                 | CU_POINTER_ATTRIBUTE_DEVICE_POINTER
                 | CU_POINTER_ATTRIBUTE_HOST_POINTER

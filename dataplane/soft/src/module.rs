@@ -13,6 +13,7 @@ use crate::api::{R, Registry, api, get, handle, list, put, put_some, refuse, tex
 use crate::context::{self, Context};
 use crate::image;
 use crate::memory;
+use crate::ptx::check;
 use crate::ptx::decode::{self, Globals, function_address, kernel_params};
 use crate::ptx::isa::{Param, Program, Space};
 use crate::ptx::parse::{self, Init};
@@ -134,13 +135,20 @@ impl Jit {
     }
 }
 
+/// CUDA 13 writes version 9.
+const PTX_MAJOR_MAX: u32 = 9;
+
 fn parse_ptx(ptx: &str, jit: &Jit) -> R<Arc<parse::Module>> {
     let fail = |message: String, code| {
         eprintln!("orion-soft: PTX rejected: {message}");
         jit.report(&message);
         Err(code)
     };
-    match parse::parse(ptx) {
+    match parse::parse(ptx).and_then(|m| check::check(&m).map(|()| m)) {
+        // A minor version more has instructions more, which only the kernels that use them lack.
+        Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
+            fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        }
         Ok(m) if m.target > 90 => {
             fail(format!("PTX is for sm_{}, this device is sm_90", m.target), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         }

@@ -198,6 +198,20 @@ api! {
         if !matches!(r.kind, Kind::Device | Kind::Pool | Kind::Managed) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        stream::enqueue(&s, Work::Free(at)).map(drop)
+        // A node of a graph frees in every launch.
+        if s.capture().is_some() || r.flags & memory::GRAPH_OWNED != 0 {
+            return stream::enqueue(&s, Work::Free(at)).map(drop);
+        }
+        let mut before = 0;
+        vram::update(at, |r| {
+            before = r.flags;
+            r.flags |= memory::FREED;
+        });
+        if before & memory::FREED != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        stream::enqueue(&s, Work::Free(at)).map(drop).inspect_err(|_| {
+            vram::update(at, |r| r.flags &= !memory::FREED);
+        })
     }
 }

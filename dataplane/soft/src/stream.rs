@@ -271,7 +271,7 @@ fn destroy(h: CUstream) -> R {
     let s = STREAMS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     STREAMS.remove(h);
     if let Some(c) = s.capture() {
-        c.invalidate();
+        graph::abandon(&s, &c);
     }
     // Work already queued still runs; the context keeps the stream until then so that synchronising includes it.
     s.close();
@@ -355,6 +355,9 @@ api! {
     fn cuStreamWaitEvent(h: CUstream, e: CUevent, flags: c_uint) {
         let s = resolve(h)?;
         let e = EVENTS.get(e).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         if graph::wait_event(&s, &e, flags & CU_EVENT_WAIT_EXTERNAL != 0)? {
             return Ok(());
         }
@@ -385,7 +388,7 @@ api! {
             let call = call;
             let Raw((f, h, data)) = call;
             // SAFETY: the application's function with the application's argument, once, as CUDA promises.
-            unsafe { f(h, c.error(), data) };
+            crate::device::host_function(|| unsafe { f(h, c.error(), data) });
         })).map(drop)
     }
     fn cuStreamAttachMemAsync(h: CUstream, _at: CUdeviceptr, _length: usize, _flags: c_uint) {

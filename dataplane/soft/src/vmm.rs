@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
@@ -22,6 +23,8 @@ struct Physical {
     file: OwnedFd,
     bytes: u64,
     props: CUmemAllocationProp,
+    /// Releases that the handle still takes: one for its creation, one for each time it was retained.
+    references: AtomicU32,
 }
 
 // SAFETY: the property block's pointer is for Windows and never followed.
@@ -149,12 +152,16 @@ api! {
             device::refund(dev, bytes as u64);
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let p = Arc::new(Physical { file: OwnedFd::from_raw_fd(fd), bytes: bytes as u64, props });
+        let file = OwnedFd::from_raw_fd(fd);
+        let p = Arc::new(Physical { file, bytes: bytes as u64, props, references: AtomicU32::new(1) });
         put(out, HANDLES.add::<c_void>(&p) as CUmemGenericAllocationHandle)
     }
     fn cuMemRelease(h: CUmemGenericAllocationHandle) {
-        physical(h)?;
-        HANDLES.remove(h as *mut c_void);
+        // The lock keeps two releases, or a release and a retain, from passing each other.
+        let _order = MAPPED.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        if physical(h)?.references.fetch_sub(1, Ordering::Relaxed) == 1 {
+            HANDLES.remove(h as *mut c_void);
+        }
         Ok(())
     }
     fn cuMemMap(
@@ -235,6 +242,8 @@ api! {
         let at = at as u64;
         let hit = map.range(..=at).next_back().filter(|(base, m)| at < *base + m.bytes);
         let (_, m) = hit.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        get(out)?;
+        m.physical.references.fetch_add(1, Ordering::Relaxed);
         put(out, HANDLES.add::<c_void>(&m.physical) as CUmemGenericAllocationHandle)
     }
     fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationProp, h: CUmemGenericAllocationHandle) {

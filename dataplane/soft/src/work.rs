@@ -112,7 +112,7 @@ impl Work {
                 let Raw((f, data)) = *call;
                 if let Some(f) = f {
                     // SAFETY: the application's function with the application's argument, in stream order.
-                    unsafe { f(data) };
+                    crate::device::host_function(|| unsafe { f(data) });
                 }
                 Ok(())
             }
