@@ -48,7 +48,7 @@ impl Header {
             sequence: u64::from_le_bytes([b[16], b[17], b[18], b[19], b[20], b[21], b[22], b[23]]),
         };
         let size = h.size as usize;
-        if size < HEADER_BYTES || size > RECORD_BYTES_MAX || !size.is_multiple_of(8) {
+        if !(HEADER_BYTES..=RECORD_BYTES_MAX).contains(&size) || !size.is_multiple_of(8) {
             return Err(Fault("record size out of range"));
         }
         if h.thread >= THREADS_MAX {

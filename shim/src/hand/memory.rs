@@ -811,6 +811,7 @@ pub unsafe fn cuMemcpyAtoHAsync_v2(
 
 /// # Safety
 /// As CUDA's `cuMemcpyBatchAsync_v2`: three arrays of `count` elements.
+#[allow(clippy::too_many_arguments, reason = "the header's signature")]
 pub unsafe fn cuMemcpyBatchAsync_v2(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
@@ -837,7 +838,7 @@ pub unsafe fn cuMemcpyBatchAsync_v2(
 
 /// # Safety
 /// As CUDA's `cuMemcpyBatchAsync` of 12.8, which also reports the index that failed.
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "the header's signature")]
 pub unsafe fn cuMemcpyBatchAsync(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,

@@ -243,10 +243,6 @@ impl Session {
         }
     }
 
-    pub fn current(&self) -> u64 {
-        self.current
-    }
-
     /// Forgets which context is current, after something that changed it behind our back.
     pub fn forget_current(&mut self) {
         self.current = u64::MAX;
@@ -394,11 +390,6 @@ impl Session {
     /// The client's name for one of the driver's handles, if it has one.
     pub fn name_of(&self, kind: Kind, pointer: *mut c_void) -> Option<u64> {
         self.names.get(&(kind as u8, pointer as usize)).copied()
-    }
-
-    /// Every live handle of a kind.
-    pub fn live(&self, kind: Kind) -> Vec<*mut c_void> {
-        self.tables[kind as usize].iter().filter(|e| e.generation != 0).map(|e| e.pointer).collect()
     }
 
     /// Where the driver knows a shared host address: staging memory is registered at an address of our own.
