@@ -783,7 +783,11 @@ unsafe fn cluster_question(kind: u64, config: *const CUlaunchConfig) -> Result<V
 
 /// # Safety
 /// As CUDA's `cuOccupancyMaxActiveClusters`.
-pub unsafe fn cuOccupancyMaxActiveClusters(clusters: *mut i32, f: CUfunction, config: *const CUlaunchConfig) -> CUresult {
+pub unsafe fn cuOccupancyMaxActiveClusters(
+    clusters: *mut i32,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+) -> CUresult {
     let answer = (|| {
         current_device()?;
         // SAFETY: the caller's promise.
