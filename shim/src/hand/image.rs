@@ -63,13 +63,16 @@ unsafe fn read<T: Copy>(at: *const u8, offset: u64) -> T {
 /// A 64-bit ELF file starts at `at`.
 unsafe fn elf_bytes(at: *const u8) -> u64 {
     const NO_BITS: u32 = 8;
+    /// The header is there even if it says that nothing follows it.
+    const HEADER_BYTES: u64 = 64;
     // SAFETY: offsets of the ELF-64 header and of entries whose number and size it gives.
     unsafe {
         let (segments, sections) = (read::<u64>(at, 32), read::<u64>(at, 40));
         let (segment_bytes, segment_count) = (read::<u16>(at, 54) as u64, read::<u16>(at, 56) as u64);
         let (section_bytes, section_count) = (read::<u16>(at, 58) as u64, read::<u16>(at, 60) as u64);
         let mut end = (segments.saturating_add(segment_bytes * segment_count))
-            .max(sections.saturating_add(section_bytes * section_count));
+            .max(sections.saturating_add(section_bytes * section_count))
+            .max(HEADER_BYTES);
         if end > IMAGE_BYTES_MAX {
             return end;
         }
@@ -129,6 +132,13 @@ mod tests {
         wrapper.extend((f.as_ptr() as u64).to_le_bytes());
         wrapper.extend([0; 8]);
         assert_eq!(len(&wrapper), Ok(56));
+    }
+
+    #[test]
+    fn an_elf_that_declares_nothing_is_a_header() {
+        let mut f = [0u8; 100];
+        f[..4].copy_from_slice(b"\x7fELF");
+        assert_eq!(len(&f), Ok(64));
     }
 
     #[test]
