@@ -1,0 +1,183 @@
+//! Measurements in a process of their own: a process has one session, and its address space and caches are fresh.
+//!
+//! The parent passes the task as JSON. The child says `ready`, waits for a line, measures, prints its samples as one
+//! line of JSON, and stays until the parent closes its input, so that its worker can still be looked at.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::Sample;
+use crate::workload;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Task {
+    /// Both canonical numbers, each for half of the time.
+    Canonical {
+        library: PathBuf,
+        seconds: f64,
+    },
+    Stubs {
+        library: PathBuf,
+        batches: u32,
+    },
+    Instructions {
+        library: PathBuf,
+        calls: u32,
+    },
+    RoundTrip {
+        library: PathBuf,
+        seconds: f64,
+    },
+    /// Round trips without the shim, with an oriond that echoes.
+    RawRoundTrip {
+        server: String,
+        seconds: f64,
+    },
+    Copies {
+        library: PathBuf,
+        bytes: Vec<usize>,
+        seconds: f64,
+    },
+    Attach {
+        library: PathBuf,
+    },
+    Replay(workload::replay::Replay),
+    /// The other end of a ring whose memory is this inherited descriptor.
+    RingPeer {
+        fd: i32,
+    },
+    /// What `deploy-check` wants to know of a server.
+    Probe {
+        library: PathBuf,
+        bytes: usize,
+    },
+}
+
+/// Runs in the child.
+pub fn main(task: &str) -> Result<(), String> {
+    let task: Task = serde_json::from_str(task).map_err(|e| format!("this is no task: {e}"))?;
+    let samples = match task {
+        Task::Canonical { library, seconds } => gated(|| workload::canonical::measure(&library, seconds)),
+        Task::Stubs { library, batches } => gated(|| workload::stub::measure(&library, batches)),
+        Task::Instructions { library, calls } => gated(|| workload::stub::count(&library, calls)),
+        Task::RoundTrip { library, seconds } => gated(|| workload::round_trip::through_shim(&library, seconds)),
+        Task::RawRoundTrip { server, seconds } => gated(|| workload::round_trip::raw(&server, seconds)),
+        Task::Copies { library, bytes, seconds } => gated(|| workload::copies::measure(&library, &bytes, seconds)),
+        Task::Attach { library } => gated(|| workload::attach::measure(&library)),
+        Task::Replay(replay) => workload::replay::run(&replay),
+        Task::RingPeer { fd } => return workload::ring::peer(fd),
+        Task::Probe { library, bytes } => gated(|| crate::deploy::probe(&library, bytes)),
+    }?;
+    println!("{}", serde_json::to_string(&samples).expect("samples are plain data"));
+    std::io::stdout().flush().map_err(|e| format!("passing on the samples failed: {e}"))?;
+    let _ = std::io::stdin().lines().count();
+    Ok(())
+}
+
+fn gated(measure: impl FnOnce() -> Result<Vec<Sample>, String>) -> Result<Vec<Sample>, String> {
+    wait_for_start()?;
+    measure()
+}
+
+/// Says that everything is set up, and waits until the others are too.
+pub fn wait_for_start() -> Result<(), String> {
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| format!("waiting for the start failed: {e}"))?;
+    if line.is_empty() { Err("the parent is gone".into()) } else { Ok(()) }
+}
+
+/// A child as its parent sees it.
+pub struct Running {
+    child: Child,
+    /// Taken when the child is told to end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts a child and waits until it is ready.
+    pub fn start(task: &Task, server: Option<&str>) -> Result<Running, String> {
+        Running::start_under(&[], task, server)
+    }
+
+    /// As [`Running::start`], under another program such as valgrind.
+    pub fn start_under(under: &[String], task: &Task, server: Option<&str>) -> Result<Running, String> {
+        let own = std::env::current_exe().map_err(|e| format!("finding this program failed: {e}"))?;
+        let mut command = match under {
+            [] => Command::new(&own),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&own);
+                command
+            }
+        };
+        let task = serde_json::to_string(task).expect("a task is plain data");
+        command.args(["child", &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(server) = server {
+            command.env("ORION_SERVER", server).env_remove("ORION_TRANSPORT");
+        }
+        let mut child = command.spawn().map_err(|e| format!("starting a child process failed: {e}"))?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let mut running = Running { child, input, output };
+        match running.line()?.trim() {
+            "ready" => Ok(running),
+            _ => Err(running.failure()),
+        }
+    }
+
+    pub fn go(&mut self) -> Result<(), String> {
+        let input = self.input.as_mut().expect("taken only at the end");
+        writeln!(input, "go").map_err(|e| format!("starting the measurement failed: {e}"))
+    }
+
+    /// Waits for the samples; the child and its session live on until it is dropped.
+    pub fn samples(&mut self) -> Result<Vec<Sample>, String> {
+        let line = self.line()?;
+        if line.trim().is_empty() {
+            return Err(self.failure());
+        }
+        serde_json::from_str(&line).map_err(|e| format!("a child's samples are damaged: {e}"))
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(|e| format!("reading from a child failed: {e}"))?;
+        Ok(line)
+    }
+
+    fn failure(&mut self) -> String {
+        match self.child.wait() {
+            Ok(status) => format!("a measuring process ended early ({status}); its message is above"),
+            Err(e) => format!("a measuring process ended early: {e}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Closing its input ends it; one that hangs must not hang its parent.
+        drop(self.input.take());
+        let begin = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begin.elapsed() > Duration::from_secs(10) {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// One task in one child.
+pub fn measure(task: &Task, server: Option<&str>) -> Result<Vec<Sample>, String> {
+    let mut child = Running::start(task, server)?;
+    child.go()?;
+    child.samples()
+}

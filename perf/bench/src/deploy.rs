@@ -1,0 +1,138 @@
+//! `deploy-check`: measures a server as an application would use it, and says what to expect of it.
+
+use std::net::{TcpListener, ToSocketAddrs};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use orion_transport::client::Server;
+
+use crate::child::{self, Task};
+use crate::compare::digits;
+use crate::gpu::{Gpu, ok, open};
+use crate::model::{Deployment, Model};
+use crate::report::{Better, Machine, Sample};
+use crate::timing::Times;
+use crate::workload::stub::Parameters;
+
+/// Runs in a child, against the server its environment names.
+pub fn probe(library: &Path, bytes: usize) -> Result<Vec<Sample>, String> {
+    let gpu = Gpu::new(open(library)?)?;
+    let mut memory = 0;
+    ok!(gpu.cu, cuDeviceTotalMem_v2(&mut memory, gpu.device));
+    let device = Sample::new(gpu.name()?, "GiB", Better::Higher, memory as f64 / (1u64 << 30) as f64);
+    (0..200).try_for_each(|_| gpu.ask())?;
+    let (mut calls, begin) = (Times::new(), Instant::now());
+    while begin.elapsed() < Duration::from_secs(1) {
+        let start = Instant::now();
+        gpu.ask()?;
+        calls.record(start.elapsed());
+    }
+    let (function, mut parameters, mut launches) = (gpu.function("eight")?, Parameters::new(), Times::new());
+    for _ in 0..50 {
+        let start = Instant::now();
+        for _ in 0..500 {
+            gpu.launch(function, std::ptr::null_mut(), parameters.pointers())?;
+        }
+        launches.record_batch(start.elapsed(), 500);
+        gpu.synchronize(std::ptr::null_mut())?;
+    }
+    let copies = crate::workload::copies::measure(library, &[bytes], 0.5)?;
+    let p99 = calls.quantile_ns(0.99) / 1e3;
+    let mut samples = vec![
+        device,
+        Sample::of_times("round trip", "us", &calls).detail("p99", p99),
+        Sample::of_times("enqueue", "ns", &launches),
+    ];
+    samples.extend(copies);
+    Ok(samples)
+}
+
+struct Candidate {
+    server: Server,
+    on: Deployment,
+}
+
+pub fn check(shim: &Path, servers: &[String], model: Option<&Path>) -> Result<(), String> {
+    let model = Model::read(model)?;
+    println!("client: {} cores", Machine::here("").cores);
+    let mut candidates = Vec::new();
+    for text in servers {
+        let server = Server::parse(text)?;
+        let candidate = measure(shim, server, text)?;
+        expectations(&model, &candidate);
+        candidates.push(candidate);
+    }
+    println!("\n{}", advice(&candidates));
+    Ok(())
+}
+
+fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String> {
+    const BYTES: usize = 64 << 20;
+    let samples = child::measure(&Task::Probe { library: shim.to_owned(), bytes: BYTES }, Some(text))?;
+    let [device, call, enqueue, pinned_in, pinned_out, pageable_in, pageable_out] = samples.as_slice() else {
+        return Err("the probe brought the wrong samples".into());
+    };
+    let p99 = call.details.get("p99").copied().unwrap_or(f64::NAN);
+    println!("\n{server}, transport {}", server.transport());
+    println!("  device                 {}, {:.0} GiB", device.case, device.value);
+    println!("  call with answer       {} us p50, {} us p99", digits(call.value), digits(p99));
+    println!("  launch enqueued in     {} ns", digits(enqueue.value));
+    println!("  pinned, 64 MiB         {} GB/s in, {} GB/s out", digits(pinned_in.value), digits(pinned_out.value));
+    println!("  pageable, 64 MiB       {} GB/s in, {} GB/s out", digits(pageable_in.value), digits(pageable_out.value));
+    if device.case.contains("oftware") {
+        println!("  The software GPU answers here: the copies are its own, and no GPU's.");
+    }
+    let on = Deployment {
+        round_trip_us: call.value,
+        enqueue_us: enqueue.value / 1e3,
+        pinned_gbps: pinned_in.value.min(pinned_out.value),
+        pageable_to_device_gbps: pageable_in.value,
+        pageable_to_host_gbps: pageable_out.value,
+    };
+    Ok(Candidate { server, on })
+}
+
+fn expectations(model: &Model, candidate: &Candidate) {
+    println!("  {:<12} {:>14} {:>12}  {:<40} against the measured", "expected", "added a step", "slowdown", "");
+    for (name, workload) in &model.workloads {
+        let expected = match model.expect(workload, &candidate.on) {
+            Ok(expected) => expected,
+            Err(missing) => {
+                println!("  {name:<12} {missing}");
+                continue;
+            }
+        };
+        let added = format!("{} us", digits(expected.added_us));
+        let measured = workload.measured_slowdown.get(candidate.server.transport()).and_then(|c| c.value);
+        let (slowdown, error) = match (&expected.slowdown, measured) {
+            (Ok(s), Some(m)) => (format!("{s:.2}"), format!("{m:.2}, error {:+.0} %", (s / m - 1.0) * 100.0)),
+            (Ok(s), None) => (format!("{s:.2}"), "not measured".into()),
+            (Err(missing), _) => (missing.clone(), "not measured".into()),
+        };
+        println!("  {name:<12} {added:>14} {slowdown:>12}  {:<40} {error}", workload.step);
+    }
+}
+
+fn advice(candidates: &[Candidate]) -> String {
+    let Some(best) = candidates.iter().min_by(|a, b| a.on.round_trip_us.total_cmp(&b.on.round_trip_us)) else {
+        return "no server was given".into();
+    };
+    let shm = candidates.iter().any(|c| c.server.transport() == "shm");
+    match &best.server {
+        Server::Unix(_) => format!("Use shm: ORION_SERVER={}", best.server),
+        Server::Tcp(address) if !shm && is_local(address) => format!(
+            "{address} is this machine: shared memory will be faster. Use oriond's UNIX socket (unix:/path) here, and \
+             tcp only where the socket cannot be reached, such as from a VM."
+        ),
+        Server::Tcp(_) => format!("Use tcp: ORION_SERVER={}", best.server),
+    }
+}
+
+/// An address of this machine is one that can be listened on.
+fn is_local(address: &str) -> bool {
+    let Ok(mut addresses) = address.to_socket_addrs() else { return false };
+    addresses.any(|mut a| {
+        a.set_port(0);
+        TcpListener::bind(a).is_ok()
+    })
+}

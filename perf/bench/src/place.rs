@@ -1,0 +1,189 @@
+//! The pieces under measurement: where they are, and an oriond of our own.
+
+// UNSAFETY: prepares a child process between fork and exec, and signals it.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a built Orion consists of, and the driver to put behind it.
+#[derive(Debug, Clone)]
+pub struct Pieces {
+    pub oriond: PathBuf,
+    pub shim: PathBuf,
+    /// `soft`, or the path of NVIDIA's library.
+    pub driver: String,
+}
+
+impl Pieces {
+    /// Beside this program; what is missing is built, in the checkout this program came from.
+    pub fn find(driver: &str) -> Result<Pieces, String> {
+        let own = std::env::current_exe().map_err(|e| format!("finding this program's folder failed: {e}"))?;
+        let mut folder = own.parent().expect("a file lies in a folder").to_owned();
+        // Tests run from a folder below.
+        if folder.ends_with("deps") {
+            folder.pop();
+        }
+        let (oriond, shim) = (folder.join("oriond"), folder.join("libcuda.so"));
+        if !oriond.exists() || !shim.exists() {
+            build(&folder)?;
+        }
+        for piece in [&oriond, &shim] {
+            if !piece.exists() {
+                return Err(format!("there is no {}; build it with `cargo build --release`", piece.display()));
+            }
+        }
+        let driver = match driver {
+            "auto" => real_driver().map_or("soft".into(), |path| path.display().to_string()),
+            other => other.into(),
+        };
+        Ok(Pieces { oriond, shim, driver })
+    }
+}
+
+fn build(folder: &Path) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down");
+    if !root.join("Cargo.toml").exists() {
+        return Ok(());
+    }
+    eprintln!("orion-bench: building oriond and the shim");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "-p", "oriond", "-p", "orion-shim"]).current_dir(root);
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    match cargo.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("building oriond and the shim failed: {status}")),
+        Err(e) => Err(format!("starting cargo to build oriond and the shim failed: {e}")),
+    }
+}
+
+/// NVIDIA's library, where there is a GPU to go with it.
+pub fn real_driver() -> Option<PathBuf> {
+    if !["/dev/nvidiactl", "/dev/dxg"].iter().any(|device| Path::new(device).exists()) {
+        return None;
+    }
+    let folders = [
+        "/usr/local/nvidia/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib/wsl/lib",
+        "/run/opengl-driver/lib",
+    ];
+    folders.iter().map(|folder| Path::new(folder).join("libcuda.so.1")).find(|path| path.exists())
+}
+
+/// An oriond that ends with its owner.
+pub struct Oriond {
+    child: Child,
+    folder: PathBuf,
+    pub unix: String,
+    pub tcp: String,
+}
+
+impl Oriond {
+    pub fn start(pieces: &Pieces, driver: &str, arguments: &[&str]) -> Result<Oriond, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("orion-bench-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
+        let (socket, log) = (folder.join("oriond.sock"), folder.join("log"));
+        let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
+        let (ready, theirs) = pipe()?;
+        let fd = theirs.as_raw_fd();
+        let mut command = Command::new(&pieces.oriond);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--sessions-max", "256", "--driver", driver])
+            .args(["--ready-fd", &fd.to_string(), "--log-level", "warn"])
+            .arg("--socket")
+            .arg(&socket)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log_file);
+        // SAFETY: only async-signal-safe calls.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::fcntl(fd, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", pieces.oriond.display()))?;
+        drop(theirs);
+        let mut line = String::new();
+        // Ends with a line once oriond listens, or empty if it does not come to that.
+        let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
+        let tcp = line.split_whitespace().find(|a| a.starts_with("tcp:")).unwrap_or_default().to_owned();
+        let oriond = Oriond { child, folder, unix: format!("unix:{}", socket.display()), tcp };
+        match line.is_empty() {
+            true => Err(format!("oriond did not start: {}", oriond.log().trim())),
+            false => Ok(oriond),
+        }
+    }
+
+    pub fn address(&self, transport: &str) -> &str {
+        if transport == "tcp" { &self.tcp } else { &self.unix }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// CPU time used so far by oriond itself and by its workers.
+    pub fn cpu_ns(&self) -> (u64, u64) {
+        let workers = children(self.child.id());
+        (cpu_ns_of(self.child.id()), workers.into_iter().map(cpu_ns_of).sum())
+    }
+}
+
+impl Drop for Oriond {
+    fn drop(&mut self) {
+        // SAFETY: a signal to our own child, which has not been waited for.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
+
+/// CPU time of a process. The scheduler's own count has nanoseconds; `stat` counts ticks of 10 ms.
+fn cpu_ns_of(pid: u32) -> u64 {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let precise: Option<u64> = tasks
+        .map(|task| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        })
+        .sum();
+    precise.filter(|ns| *ns > 0).unwrap_or_else(|| ticks_of(pid).unwrap_or(0) * 10_000_000)
+}
+
+fn ticks_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name may hold blanks; what follows its bracket does not.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+    let mut fds = [0; 2];
+    // SAFETY: room for both.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(format!("creating a pipe failed: {}", std::io::Error::last_os_error()));
+    }
+    // SAFETY: two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}

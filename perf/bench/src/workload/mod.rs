@@ -1,0 +1,143 @@
+//! The named workloads. Each is a list of samples for one repeat; what they share is how often and against what.
+
+pub mod attach;
+pub mod canonical;
+pub mod codec;
+pub mod copies;
+pub mod raw;
+pub mod replay;
+pub mod ring;
+pub mod round_trip;
+pub mod scaling;
+pub mod stub;
+
+use crate::child::{self, Task};
+use crate::place::{Oriond, Pieces, real_driver};
+use crate::report::{Measured, Sample, merge};
+
+/// What `list` shows and `run` takes.
+pub const NAMES: [(&str, &str); 7] = [
+    ("ring", "one record between two processes: posting, and there and back"),
+    ("codec", "encoding and decoding of records in memory"),
+    ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
+    ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
+    ("copies", "pinned and pageable copies by size, over shm and tcp"),
+    ("attach", "from loading the library to the first result, with a waiting worker and without"),
+    ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
+];
+
+pub struct Settings {
+    pub pieces: Pieces,
+    pub repeats: usize,
+    pub quick: bool,
+    /// Measure NVIDIA's own library instead of the shim, where both can be measured.
+    pub native: bool,
+    pub transports: Vec<String>,
+    pub scaling: scaling::Sweep,
+}
+
+pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
+    let repeats = settings.repeats;
+    match name {
+        "ring" => repeated(name, repeats, || ring::measure(settings.quick)),
+        "codec" => repeated(name, repeats, || Ok(codec::measure(settings.quick))),
+        "stubs" => stubs(settings),
+        "round-trip" => round_trips(settings),
+        "copies" => all_copies(settings),
+        "attach" => attaches(settings),
+        "scaling" => scaling::run(settings),
+        _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
+    }
+}
+
+fn repeated(
+    name: &str,
+    repeats: usize,
+    mut once: impl FnMut() -> Result<Vec<Sample>, String>,
+) -> Result<Vec<Measured>, String> {
+    let repeats: Result<Vec<_>, String> = (0..repeats).map(|_| once()).collect();
+    Ok(merge(name, &repeats?))
+}
+
+/// The same samples under names that say how they were reached.
+fn prefixed(prefix: &str, samples: Vec<Sample>) -> Vec<Sample> {
+    samples.into_iter().map(|s| Sample { case: format!("{prefix} {}", s.case), ..s }).collect()
+}
+
+/// Measures through every transport, or natively once; `task` gets the library to load.
+fn each_way(
+    name: &str,
+    settings: &Settings,
+    task: impl Fn(std::path::PathBuf) -> Task,
+) -> Result<Vec<Measured>, String> {
+    if settings.native {
+        let driver = real_driver().ok_or("there is no NVIDIA driver here to measure natively")?;
+        return repeated(name, settings.repeats, || {
+            Ok(prefixed("native", child::measure(&task(driver.clone()), None)?))
+        });
+    }
+    let oriond = Oriond::start(&settings.pieces, &settings.pieces.driver, &["--warm", "1"])?;
+    let mut measured = Vec::new();
+    for transport in &settings.transports {
+        let task = task(settings.pieces.shim.clone());
+        measured.extend(repeated(name, settings.repeats, || {
+            Ok(prefixed(transport, child::measure(&task, Some(oriond.address(transport)))?))
+        })?);
+    }
+    Ok(measured)
+}
+
+fn stubs(settings: &Settings) -> Result<Vec<Measured>, String> {
+    let batches = if settings.quick { 20 } else { 200 };
+    each_way("stubs", settings, |library| Task::Stubs { library, batches })
+}
+
+fn round_trips(settings: &Settings) -> Result<Vec<Measured>, String> {
+    let seconds = if settings.quick { 0.2 } else { 1.0 };
+    let mut measured = each_way("round-trip", settings, |library| Task::RoundTrip { library, seconds })?;
+    if settings.native {
+        return Ok(measured);
+    }
+    let echo = Oriond::start(&settings.pieces, "echo", &["--warm", "1"])?;
+    for transport in &settings.transports {
+        let server = echo.address(transport).to_owned();
+        measured.extend(repeated("round-trip", settings.repeats, || {
+            let task = Task::RawRoundTrip { server: server.clone(), seconds };
+            Ok(prefixed(transport, child::measure(&task, None)?))
+        })?);
+    }
+    Ok(measured)
+}
+
+fn all_copies(settings: &Settings) -> Result<Vec<Measured>, String> {
+    let mut bytes = vec![4, 1 << 10, 64 << 10, 1 << 20, 16 << 20];
+    if !settings.quick {
+        bytes.push(256 << 20);
+    }
+    let seconds = if settings.quick { 0.05 } else { 0.3 };
+    each_way("copies", settings, |library| Task::Copies { library, bytes: bytes.clone(), seconds })
+}
+
+fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
+    if settings.native {
+        return each_way("attach", settings, |library| Task::Attach { library });
+    }
+    let mut measured = Vec::new();
+    for (state, warm) in [("warm", "1"), ("cold", "0")] {
+        let oriond = Oriond::start(&settings.pieces, &settings.pieces.driver, &["--warm", warm])?;
+        for transport in &settings.transports {
+            measured.extend(repeated("attach", settings.repeats, || {
+                // The worker for this session, if there is to be one, needs time to warm up.
+                std::thread::sleep(std::time::Duration::from_millis(if settings.pieces.driver == "soft" {
+                    300
+                } else {
+                    3000
+                }));
+                let task = Task::Attach { library: settings.pieces.shim.clone() };
+                let samples = child::measure(&task, Some(oriond.address(transport)))?;
+                Ok(prefixed(&format!("{transport} {state}"), samples))
+            })?);
+        }
+    }
+    Ok(measured)
+}

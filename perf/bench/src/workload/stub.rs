@@ -1,0 +1,200 @@
+//! The hottest functions, one after the other, in the calling thread.
+
+// UNSAFETY: calls the library's C functions, and marks the counted part for valgrind.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::ptr::{from_mut, null_mut};
+use std::time::Instant;
+
+use orion_cuda::sys::*;
+
+use crate::gpu::{Gpu, ok, open};
+use crate::report::Sample;
+use crate::timing::Times;
+
+/// The functions that are counted and timed, by the names the library exports.
+pub const SYMBOLS: [&str; 7] = [
+    "cuCtxGetDevice",
+    "cuCtxGetCurrent",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxGetState",
+    "cuStreamIsCapturing",
+    "cuLaunchKernel",
+    "cuMemcpyHtoDAsync_v2",
+];
+
+const SMALL_COPY_BYTES: usize = 1024;
+
+/// Eight pointers and the array of their addresses, as the kernel `eight` takes them.
+pub struct Parameters {
+    values: Box<[u64; 8]>,
+    pointers: [*mut c_void; 8],
+}
+
+impl Parameters {
+    pub fn new() -> Parameters {
+        let mut values = Box::new([0x3_0000_0000u64; 8]);
+        let pointers = values.each_mut().map(|value| from_mut(value).cast());
+        Parameters { values, pointers }
+    }
+
+    pub fn pointers(&mut self) -> &mut [*mut c_void] {
+        // What the pointers lead to is ours and alive as long as they are.
+        debug_assert!(self.values.len() == self.pointers.len());
+        &mut self.pointers
+    }
+}
+
+/// What is done with each function: timing or counting.
+trait Visitor {
+    /// `calls` of `call` fit between two of `drain`, which waits until the worker has caught up.
+    fn visit(
+        &mut self,
+        name: &str,
+        calls: u32,
+        call: impl FnMut() -> Result<(), String>,
+        drain: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String>;
+}
+
+pub fn measure(library: &Path, batches: u32) -> Result<Vec<Sample>, String> {
+    let mut timer = Timer { batches, samples: Vec::new() };
+    each(&Gpu::new(open(library)?)?, &mut timer)?;
+    Ok(timer.samples)
+}
+
+/// For valgrind, which counts what happens between the marks; the samples come from its files.
+pub fn count(library: &Path, calls: u32) -> Result<Vec<Sample>, String> {
+    each(&Gpu::new(open(library)?)?, &mut Counter { calls })?;
+    Ok(Vec::new())
+}
+
+fn each(gpu: &Gpu, visitor: &mut impl Visitor) -> Result<(), String> {
+    let (gpu, cu) = (*gpu, gpu.cu);
+    let stream = gpu.stream()?;
+    let idle = || Ok(());
+    let drain = || gpu.synchronize(stream);
+    let (mut device, mut context, mut value) = (0, null_mut(), 0);
+    let (mut flags, mut active, mut capturing) = (0, 0, CU_STREAM_CAPTURE_STATUS_NONE);
+    let mut get_device = || {
+        ok!(cu, cuCtxGetDevice(&mut device));
+        Ok(())
+    };
+    visitor.visit("cuCtxGetDevice", 1000, &mut get_device, idle)?;
+    let mut get_current = || {
+        ok!(cu, cuCtxGetCurrent(&mut context));
+        Ok(())
+    };
+    visitor.visit("cuCtxGetCurrent", 1000, &mut get_current, idle)?;
+    let attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    let mut get_attribute = || {
+        ok!(cu, cuDeviceGetAttribute(&mut value, attribute, gpu.device));
+        Ok(())
+    };
+    visitor.visit("cuDeviceGetAttribute", 1000, &mut get_attribute, idle)?;
+    let mut get_state = || {
+        ok!(cu, cuDevicePrimaryCtxGetState(gpu.device, &mut flags, &mut active));
+        Ok(())
+    };
+    visitor.visit("cuDevicePrimaryCtxGetState", 1000, &mut get_state, idle)?;
+    let mut is_capturing = || {
+        ok!(cu, cuStreamIsCapturing(stream, &mut capturing));
+        Ok(())
+    };
+    visitor.visit("cuStreamIsCapturing", 1000, &mut is_capturing, idle)?;
+    let (function, mut parameters) = (gpu.function("eight")?, Parameters::new());
+    visitor.visit("cuLaunchKernel", 1000, || gpu.launch(function, stream, parameters.pointers()), drain)?;
+    let (to, from) = (gpu.alloc(SMALL_COPY_BYTES)?, vec![7u8; SMALL_COPY_BYTES]);
+    let mut copy = || {
+        ok!(cu, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream));
+        Ok(())
+    };
+    visitor.visit("cuMemcpyHtoDAsync_v2", 200, &mut copy, drain)?;
+    gpu.free(to)
+}
+
+struct Timer {
+    batches: u32,
+    samples: Vec<Sample>,
+}
+
+impl Visitor for Timer {
+    fn visit(
+        &mut self,
+        name: &str,
+        calls: u32,
+        mut call: impl FnMut() -> Result<(), String>,
+        mut drain: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut times = Times::new();
+        for batch in 0..self.batches + 3 {
+            let start = Instant::now();
+            for _ in 0..calls {
+                call()?;
+            }
+            let time = start.elapsed();
+            drain()?;
+            // The first ones fill caches and tables.
+            if batch >= 3 {
+                times.record_batch(time, calls);
+            }
+        }
+        self.samples.push(Sample::of_times(name, "ns", &times));
+        Ok(())
+    }
+}
+
+struct Counter {
+    calls: u32,
+}
+
+impl Visitor for Counter {
+    fn visit(
+        &mut self,
+        name: &str,
+        calls: u32,
+        mut call: impl FnMut() -> Result<(), String>,
+        mut drain: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        for _ in 0..10 {
+            call()?;
+        }
+        let mut left = self.calls;
+        drain()?;
+        valgrind(ZERO_STATS, 0);
+        while left > 0 {
+            for _ in 0..calls.min(left) {
+                call()?;
+            }
+            left -= calls.min(left);
+            drain()?;
+        }
+        let name = std::ffi::CString::new(name).expect("names hold no NUL");
+        valgrind(DUMP_STATS_AT, name.as_ptr() as usize);
+        Ok(())
+    }
+}
+
+/// Requests of valgrind's callgrind, numbered in its `callgrind.h`.
+const ZERO_STATS: usize = 0x4354_0001;
+const DUMP_STATS_AT: usize = 0x4354_0003;
+
+/// A client request: an instruction sequence that does nothing, and that valgrind recognises.
+fn valgrind(request: usize, argument: usize) {
+    let arguments = [request, argument, 0, 0, 0, 0];
+    // SAFETY: outside valgrind the rotations add up to 128 bits and the exchange is of a register with itself; inside,
+    // valgrind reads the six words and a NUL-terminated name that the caller keeps alive.
+    unsafe {
+        std::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") arguments.as_ptr(),
+            inout("rdx") 0usize => _,
+            options(nostack),
+        );
+    }
+}
