@@ -89,6 +89,11 @@ pub struct Reply {
 
 /// Sends a command without waiting; [`wait`] has to be called by the same thread.
 pub fn start(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Ticket, CUresult> {
+    if let Some(code) = poison::of(crate::local::context::current())
+        && poison::stops(op)
+    {
+        return Err(code);
+    }
     let sequence = next_sequence();
     let sent = send(s, op, crate::local::context::current(), sequence, encode)?;
     Ok(Ticket { sequence, sent, op })
@@ -224,6 +229,7 @@ pub mod poison {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use orion_cuda::sys::*;
+    use orion_wire::generated::ops;
 
     static ANY: AtomicBool = AtomicBool::new(false);
     static CONTEXTS: Mutex<Vec<(u64, CUresult)>> = Mutex::new(Vec::new());
@@ -258,11 +264,18 @@ pub mod poison {
         }
     }
 
-    /// The context was reset or destroyed.
+    /// Whether a broken context refuses this operation. Destroying and resetting it go through.
+    pub fn stops(op: u16) -> bool {
+        op >= super::op::HAND_FIRST && !(ops::CU_DEVICE_PRIMARY_CTX_RETAIN..=ops::CU_CTX_DESTROY_V2).contains(&op)
+    }
+
+    /// The context was reset or destroyed. The driver makes no new one in a process whose GPU work has faulted;
+    /// it answers so until the process ends.
     pub fn forget(context: u64) {
         let mut contexts = CONTEXTS.lock().expect("no panic happens under this lock");
-        contexts.retain(|(c, _)| *c != context);
-        ANY.store(!contexts.is_empty(), Ordering::Relaxed);
+        for (_, code) in contexts.iter_mut().filter(|(c, _)| *c == context) {
+            *code = CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
     }
 }
 

@@ -15,7 +15,7 @@ fn cuEventDestroy_v2(hEvent: CUevent);
 #[since(2000)]
 fn cuEventDestroy(hEvent: CUevent);
 
-#[post(0x0682)]
+#[by_hand(0x0682, event, client)]
 #[since(2000)]
 #[per_thread(ptsz)]
 fn cuEventRecord(hEvent: CUevent, hStream: CUstream);

@@ -2615,9 +2615,8 @@ pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
-    let q = calls::cuEventRecord { hEvent: hEvent as u64, hStream: hStream as u64 };
-    let result = post(ops::CU_EVENT_RECORD, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::event::cuEventRecord(hEvent, hStream) }
 }
 
 #[unsafe(no_mangle)]

@@ -52,13 +52,38 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     }
 }
 
+/// What the driver checks of an event and a stream at once.
+fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(), CUresult> {
+    session()?;
+    if flags & !known != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if !Handle(event as u64).is(Kind::Event) {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if (stream as u64) <= 2 && crate::local::context::current() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
+    match check(event, stream, 0, 0) {
+        Ok(()) => post(ops::CU_EVENT_RECORD, |w| {
+            w.word(event as u64);
+            w.word(stream as u64);
+        }),
+        Err(code) => code,
+    }
+}
+
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> CUresult {
-    match session() {
-        Ok(_) if flags & !CU_EVENT_RECORD_EXTERNAL != 0 => CUDA_ERROR_INVALID_VALUE,
-        Ok(_) if !Handle(event as u64).is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
-        Ok(_) => post(ops::CU_EVENT_RECORD_WITH_FLAGS, |w| {
+    match check(event, stream, flags, CU_EVENT_RECORD_EXTERNAL) {
+        Ok(()) => post(ops::CU_EVENT_RECORD_WITH_FLAGS, |w| {
             w.word(event as u64);
             w.word(stream as u64);
             w.word(flags as u64);
@@ -70,10 +95,8 @@ pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u3
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> CUresult {
-    match session() {
-        Ok(_) if flags & !CU_EVENT_WAIT_EXTERNAL != 0 => CUDA_ERROR_INVALID_VALUE,
-        Ok(_) if !Handle(event as u64).is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
-        Ok(_) => post(ops::CU_STREAM_WAIT_EVENT, |w| {
+    match check(event, stream, flags, CU_EVENT_WAIT_EXTERNAL) {
+        Ok(()) => post(ops::CU_STREAM_WAIT_EVENT, |w| {
             w.word(stream as u64);
             w.word(event as u64);
             w.word(flags as u64);

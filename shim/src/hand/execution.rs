@@ -2,7 +2,7 @@
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,9 @@ pub struct Function {
     /// `CUfunction_attribute` values by id: see [`Attribute`]. 0 while unknown.
     attributes: [AtomicU64; ATTRIBUTES],
     occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
+    /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
+    /// with them waits for its verdict.
+    accepted: Mutex<HashSet<Vec<u64>>>,
 }
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
@@ -49,6 +52,7 @@ impl Function {
             parameter_bytes,
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
             occupancy: Mutex::new(HashMap::new()),
+            accepted: Mutex::new(HashSet::new()),
         }
     }
 
@@ -151,6 +155,11 @@ pub fn function(f: *const c_void) -> Result<&'static Function, CUresult> {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     FUNCTIONS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The current context's device, or the first one: questions about functions need no context.
+fn any_device() -> u32 {
+    context::current_device().unwrap_or(0)
 }
 
 /// Ordinal of the current context's device, or `CUDA_ERROR_INVALID_CONTEXT`.
@@ -306,7 +315,14 @@ unsafe fn launch(
     };
     let ctx = context::current();
     if ctx == 0 {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        if (stream as u64) <= 2 {
+            return CUDA_ERROR_INVALID_CONTEXT;
+        }
+        return super::stream::in_context_of(stream, || match context::current() {
+            0 => CUDA_ERROR_INVALID_CONTEXT,
+            // SAFETY: the caller's promise.
+            _ => unsafe { launch(f, geometry, stream, attributes, each, extra) },
+        });
     }
     let f = match function(f.cast()) {
         Ok(f) => f,
@@ -361,16 +377,54 @@ unsafe fn launch(
             );
         }
     };
-    if fits {
+    let question = (!attributes.is_empty()).then(|| acceptance(&geometry, attributes));
+    let accepted = question.as_ref().is_none_or(|q| {
+        divides(&geometry, attributes) && f.accepted.lock().expect("no panic happens under this lock").contains(q)
+    });
+    if fits && accepted {
         return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
             Ok(_) => super::capture::settle(),
             Err(code) => code,
         };
     }
     match start_with(s, ops::CU_LAUNCH_KERNEL, len, fill).and_then(|ticket| wait(s, ticket)) {
-        Ok(reply) => reply.result,
+        Ok(reply) => {
+            if let (CUDA_SUCCESS, Some(q)) = (reply.result, question) {
+                f.accepted.lock().expect("no panic happens under this lock").insert(q);
+            }
+            reply.result
+        }
         Err(code) => code,
     }
+}
+
+/// What the driver judges a launch with attributes by, but for the grid.
+fn acceptance(geometry: &Geometry, attributes: &[CUlaunchAttribute]) -> Vec<u64> {
+    let [bx, by, bz] = geometry.block.map(u64::from);
+    let mut key = vec![bx | by << 32, bz | (geometry.shared_bytes as u64) << 32];
+    for a in attributes {
+        // SAFETY: an attribute is nine words of plain data.
+        let words = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(a).cast::<u64>(), 9) };
+        key.push(words[0] & 0xffff_ffff);
+        match a.id {
+            // Which event it is makes no difference.
+            CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {}
+            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => key.extend(&words[1..3]),
+            CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => key.push(words[3]),
+            _ => key.push(words[1]),
+        }
+    }
+    key
+}
+
+/// Whether the cluster size, if there is one, divides the grid.
+fn divides(geometry: &Geometry, attributes: &[CUlaunchAttribute]) -> bool {
+    attributes.iter().filter(|a| a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).all(|a| {
+        // SAFETY: the id says which member is meant; all are plain data.
+        let c = unsafe { a.value.clusterDim };
+        let [gx, gy, gz] = geometry.grid;
+        c.x > 0 && c.y > 0 && c.z > 0 && gx % c.x == 0 && gy % c.y == 0 && gz % c.z == 0
+    })
 }
 
 /// `kernelParams` is packed with the layout learned when the function was found.
@@ -502,8 +556,7 @@ unsafe fn launch_ex(
 pub unsafe fn cuFuncGetAttribute(pi: *mut i32, id: CUfunction_attribute, f: CUfunction) -> CUresult {
     let answer = (|| {
         session()?;
-        let device = current_device()?;
-        function(f.cast())?.attribute(id, device)
+        function(f.cast())?.attribute(id, any_device())
     })();
     // SAFETY: null or valid for a write.
     unsafe { write(pi, answer) }
@@ -551,9 +604,9 @@ fn status(answer: Result<(), CUresult>) -> CUresult {
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuFuncSetAttribute(f: CUfunction, id: CUfunction_attribute, value: i32) -> CUresult {
-    match (session(), current_device(), function(f.cast())) {
-        (Err(code), _, _) | (_, Err(code), _) | (_, _, Err(code)) => code,
-        (_, Ok(device), Ok(f)) => f.set_attribute(id, value, device),
+    match (session(), function(f.cast())) {
+        (Err(code), _) | (_, Err(code)) => code,
+        (Ok(_), Ok(f)) => f.set_attribute(id, value, any_device()),
     }
 }
 
@@ -637,8 +690,8 @@ pub unsafe fn cuFuncLoad(f: CUfunction) -> CUresult {
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuFuncSetCacheConfig(f: CUfunction, config: CUfunc_cache) -> CUresult {
-    match current_device() {
-        Ok(device) => set_cache_config(f.cast(), config, device),
+    match session() {
+        Ok(_) => set_cache_config(f.cast(), config, any_device()),
         Err(code) => code,
     }
 }
@@ -682,7 +735,7 @@ pub unsafe fn cuFuncSetSharedMemConfig(f: CUfunction, _config: CUsharedconfig) -
 /// As CUDA's `cuKernelGetFunction`.
 pub unsafe fn cuKernelGetFunction(f: *mut CUfunction, kernel: CUkernel) -> CUresult {
     let answer = (|| {
-        current_device()?;
+        session()?;
         function(kernel.cast()).map(|k| k.handle as CUfunction)
     })();
     // SAFETY: the caller's promise.
@@ -722,7 +775,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     flags: u32,
 ) -> CUresult {
     let answer = (|| {
-        current_device()?;
+        session()?;
         let f = function(f.cast())?;
         let blocks = f.occupancy(vec![0, threads as u32 as u64, shared_bytes as u64, flags as u64])?;
         Ok(blocks as i32)
@@ -789,7 +842,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     config: *const CUlaunchConfig,
 ) -> CUresult {
     let answer = (|| {
-        current_device()?;
+        session()?;
         // SAFETY: the caller's promise.
         let question = unsafe { cluster_question(2, config) }?;
         Ok(function(f.cast())?.occupancy(question)? as i32)
@@ -806,7 +859,7 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(
     config: *const CUlaunchConfig,
 ) -> CUresult {
     let answer = (|| {
-        current_device()?;
+        session()?;
         // SAFETY: the caller's promise.
         let question = unsafe { cluster_question(3, config) }?;
         Ok(function(f.cast())?.occupancy(question)? as i32)

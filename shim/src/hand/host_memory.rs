@@ -80,7 +80,11 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
         let base = s.heap.base() as u64 + range.offset;
         let mut entry = Range::new(base, bytes as u64, Kind::PinnedHost, ctx, device);
         // All pinned memory is mapped, and the driver says so.
-        entry.flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        // As driver 580 tells it: PORTABLE is told back alone, but not beside DEVICEMAP.
+        entry.flags = match flags & CU_MEMHOSTALLOC_DEVICEMAP {
+            0 => flags | CU_MEMHOSTALLOC_DEVICEMAP,
+            _ => flags & !CU_MEMHOSTALLOC_PORTABLE,
+        };
         entry.owner = range.offset;
         address_map::insert(entry);
         Ok(base as *mut c_void)
@@ -183,8 +187,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
 /// As CUDA's `cuMemHostGetFlags`.
 pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
     let answer = session().and_then(|_| match address_map::find(p as u64) {
-        // With unified addressing every allocation is portable, and the driver does not say so.
-        Some(r) if !r.is_device() => Ok(r.flags & !CU_MEMHOSTALLOC_PORTABLE),
+        Some(r) if !r.is_device() => Ok(r.flags),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     });
     // SAFETY: the caller's promise.

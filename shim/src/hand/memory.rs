@@ -173,6 +173,12 @@ fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
 /// # Safety
 /// `from` has `bytes` readable bytes.
 unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    super::stream::in_context_of(stream, || unsafe { copy_in_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_in_here(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
         needs_context()?;
@@ -294,6 +300,12 @@ pub fn release_staging(s: &Session, ranges: &[HeapRange]) {
 /// # Safety
 /// `to` has `bytes` writable bytes.
 unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    super::stream::in_context_of(stream, || unsafe { copy_out_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
         needs_context()?;
@@ -403,6 +415,12 @@ unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream
 /// # Safety
 /// Host addresses have `bytes` bytes.
 unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    super::stream::in_context_of(stream, || unsafe { copy_any_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_any_here(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     let s = match session() {
         Ok(s) => s,
         Err(code) => return code,
@@ -552,6 +570,12 @@ impl Rows {
 /// # Safety
 /// Host sides have the rows that the descriptor names.
 unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    super::stream::in_context_of(stream, || unsafe { copy_3d_here(c, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
         needs_context()?;
@@ -875,6 +899,11 @@ fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
 
 /// On device memory neither form waits for the host.
 fn memset(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
+    let stream = words.last().map_or(0, |s| *s) as CUstream;
+    super::stream::in_context_of(stream, || memset_here(op, to, bytes, align, words))
+}
+
+fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
     let answer = session().and_then(|s| {
         needs_context()?;
         if bytes == 0 {

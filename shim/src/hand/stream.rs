@@ -102,6 +102,18 @@ fn find(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
     STREAMS.get(handle).map(Some).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
+/// Work on a stream of the application's own belongs to that stream's context, also in a thread without a current
+/// one; PyTorch's backward threads rely on it.
+pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult {
+    if context::current() != 0 || (stream as u64) <= 2 {
+        return f();
+    }
+    match STREAMS.get(Handle(stream as u64)) {
+        Some(s) => context::with_current(s.context, f),
+        None => f(),
+    }
+}
+
 /// # Safety
 /// As CUDA's `cuStreamGetPriority`.
 pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUresult {

@@ -105,6 +105,8 @@ pub struct Session {
     /// Commands executed; for the stats page and tests.
     pub executed: AtomicU64,
     reply: Vec<u8>,
+    /// The highest thread slot seen, plus one.
+    threads: u16,
 }
 
 /// Calls that answer with the error of an earlier posted command. Not those that create something: the client
@@ -184,12 +186,19 @@ impl Session {
             captures: Default::default(),
             executed: AtomicU64::new(0),
             reply: Vec::new(),
+            threads: 0,
         }
+    }
+
+    /// Whether more than one thread of the client has sent commands.
+    pub fn several_threads(&self) -> bool {
+        self.threads > 1
     }
 
     /// Executes one command whose body was copied out of the ring.
     pub fn execute(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
         self.executed.fetch_add(1, Ordering::Relaxed);
+        self.threads = self.threads.max(header.thread + 1);
         let mut reply = std::mem::take(&mut self.reply);
         reply.clear();
         // What concerns no context must not change the current one, nor fail because there is none.

@@ -48,7 +48,7 @@ pub fn cuMemFree_v2(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let address = r.word()?;
-    if s.callbacks.outstanding() && header.sequence != 0 {
+    if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 {
         // SAFETY: an address of the client's; the driver checks it.
         return s.park_blocking(header, move |d| unsafe { d.cuMemFree_v2(address) }, |_, code, _| code);
     }

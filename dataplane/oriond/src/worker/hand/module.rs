@@ -4,9 +4,11 @@
 
 use std::ffi::{CStr, CString};
 use std::ptr;
+use std::sync::{Arc, Mutex};
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_wire::handle::Kind;
+use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
@@ -40,65 +42,75 @@ fn image(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
     Ok(image)
 }
 
-pub fn cuModuleLoadDataEx(
-    s: &mut Session,
-    _header: &Header,
-    mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
+/// What a load leaves behind for its reply, when it has run on a helper thread.
+struct Load {
+    handle: usize,
+    image: Vec<u8>,
+    results: Vec<u8>,
+}
+
+/// Loads on a helper thread: the driver may wait for the device in there, and the device for another thread of
+/// the client. XLA loads modules while a kernel spins on memory that its own host code will write.
+fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let image = image(s, &mut r)?;
-    let options = jit::Decoded::decode(&mut r)?;
-    let (mut keys, mut values) = options.arrays();
-    let mut module = ptr::null_mut();
-    // SAFETY: the image is a copy with a NUL behind it; the option arrays have as many elements as they say.
-    let code = unsafe {
-        s.driver.cuModuleLoadDataEx(
-            &mut module,
-            image.as_ptr().cast(),
-            keys.len() as u32,
-            keys.as_mut_ptr(),
-            values.as_mut_ptr(),
-        )
+    // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
+    let options = r.rest().to_vec();
+    jit::Decoded::decode(&mut r)?;
+    let loaded = Arc::new(Mutex::new(Load { handle: 0, image, results: Vec::new() }));
+    let mine = loaded.clone();
+    let job = move |driver: &'static Driver| {
+        let mut load = loaded.lock().expect("no panic happens under this lock");
+        let Ok(mut options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
+            return CUDA_ERROR_INVALID_VALUE;
+        };
+        let (mut keys, mut values) = options.arrays();
+        let mut handle: *mut std::ffi::c_void = ptr::null_mut();
+        let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image is a copy with a NUL behind it that is kept while the object lives; the option arrays
+        // have as many elements as they say.
+        let code = unsafe {
+            if kind == Kind::Module {
+                driver.cuModuleLoadDataEx(ptr::from_mut(&mut handle).cast(), load.image.as_ptr().cast(), count, keys, of)
+            } else {
+                let out = ptr::from_mut(&mut handle).cast();
+                let (none, no_values) = (ptr::null_mut(), ptr::null_mut());
+                driver.cuLibraryLoadData(out, load.image.as_ptr().cast(), keys, of, count, none, no_values, 0)
+            }
+        };
+        load.handle = handle as usize;
+        options.encode_results(&mut load.results, &values);
+        code
     };
-    options.encode_results(reply, &values);
-    if code == CUDA_SUCCESS {
-        s.bind(Kind::Module, word, module.cast())?;
-        s.images.insert(word, image);
-    }
-    Ok(Outcome::Done(code))
+    s.park_blocking(header, job, move |s, code, reply| {
+        let mut load = mine.lock().expect("no panic happens under this lock");
+        reply.extend_from_slice(&load.results);
+        if code == CUDA_SUCCESS {
+            if s.bind(kind, word, load.handle as *mut _).is_err() {
+                return CUDA_ERROR_INVALID_HANDLE;
+            }
+            s.images.insert(word, std::mem::take(&mut load.image));
+        }
+        code
+    })
+}
+
+pub fn cuModuleLoadDataEx(
+    s: &mut Session,
+    header: &Header,
+    r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    load(s, header, r, Kind::Module)
 }
 
 pub fn cuLibraryLoadData(
     s: &mut Session,
-    _header: &Header,
-    mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    header: &Header,
+    r: Reader<'_>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let word = r.word()?;
-    let image = image(s, &mut r)?;
-    let options = jit::Decoded::decode(&mut r)?;
-    let (mut keys, mut values) = options.arrays();
-    let mut library = ptr::null_mut();
-    // SAFETY: as above; the copy of the image is kept until the library is unloaded.
-    let code = unsafe {
-        s.driver.cuLibraryLoadData(
-            &mut library,
-            image.as_ptr().cast(),
-            keys.as_mut_ptr(),
-            values.as_mut_ptr(),
-            keys.len() as u32,
-            ptr::null_mut(),
-            ptr::null_mut(),
-            0,
-        )
-    };
-    options.encode_results(reply, &values);
-    if code == CUDA_SUCCESS {
-        s.bind(Kind::Library, word, library.cast())?;
-        s.images.insert(word, image);
-    }
-    Ok(Outcome::Done(code))
+    load(s, header, r, Kind::Library)
 }
 
 pub fn cuModuleUnload(
@@ -190,9 +202,12 @@ pub fn cuModuleGetFunction(
     Ok(Outcome::Done(code))
 }
 
+/// The first device's primary context.
+const ANY_CONTEXT: u64 = Handle::primary_context(0).0;
+
 pub fn cuLibraryGetKernel(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -206,6 +221,11 @@ pub fn cuLibraryGetKernel(
     let mut code = unsafe { s.driver.cuLibraryGetKernel(&mut kernel, library.cast(), name.as_ptr()) };
     if code == CUDA_SUCCESS {
         code = layout(s, kernel.cast(), true, reply);
+        // The driver wants some context to look a kernel's parameters up in; the client need not have one.
+        if code == CUDA_ERROR_INVALID_CONTEXT && header.context == 0 && s.make_current(ANY_CONTEXT).is_ok() {
+            reply.clear();
+            code = layout(s, kernel.cast(), true, reply);
+        }
     }
     if code == CUDA_SUCCESS {
         s.bind(Kind::Function, word, kernel.cast())?;
