@@ -24,8 +24,8 @@ template <typename F> void describe(Report& report, const std::string& name, F* 
     CHECK(cudaFuncGetAttributes(&a, kernel));
     char text[200];
     snprintf(text, sizeof text, "shared %zu const %zu local %zu threads %d registers %d ptx %d binary %d dynamic %d",
-             a.sharedSizeBytes, a.constSizeBytes, a.localSizeBytes, a.maxThreadsPerBlock, a.numRegs, a.ptxVersion, a.binaryVersion,
-             a.maxDynamicSharedSizeBytes);
+             a.sharedSizeBytes, a.constSizeBytes, a.localSizeBytes, a.maxThreadsPerBlock, a.numRegs, a.ptxVersion,
+             a.binaryVersion, a.maxDynamicSharedSizeBytes);
     report.exact(name, std::string(text));
     std::string blocks;
     for (int threads : {32, 128, 256, 1024}) {

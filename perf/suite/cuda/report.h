@@ -59,7 +59,8 @@ class Report {
     int finish() {
         fflush(stderr);
         printf("{\"workload\": %s, \"checks\": {%s}, \"steady_ms\": %s, \"extra\": {%s}%s}\n",
-               quoted(workload_).c_str(), checks_.c_str(), steady_ms_.c_str(), extra_.c_str(), failed_ ? ", \"errors\": {\"expect\": \"\"}" : "");
+               quoted(workload_).c_str(), checks_.c_str(), steady_ms_.c_str(), extra_.c_str(),
+               failed_ ? ", \"errors\": {\"expect\": \"\"}" : "");
         fflush(stdout);
         return failed_ ? 1 : 0;
     }
