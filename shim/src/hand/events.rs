@@ -54,8 +54,11 @@ fn serve(s: &'static Session, mut consumer: Consumer) {
                 consumer.body(&header, &mut body);
                 consumer.consume(header.size as usize);
                 handle(s, &header, &body);
-                // Release pairs with the Acquire in `wait_for`: what the event did is visible.
-                s.events_handled.fetch_add(1, Ordering::Release);
+                // Release pairs with the Acquire in `wait_for`: what the event did is visible. Announcements are not
+                // counted: a carrier may have consumed them.
+                if header.op != op::HEAP_WRITTEN {
+                    s.events_handled.fetch_add(1, Ordering::Release);
+                }
             }
             Ok(None) => consumer.sleep(Duration::from_millis(500)),
             Err(fault) => {

@@ -76,7 +76,10 @@ impl Events {
             super::session::log::warn(&format!("event lost: {fault}"));
             return;
         }
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        // A carrier consumes announcements on the way, so neither side counts them.
+        if op != op::HEAP_WRITTEN {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A line for the user's eyes.
