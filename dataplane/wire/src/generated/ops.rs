@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x64d5fb62f73173c8;
+pub const API_HASH: u64 = 0x75df7fb6e94d0762;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -486,7 +486,7 @@ pub static OPS: &[Op] = &[
     },
     Op { id: CU_EVENT_CREATE, name: "cuEventCreate", posted: false, needs_context: true },
     Op { id: CU_EVENT_DESTROY_V2, name: "cuEventDestroy_v2", posted: false, needs_context: true },
-    Op { id: CU_EVENT_RECORD, name: "cuEventRecord", posted: true, needs_context: true },
+    Op { id: CU_EVENT_RECORD, name: "cuEventRecord", posted: false, needs_context: true },
     Op { id: CU_EVENT_RECORD_WITH_FLAGS, name: "cuEventRecordWithFlags", posted: false, needs_context: true },
     Op { id: CU_EVENT_QUERY, name: "cuEventQuery", posted: false, needs_context: true },
     Op { id: CU_EVENT_SYNCHRONIZE, name: "cuEventSynchronize", posted: false, needs_context: true },
