@@ -178,7 +178,13 @@ unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstre
 }
 
 /// As above, in a context.
-unsafe fn copy_in_here(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+unsafe fn copy_in_here(
+    to: CUdeviceptr,
+    from: *const u8,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
     let answer = (|| {
         let s = session()?;
         needs_context()?;
@@ -420,7 +426,13 @@ unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUs
 }
 
 /// As above, in a context.
-unsafe fn copy_any_here(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+unsafe fn copy_any_here(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
     let s = match session() {
         Ok(s) => s,
         Err(code) => return code,

@@ -71,7 +71,13 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
         // have as many elements as they say.
         let code = unsafe {
             if kind == Kind::Module {
-                driver.cuModuleLoadDataEx(ptr::from_mut(&mut handle).cast(), load.image.as_ptr().cast(), count, keys, of)
+                driver.cuModuleLoadDataEx(
+                    ptr::from_mut(&mut handle).cast(),
+                    load.image.as_ptr().cast(),
+                    count,
+                    keys,
+                    of,
+                )
             } else {
                 let out = ptr::from_mut(&mut handle).cast();
                 let (none, no_values) = (ptr::null_mut(), ptr::null_mut());
