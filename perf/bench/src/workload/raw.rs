@@ -145,6 +145,7 @@ impl Caller<'_> {
     }
 
     /// Bytes for the worker: captured unless they lie in shared memory already.
+    #[allow(clippy::wrong_self_convention, reason = "named like the copy it makes; it converts nothing")]
     pub fn to_device(&mut self, pinned: bool, bytes: usize) -> Result<(), String> {
         if bytes <= INLINE_BYTES_MAX && !pinned {
             return self.post(bytes + 24);
@@ -163,6 +164,7 @@ impl Caller<'_> {
     }
 
     /// Bytes from the worker, there when this returns.
+    #[allow(clippy::wrong_self_convention, reason = "named like the copy it makes; it converts nothing")]
     pub fn to_host(&mut self, pinned: bool, bytes: usize) -> Result<(), String> {
         let range = self.range(bytes)?;
         self.ask(FILL, &words(&[range.offset, range.bytes, 0]))?;
