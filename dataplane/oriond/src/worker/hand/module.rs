@@ -61,7 +61,7 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
     let mine = loaded.clone();
     let job = move |driver: &'static Driver| {
         let mut load = loaded.lock().expect("no panic happens under this lock");
-        let Ok(mut options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
+        let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
             return CUDA_ERROR_INVALID_VALUE;
         };
         let (mut keys, mut values) = options.arrays();
