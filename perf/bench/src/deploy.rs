@@ -93,23 +93,28 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
 }
 
 fn expectations(model: &Model, candidate: &Candidate) {
-    println!("  {:<12} {:>14} {:>12}  {:<40} against the measured", "expected", "added a step", "slowdown", "");
     for (name, workload) in &model.workloads {
+        println!("  expected, {name}: {}", workload.step);
         let expected = match model.expect(workload, &candidate.on) {
             Ok(expected) => expected,
             Err(missing) => {
-                println!("  {name:<12} {missing}");
+                println!("    {missing}");
                 continue;
             }
         };
-        let added = format!("{} us", digits(expected.added_us));
+        println!("    waiting and copying    {} us a step", digits(expected.added_us));
+        match &expected.slowdown {
+            Ok(slowdown) => println!("    slowdown               {slowdown:.2} (below 1 is faster than the bare GPU)"),
+            Err(missing) => println!("    slowdown               {missing}"),
+        }
         let measured = workload.measured_slowdown.get(candidate.server.transport()).and_then(|c| c.value);
-        let (slowdown, error) = match (&expected.slowdown, measured) {
-            (Ok(s), Some(m)) => (format!("{s:.2}"), format!("{m:.2}, error {:+.0} %", (s / m - 1.0) * 100.0)),
-            (Ok(s), None) => (format!("{s:.2}"), "not measured".into()),
-            (Err(missing), _) => (missing.clone(), "not measured".into()),
-        };
-        println!("  {name:<12} {added:>14} {slowdown:>12}  {:<40} {error}", workload.step);
+        match (&expected.slowdown, measured) {
+            (Ok(s), Some(m)) => {
+                println!("    measured elsewhere     {m:.2}: the model errs by {:+.0} %", (s / m - 1.0) * 100.0);
+            }
+            (_, Some(m)) => println!("    measured elsewhere     {m:.2}"),
+            (_, None) => println!("    measured elsewhere     not measured"),
+        }
     }
 }
 

@@ -8,13 +8,19 @@ use plotters::prelude::*;
 
 use crate::report::{Measured, Report};
 
-const COLORS: [RGBColor; 6] = [
+const COLORS: [RGBColor; 12] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(44, 160, 44),
     RGBColor(148, 103, 189),
     RGBColor(255, 127, 14),
     RGBColor(23, 190, 207),
+    RGBColor(140, 86, 75),
+    RGBColor(227, 119, 194),
+    RGBColor(127, 127, 127),
+    RGBColor(188, 189, 34),
+    RGBColor(0, 0, 0),
+    RGBColor(174, 199, 232),
 ];
 
 /// One line of a panel: label, and values over sessions.
@@ -36,12 +42,20 @@ fn drawn(scaling: &[&Measured], origin: &str, out: &Path) -> Result<(), Failed> 
         ("call with answer, p99 in us", lines(scaling, "answer", |m| Some(m.percentiles.as_ref()?.p99_ns / 1e3))),
         ("CPU per call in us: client, engine and worker", lines(scaling, "CPU per call", |m| Some(m.value))),
     ];
-    let root = SVGBackend::new(out, (1200, 980)).into_drawing_area();
+    // Every line in every panel has its color by its place among all labels.
+    let labels: Vec<&String> = panels[0].1.keys().collect();
+    let root = SVGBackend::new(out, (1500, 980)).into_drawing_area();
     root.fill(&WHITE)?;
     root.draw(&Text::new(origin.to_owned(), (12, 962), ("sans-serif", 13)))?;
-    let areas = root.margin(4, 24, 4, 4).split_evenly((2, 2));
+    let (figure, legend) = root.split_horizontally(1180);
+    for (index, (label, color)) in labels.iter().zip(COLORS.iter().cycle()).enumerate() {
+        let y = 60 + 22 * index as i32;
+        legend.draw(&PathElement::new([(8, y + 6), (32, y + 6)], color.stroke_width(3)))?;
+        legend.draw(&Text::new((*label).clone(), (40, y), ("sans-serif", 14)))?;
+    }
+    let areas = figure.margin(4, 24, 4, 4).split_evenly((2, 2));
     for (area, (title, lines)) in areas.iter().zip(&panels) {
-        panel(area, title, lines)?;
+        panel(area, title, lines, &labels)?;
     }
     root.present()?;
     Ok(())
@@ -65,12 +79,17 @@ fn lines(scaling: &[&Measured], what: &str, value: impl Fn(&Measured) -> Option<
     lines
 }
 
-fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, lines: &Lines) -> Result<(), Failed> {
+fn panel(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    title: &str,
+    lines: &Lines,
+    labels: &[&String],
+) -> Result<(), Failed> {
     let points = || lines.values().flatten();
     let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(1e-3, f64::max);
     let least = points().map(|p| p.1).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
     let (sessions, top) = (most(|p| p.0), most(|p| p.1));
-    let (low, high) = (least.min(top) / 1.5, top * 3.0);
+    let (low, high) = (least.min(top) / 1.5, top * 1.5);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(8)
@@ -83,19 +102,10 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, lines: &Lines) 
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| crate::compare::digits(*y))
         .draw()?;
-    for ((label, points), color) in lines.iter().zip(COLORS.iter().cycle()) {
-        let color = *color;
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3))?
-            .label(label)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+    for (label, color) in labels.iter().zip(COLORS.iter().cycle()) {
+        let points = lines.get(*label).into_iter().flatten().copied();
+        chart.draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .label_font(("sans-serif", 12))
-        .draw()?;
     Ok(())
 }
 

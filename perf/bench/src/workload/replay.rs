@@ -118,6 +118,8 @@ fn drive(stream: &Stream, driver: &mut impl Driver, replay: &Replay) -> Result<T
     while Instant::now() < end {
         replay_once(stream, driver, replay.think, Some((&mut tally, end)))?;
     }
+    // What lies in the ring has not been carried out yet, and must not count as done in this time.
+    driver.call(Op::Sync)?;
     Ok(tally)
 }
 

@@ -88,7 +88,7 @@ impl Point<'_> {
         let samples: Result<Vec<_>, String> = sessions.iter_mut().map(Running::samples).collect();
         let samples = samples?;
         let after = oriond.cpu_ns();
-        Ok(self.add_up(&samples, after.0 - before.0, after.1 - before.1))
+        Ok(self.add_up(&samples, after.0.saturating_sub(before.0), after.1.saturating_sub(before.1)))
     }
 
     fn add_up(&self, sessions: &[Vec<Sample>], engine_ns: u64, worker_ns: u64) -> Vec<Sample> {

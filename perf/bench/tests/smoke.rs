@@ -1,0 +1,61 @@
+//! The program as somebody with a fresh clone and no GPU uses it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The program, with oriond and the shim built beside it and up to date.
+fn bench() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "oriond", "-p", "orion-shim"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down");
+        let status = cargo.current_dir(root).status().expect("cargo starts");
+        assert!(status.success(), "oriond and the shim do not build");
+        env!("CARGO_BIN_EXE_orion-bench").into()
+    })
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let output = Command::new(bench()).args(["--driver", "soft"]).args(arguments).output().expect("it starts");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}\n{complaint}", output.status);
+    output
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn two_numbers_come_without_arguments() {
+    for transport in ["shm", "tcp"] {
+        let said = text(&run(&["--seconds", "1", "--transport", transport]));
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 3, "{said}");
+        for (line, name) in lines.iter().zip(["call with answer", "posted launches"]) {
+            let number = line.strip_prefix(name).and_then(|rest| rest.split_whitespace().next()).expect("a number");
+            assert!(number.parse::<f64>().expect("a number") > 0.0, "{said}");
+        }
+    }
+}
+
+#[test]
+fn results_can_be_compared_and_drawn() {
+    let folder = std::env::temp_dir().join(format!("orion-bench-smoke-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("creating the test's folder");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (results, figure) = (path("results.json"), path("figure.svg"));
+    let sweep = ["--sessions", "1,2", "--threads", "2", "--streams", "generate-token", "--seconds", "0.1"];
+    let rest = ["--quick", "--repeats", "1", "--transports", "shm", "--out", &results];
+    run(&[&["run", "ring", "codec", "stubs", "round-trip", "scaling"], &sweep[..], &rest[..]].concat());
+    let table = text(&run(&["compare", &results, &results]));
+    assert!(table.contains("cuLaunchKernel"), "{table}");
+    run(&["plot", &results, "--out", &figure]);
+    assert!(std::fs::read_to_string(&figure).expect("the figure").contains("</svg>"));
+    std::fs::remove_dir_all(&folder).expect("removing the test's folder");
+}
