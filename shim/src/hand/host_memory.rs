@@ -128,7 +128,20 @@ fn register(range: HeapRange) -> Result<(), CUresult> {
 }
 
 fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
-    let offset = s.heap_allocator.lock().expect("no panic happens under this lock").general.allocate(bytes, align);
+    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    let mut offset = allocator.general.allocate(bytes, align);
+    // Freed memory may still be on its way back.
+    let start = std::time::Instant::now();
+    while offset.is_none()
+        && start.elapsed() < std::time::Duration::from_secs(10)
+        && !FREED.lock().expect("no panic happens under this lock").is_empty()
+    {
+        let wait = std::time::Duration::from_millis(20);
+        let again = super::memory::STAGING_RELEASED.wait_timeout(allocator, wait);
+        allocator = again.expect("no panic happens under this lock").0;
+        offset = allocator.general.allocate(bytes, align);
+    }
+    drop(allocator);
     let Some(offset) = offset else {
         eprintln!(
             "orion: the session's host heap ({} MiB) has no room for {bytes} bytes of pinned memory",
@@ -149,13 +162,30 @@ fn give_back(s: &Session, range: HeapRange) {
     s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
 }
 
-/// Waits for the device, as the driver's does: copies from or to the memory may be under way.
+/// Freed pinned memory by offset, and whether it was registered on its own: copies from or to it may be under way,
+/// so it is used again only once the worker has seen the device idle.
+static FREED: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+
+/// The worker is done with a range. False if it is not freed pinned memory.
+pub fn released(s: &Session, range: HeapRange) -> bool {
+    let Some(alone) = FREED.lock().expect("no panic happens under this lock").remove(&range.offset) else {
+        return false;
+    };
+    if alone {
+        give_back(s, range);
+    } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
+        small.release(range.offset, range.bytes);
+    }
+    true
+}
+
+/// Does not wait: the memory comes back when the device has been idle.
 ///
 /// # Safety
 /// As CUDA's `cuMemFreeHost`.
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
     status((|| {
-        let s = session()?;
+        session()?;
         if p.is_null() {
             return Ok(());
         }
@@ -164,20 +194,11 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
         forget_mirrored(range);
         let registered_alone = gone.bytes > BLOCK / 2;
-        let answer = call(
-            ops::CU_MEM_FREE_HOST,
-            |w| {
-                range.put(w);
-                w.word(registered_alone as u64);
-            },
-            |_| Ok(()),
-        );
-        if registered_alone {
-            give_back(s, range);
-        } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
-            small.release(range.offset, range.bytes);
-        }
-        answer
+        FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
+        posted(post(ops::CU_MEM_FREE_HOST, |w| {
+            range.put(w);
+            w.word(registered_alone as u64);
+        }))
     })())
 }
 

@@ -293,11 +293,12 @@ fn staging(s: &'static Session, bytes: usize) -> Result<HeapRange, CUresult> {
 
 /// The worker has read what was lent to it.
 pub fn release_staging(s: &Session, ranges: &[HeapRange]) {
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
     for range in ranges {
-        allocator.staging.release(range.offset, range.bytes);
+        if !host_memory::released(s, *range) {
+            let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+            allocator.staging.release(range.offset, range.bytes);
+        }
     }
-    drop(allocator);
     STAGING_RELEASED.notify_all();
 }
 

@@ -190,6 +190,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
 /// The executor: pops, executes, and between commands asks the device about parked calls.
 fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let spin = Spin::adaptive(IDLE_SPIN);
+    let spin_briefly = Spin::adaptive(Duration::from_micros(50));
     let mut body = Vec::new();
     let mut since_poll = 0u32;
     loop {
@@ -209,6 +210,14 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             let progress = s.poll_parked()?;
             if !progress && spin.yields {
                 std::thread::yield_now();
+            }
+            continue;
+        }
+        if hand::host_memory::has_freed(s) {
+            hand::host_memory::release_freed(s);
+            // The device is busy: look again in a moment, or when a command comes.
+            if hand::host_memory::has_freed(s) && !spin_briefly.until(|| commands.has_news() != Ok(false)) {
+                commands.sleep(Duration::from_millis(1));
             }
             continue;
         }

@@ -630,13 +630,36 @@ impl Session {
         self.release_all(&[range]);
     }
 
-    fn release_all(&mut self, ranges: &[HeapRange]) {
+    pub fn release_all(&mut self, ranges: &[HeapRange]) {
         let mut body = Vec::new();
         body.word(ranges.len() as u64);
         for range in ranges {
             range.put(&mut body);
         }
         self.events.send(op::HEAP_RELEASED, (0, 0), &body);
+    }
+
+    /// Whether every stream that had work, in every context, has none now.
+    pub fn device_idle(&mut self) -> bool {
+        let contexts: Vec<u64> = self.busy_streams.keys().copied().collect();
+        for context in contexts {
+            if context == 0 || self.make_current(context).is_err() {
+                continue;
+            }
+            let (streams, until) = self.busy_streams();
+            let relaxed = self.captures.relax(self.driver, 0);
+            let idle = streams.iter().all(|stream| {
+                // SAFETY: a stream of this session, or a default stream of the current context. An error means that
+                // nothing runs any more.
+                unsafe { self.driver.cuStreamQuery(*stream) != CUDA_ERROR_NOT_READY }
+            });
+            self.captures.restore(self.driver, relaxed);
+            if !idle {
+                return false;
+            }
+            self.streams_idle(until);
+        }
+        true
     }
 
     pub fn has_lent(&self) -> bool {

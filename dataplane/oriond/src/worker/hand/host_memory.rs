@@ -30,6 +30,8 @@ pub struct State {
     aliases: BTreeMap<u64, HeapRange>,
     /// Ranges that kernels may write to, and what a mirrored client has of them.
     mirrored: Vec<(HeapRange, Vec<u8>)>,
+    /// Pinned memory that the client has freed, and where it is registered if it is so on its own.
+    freed: Vec<(HeapRange, usize)>,
 }
 
 /// The heap behind an address of shared host memory, if all of `bytes` is such memory.
@@ -99,34 +101,46 @@ fn wait_for_device(driver: &Driver) {
     }
 }
 
-/// The client reuses the range when this has been answered.
+/// The client gets the range back once nothing can be using it: when the device has been seen idle. Nothing waits
+/// here, because what waits inside the driver can hold up the very call that would let the device go on.
 pub fn cuMemFreeHost(
     s: &mut Session,
-    header: &Header,
+    _header: &Header,
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let (range, at) = pages(s, &mut r)?;
     let registered_alone = r.word()? != 0;
     s.host_memory.mirrored.retain(|(m, _)| m.offset != range.offset);
-    let (at, bytes) = (at as usize, range.bytes as usize);
-    s.park_blocking(
-        header,
-        move |driver| {
-            wait_for_device(driver);
-            if !registered_alone {
-                return CUDA_SUCCESS;
-            }
-            // SAFETY: a range of the heap that the client has given up; if it was not registered the driver
-            // says so. Its pages go back to the system.
+    s.host_memory.freed.push((range, if registered_alone { at as usize } else { 0 }));
+    Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+/// Whether freed ranges wait for the device.
+pub fn has_freed(s: &Session) -> bool {
+    !s.host_memory.freed.is_empty()
+}
+
+/// Gives freed ranges back if the device is idle. On the executor, so nothing is submitted meanwhile and
+/// unregistering has nothing to wait for.
+pub fn release_freed(s: &mut Session) {
+    if !has_freed(s) || !s.device_idle() {
+        return;
+    }
+    let freed = std::mem::take(&mut s.host_memory.freed);
+    for (range, registered) in &freed {
+        if *registered != 0 {
+            // SAFETY: a range of the heap that the client has given up; if it was not registered the driver says
+            // so. Its pages go back to the system.
             unsafe {
-                let code = driver.cuMemHostUnregister(at as *mut c_void);
-                libc::madvise(at as *mut c_void, bytes, libc::MADV_REMOVE);
-                code
+                s.driver.cuMemHostUnregister(*registered as *mut c_void);
+                libc::madvise(*registered as *mut c_void, range.bytes as usize, libc::MADV_REMOVE);
             }
-        },
-        |_, code, _| code,
-    )
+        }
+    }
+    for some in freed.chunks(1000) {
+        s.release_all(&some.iter().map(|(range, _)| *range).collect::<Vec<_>>());
+    }
 }
 
 /// Maps a range of the heap at the application's address too, and registers it there.
