@@ -55,8 +55,8 @@ wanted=" $* "
 step format cargo fmt --all --check
 step lint cargo clippy --workspace --all-targets --quiet -- -D warnings
 step generated cargo api --check
-step unit cargo test --workspace --exclude orion-conformance
-step unit cargo test -p orion-conformance --bins --test tidy
+step unit cargo test --workspace --exclude orion-conformance --no-fail-fast
+step unit cargo test -p orion-conformance --bins --test tidy --no-fail-fast
 step loom loom
 step facts cargo test -p orion-conformance --test facts -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Says that it listens, notes its arguments, and waits for SIGTERM.
 const STAND_IN: &str = r#"#!/bin/sh
@@ -21,10 +22,15 @@ sleep 60 & wait
 kill $!
 "#;
 
+/// Held while files are written and while a child is started: a child of another test that has forked and not yet
+/// executed would hold our half-written program open, which then cannot be executed ("Text file busy").
+static FORKING: Mutex<()> = Mutex::new(());
+
 struct Installed(PathBuf);
 
 impl Installed {
     fn new(name: &str, oriond: &str) -> Installed {
+        let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = std::env::temp_dir().join(format!("orion-run-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("runtime")).expect("creating a folder");
@@ -35,14 +41,21 @@ impl Installed {
         Installed(folder)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.0.join("orion-run"));
-        command.args(arguments).env("XDG_RUNTIME_DIR", self.0.join("runtime")).env_remove("LD_LIBRARY_PATH");
-        command
+    fn start(&self, arguments: &[&str]) -> Child {
+        let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+        Command::new(self.0.join("orion-run"))
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", self.0.join("runtime"))
+            .env_remove("LD_LIBRARY_PATH")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starting orion-run")
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let output = self.command(arguments).output().expect("starting orion-run");
+        let output = self.start(arguments).wait_with_output().expect("waiting for orion-run");
         let left: Vec<_> = std::fs::read_dir(self.0.join("runtime")).expect("reading").flatten().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
         output
@@ -112,8 +125,7 @@ fn exit_status_and_output_are_the_programs() {
 fn signals_reach_the_program_and_nothing_is_left() {
     let here = Installed::new("signals", STAND_IN);
     let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child =
-        here.command(&["--software-gpu", "sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("starting");
+    let mut child = here.start(&["--software-gpu", "sh", "-c", script]);
     let mut ready = [0u8; 6];
     std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut ready).expect("the program's output");
     // SAFETY: a signal to our own child.
