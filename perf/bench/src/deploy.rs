@@ -80,7 +80,7 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
     println!("  pinned, 64 MiB         {} GB/s in, {} GB/s out", digits(pinned_in.value), digits(pinned_out.value));
     println!("  pageable, 64 MiB       {} GB/s in, {} GB/s out", digits(pageable_in.value), digits(pageable_out.value));
     if device.case.contains("oftware") {
-        println!("  The software GPU answers here: the copies are its own, and no GPU's.");
+        println!("  The software GPU answers here: copies and expectations are of the way to a GPU, not of one.");
     }
     let on = Deployment {
         round_trip_us: call.value,
