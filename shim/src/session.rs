@@ -98,6 +98,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
 }
 
 fn attach_now() -> Result<&'static Session, String> {
+    carrier::set_heap_listener(crate::hand::host_memory::heap_arrived);
     let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
     let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;

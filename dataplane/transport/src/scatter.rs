@@ -34,11 +34,17 @@ pub struct Scatter {
     rings: Vec<(Frame, Producer)>,
     heap: Heap,
     state: State,
+    /// Hears of every heap range (offset, bytes) once it is written.
+    listener: Option<fn(u64, u64)>,
 }
 
 impl Scatter {
     pub fn new(rings: Vec<(Frame, Producer)>, heap: Heap) -> Scatter {
-        Scatter { rings, heap, state: START }
+        Scatter { rings, heap, state: START, listener: None }
+    }
+
+    pub fn with_listener(self, listener: Option<fn(u64, u64)>) -> Scatter {
+        Scatter { listener, ..self }
     }
 
     pub fn ring(&mut self, index: usize) -> &mut Producer {
@@ -89,6 +95,9 @@ impl Scatter {
                     let to = self.heap.at(*offset, n as u64).ok_or(Fault("range outside the session's host heap"))?;
                     // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
                     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+                    if let Some(hear) = self.listener {
+                        hear(*offset, n as u64);
+                    }
                     *offset += n as u64;
                     *left -= n;
                     from = &from[n..];
@@ -141,6 +150,9 @@ impl Scatter {
     pub fn received_in_place(&mut self, n: usize) {
         if let State::Heap { offset, left } = &mut self.state {
             assert!(n <= *left, "more bytes received in place than were asked for");
+            if let Some(hear) = self.listener {
+                hear(*offset, n as u64);
+            }
             *offset += n as u64;
             *left -= n;
         }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use orion_ring::{Heap, Memory};
+pub use orion_transport::client::set_heap_listener;
 use orion_transport::client::{self, Link, Server, Tuning};
 use orion_wire::hello::{Hello, Welcome};
 

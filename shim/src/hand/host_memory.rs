@@ -538,10 +538,16 @@ static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// From now on changes of an allocation reach kernels, and theirs reach the application.
 fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
     let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
-    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
-    if all.iter().any(|m| m.range == range) {
+    if MIRRORED.lock().expect("no panic happens under this lock").iter().any(|m| m.range == range) {
         return Ok(());
     }
+    // What copies are still writing to it in the worker has to be here first: all of it is announced below.
+    // SAFETY: no pointers are involved.
+    let waited = unsafe { super::sync::cuCtxSynchronize() };
+    if waited != CUDA_SUCCESS {
+        return Err(waited);
+    }
+    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
     let total = range.bytes + all.iter().map(|m| m.range.bytes).sum::<u64>();
     if total > MIRRORED_BYTES_MAX {
         eprintln!(
@@ -574,9 +580,27 @@ fn forget_mirrored(range: HeapRange) {
     MIRRORED_COUNT.store(all.len(), Ordering::Release);
 }
 
-/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
-/// such memory.
-#[inline]
+/// A carrier has brought bytes from the worker: they are no change of the application's.
+pub fn heap_arrived(offset: u64, bytes: u64) {
+    if MIRRORED_COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let Ok(s) = session() else { return };
+    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
+    for m in all.iter_mut() {
+        let start = offset.max(m.range.offset);
+        let end = (offset + bytes).min(m.range.offset + m.range.bytes);
+        if start < end
+            && let Some(at) = s.heap.at(start, end - start)
+        {
+            let from = (start - m.range.offset) as usize;
+            let known = &mut m.known[from..from + (end - start) as usize];
+            // SAFETY: inside the heap; the copy has as many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
+        }
+    }
+}
+
 /// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
 /// so from now on a mirrored client keeps it in step.
 pub fn note_parameter(s: &'static Session, word: u64) {
@@ -592,6 +616,9 @@ pub fn note_parameter(s: &'static Session, word: u64) {
     }
 }
 
+/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
+/// such memory.
+#[inline]
 pub fn before_launch() {
     if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
         announce_changes();

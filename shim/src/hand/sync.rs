@@ -26,6 +26,8 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
         if is_stream && known_synchronized(s, object) {
             return Ok(());
         }
+        // What the host wrote to mapped memory may be what the device waits for.
+        super::host_memory::before_launch();
         let ticket = start(s, op, |w| w.word(object))?;
         let reply = wait(s, ticket)?;
         let mut r = orion_wire::Reader::new(&reply.body);
@@ -99,5 +101,6 @@ pub unsafe fn cuEventQuery(hEvent: CUevent) -> CUresult {
 }
 
 fn query(op: u16, object: u64) -> CUresult {
+    super::host_memory::before_launch();
     crate::call::call(op, |w| w.word(object), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }

@@ -579,6 +579,7 @@ impl Session {
             // Order is kept: two copies into one buffer must arrive in the order they were made.
             let done = self.pending_ranges.remove(i);
             self.return_event_of(done.context, done.event);
+            crate::worker::hand::host_memory::heap_written(self, done.range);
             self.replies.heap_written(done.range)?;
         }
         Ok(())
@@ -591,6 +592,7 @@ impl Session {
 
     /// Tells a mirrored client of bytes that are there.
     pub fn announce(&mut self, range: HeapRange) {
+        crate::worker::hand::host_memory::heap_written(self, range);
         if let Err(fault) = self.replies.heap_written(range) {
             log::warn(&format!("heap range lost: {fault}"));
         }

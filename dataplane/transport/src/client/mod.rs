@@ -214,3 +214,15 @@ impl Attached {
 fn fd_of(socket: &impl AsFd) -> RawFd {
     socket.as_fd().as_raw_fd()
 }
+
+static HEAP_LISTENER: std::sync::OnceLock<fn(u64, u64)> = std::sync::OnceLock::new();
+
+/// Has `listener` hear of every heap range (offset, bytes) that a carrier has brought, before anything that follows
+/// it. Said before attaching; later is without effect.
+pub fn set_heap_listener(listener: fn(u64, u64)) {
+    HEAP_LISTENER.get_or_init(|| listener);
+}
+
+fn heap_listener() -> Option<fn(u64, u64)> {
+    HEAP_LISTENER.get().copied()
+}

@@ -143,7 +143,8 @@ fn start_pumps(link: &Arc<TcpLink>, memory: &Memory, address: &str, session: u64
     let scatter = Scatter::new(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
-    );
+    )
+    .with_listener(super::heap_listener());
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -402,6 +403,9 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receive_all(socket, to, chunk.len as usize, link.spin)? };
+        if let Some(hear) = super::heap_listener() {
+            hear(chunk.offset, chunk.len as u64);
+        }
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
