@@ -97,13 +97,21 @@ static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
 /// brought over when the copy was made, and the function may write to them.
 static ANNOUNCED: Mutex<Vec<HeapRange>> = Mutex::new(Vec::new());
 
-/// A copy that was just made will read `range`, whose bytes were brought over.
+/// A copy that was just made will read `range`, pinned memory of the application's, whose bytes were brought over.
 pub fn note_announced(range: HeapRange) {
     if OUTSTANDING.load(Ordering::Relaxed) > 0 {
         let mut all = ANNOUNCED.lock().expect("no panic happens under this lock");
         if !all.contains(&range) {
             all.push(range);
         }
+    }
+}
+
+/// A copy that was just made will write to `range`: what lies there now is not to be brought over again.
+pub fn forget_announced(range: HeapRange) {
+    if OUTSTANDING.load(Ordering::Relaxed) > 0 {
+        let mut all = ANNOUNCED.lock().expect("no panic happens under this lock");
+        all.retain(|r| r.offset >= range.offset + range.bytes || range.offset >= r.offset + r.bytes);
     }
 }
 

@@ -202,6 +202,9 @@ unsafe fn copy_in_here(
             }
             Side::Shared(range) => {
                 announce(s, range);
+                if s.mirrored {
+                    super::callback::note_announced(range);
+                }
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, 0]);
                 if synchronous || !is_known(s, to, bytes) {
                     call(op::COPY_IN, request, |_| Ok(()))
@@ -328,7 +331,10 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
-            Side::Shared(_) => {
+            Side::Shared(range) => {
+                if s.mirrored {
+                    super::callback::forget_announced(range);
+                }
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 if !synchronous && is_known(s, from, bytes) {
                     return result(post(op::COPY_OUT, request));
@@ -645,7 +651,12 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         if let Some(from) = src {
             d.srcHost = src_host as *const c_void;
             match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
-                Some(range) => announce(s, range),
+                Some(range) => {
+                    announce(s, range);
+                    if s.mirrored {
+                        super::callback::note_announced(range);
+                    }
+                }
                 None => {
                     let l = super::payload::Loan::general(s, from.packed_bytes())?;
                     // SAFETY: the caller's promise; the loan has room for the packed rows.

@@ -83,6 +83,5 @@ impl<'a> Payload<'a> {
 pub fn announce(s: &Session, range: HeapRange) {
     if s.mirrored && range.bytes > 0 {
         crate::call::post(op::HEAP_WRITTEN, |w| range.put(w));
-        super::callback::note_announced(range);
     }
 }

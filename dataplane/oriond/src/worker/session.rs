@@ -77,6 +77,8 @@ pub struct Session {
     pub helpers: Helpers,
     /// Images of loaded modules and libraries, which the driver may refer to while they are loaded.
     pub images: HashMap<u64, Vec<u8>>,
+    /// Modules and libraries to unload once the device is idle.
+    pub retired: Vec<crate::worker::hand::module::Retired>,
     /// Which of the function handles are `CUkernel`.
     pub kernels: HashSet<usize>,
     /// Kernel nodes' and other objects' facts that hand modules keep, by handle.
@@ -167,6 +169,7 @@ impl Session {
             output,
             helpers: Helpers::new(driver),
             images: HashMap::new(),
+            retired: Vec::new(),
             kernels: HashSet::new(),
             graph_nodes: Default::default(),
             host_memory: Default::default(),
@@ -290,6 +293,8 @@ impl Session {
         self.busy_streams.remove(&word);
         self.latched.remove(&word);
         self.spare_events.remove(&word);
+        // They went with their context, if this was it; a leaked module of another one does no harm.
+        self.retired.clear();
         self.pending_ranges.retain(|p| p.context != word);
         let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
         self.lent.retain(|p| p.context != word);

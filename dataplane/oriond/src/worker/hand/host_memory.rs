@@ -118,7 +118,7 @@ pub fn cuMemFreeHost(
 
 /// Whether freed ranges wait for the device.
 pub fn has_freed(s: &Session) -> bool {
-    !s.host_memory.freed.is_empty()
+    !s.host_memory.freed.is_empty() || !s.retired.is_empty()
 }
 
 /// Gives freed ranges back if the device is idle. On the executor, so nothing is submitted meanwhile and
@@ -127,6 +127,7 @@ pub fn release_freed(s: &mut Session) {
     if !has_freed(s) || !s.device_idle() {
         return;
     }
+    super::module::unload_retired(s);
     let freed = std::mem::take(&mut s.host_memory.freed);
     for (range, registered) in &freed {
         if *registered != 0 {

@@ -49,10 +49,12 @@ pub fn cuMemFree_v2(
 ) -> Result<Outcome, Fault> {
     let address = r.word()?;
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 {
+        // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
+        let (streams, _) = s.busy_streams();
         // SAFETY: an address of the client's; the driver checks it.
-        return s.park_blocking(header, move |d| unsafe { d.cuMemFree_v2(address) }, |_, code, _| code);
+        return Ok(s.park(header, Wait::Streams(streams), move |s, _, _| unsafe { s.driver.cuMemFree_v2(address) }));
     }
-    // SAFETY: as above.
+    // SAFETY: an address of the client's; the driver checks it.
     Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address) }))
 }
 

@@ -130,11 +130,10 @@ pub fn cuModuleUnload(
         Ok(m) => m,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    // SAFETY: a looked-up module.
-    let code = unsafe { s.driver.cuModuleUnload(module.cast()) };
     s.unbind(Kind::Module, word);
-    s.images.remove(&word);
-    Ok(Outcome::Done(code))
+    let image = s.images.remove(&word);
+    s.retired.push(Retired { handle: module as usize, is_library: false, image });
+    Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 pub fn cuLibraryUnload(
@@ -148,11 +147,33 @@ pub fn cuLibraryUnload(
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    // SAFETY: a looked-up library.
-    let code = unsafe { s.driver.cuLibraryUnload(library.cast()) };
     s.unbind(Kind::Library, word);
-    s.images.remove(&word);
-    Ok(Outcome::Done(code))
+    let image = s.images.remove(&word);
+    s.retired.push(Retired { handle: library as usize, is_library: true, image });
+    Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+/// A module or library that the client has unloaded. The driver waits for the device when it unloads, so that is
+/// left for a moment when the device is idle: what it waits for may be waiting for another command of the client.
+pub struct Retired {
+    handle: usize,
+    is_library: bool,
+    image: Option<Vec<u8>>,
+}
+
+/// Unloads what was retired. The device is idle.
+pub fn unload_retired(s: &mut Session) {
+    for retired in std::mem::take(&mut s.retired) {
+        // SAFETY: loaded by this session, and unbound when it was retired.
+        unsafe {
+            if retired.is_library {
+                s.driver.cuLibraryUnload(retired.handle as CUlibrary);
+            } else {
+                s.driver.cuModuleUnload(retired.handle as CUmodule);
+            }
+        }
+        drop(retired.image);
+    }
 }
 
 fn text(r: &mut Reader<'_>) -> Result<CString, Fault> {
