@@ -648,6 +648,10 @@ impl Session {
 
     /// Whether every stream that had work, in every context, has none now.
     pub fn device_idle(&mut self) -> bool {
+        // Asking a stream that is being captured would end its capture.
+        if self.captures.open() {
+            return false;
+        }
         let contexts: Vec<u64> = self.busy_streams.keys().copied().collect();
         for context in contexts {
             if context == 0 || self.make_current(context).is_err() {
