@@ -64,7 +64,7 @@ def main():
             print(f"{time.monotonic() - started:6.1f} s  {workload.name} {mode}: {result['status']}", file=sys.stderr)
             write_json(options.out, rows, options)
 
-    tasks = [(workload, mode) for workload in workloads for mode in options.modes if mode in workload.modes]
+    tasks = [(workload, mode) for workload in workloads for mode in options.modes]
     if options.jobs > 1:
         tasks.sort(key=lambda task: -task[0].seconds)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -295,8 +295,7 @@ def judge(workload, row, options):
     native = runs.get("native")
     row["unequal"], row["varies_natively"], row["new_warnings"], row["notes"] = {}, [], {}, []
     row["refusals"] = {}
-    asked = [mode for mode in options.modes if mode in runs]
-    for mode in (mode for mode in asked if mode != "native" and native):
+    for mode in (mode for mode in options.modes if mode != "native" and native):
         row["unequal"][mode] = differences(native, runs[mode])
         row["refusals"][mode] = refusals(native, runs[mode])
         if row["refusals"][mode]:
@@ -307,8 +306,7 @@ def judge(workload, row, options):
     if native and any(names_exact(native, unequal) for unequal in row["unequal"].values()):
         forgive_native_variation(workload, row, options)
     row["equal"] = verdict(row, options)
-    row["notes"] += [f"not promised over {mode}" for mode in options.modes if mode not in runs]
-    for mode in asked:
+    for mode in options.modes:
         if runs[mode].get("refused"):
             row["notes"].append(f"{mode} refused {', '.join(runs[mode]['refused'])}")
         if row["new_warnings"].get(mode):
@@ -399,7 +397,7 @@ def verdict(row, options):
 def table(rows, modes):
     lines = [["workload", *modes, "equal?", "notes"]]
     for row in rows.values():
-        cells = [cell(row["runs"][mode]) if mode in row["runs"] else "–" for mode in modes]
+        cells = [cell(row["runs"][mode]) for mode in modes]
         lines.append([row["title"], *cells, row["equal"], "; ".join(row["notes"])])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]) - 1)]
     lines.insert(1, ["-" * width for width in widths] + ["-----"])
@@ -432,7 +430,7 @@ def details(rows, modes):
     """Enough about each bad row to start on it without the JSON."""
     lines = []
     for name, row in rows.items():
-        for mode in (mode for mode in modes if mode in row["runs"]):
+        for mode in modes:
             run, native = row["runs"][mode], row["runs"].get("native", {})
             if row["equal"].startswith("NO") and run["status"] not in ("ok", "skipped"):
                 lines.append(f"{name} {mode}: {run['status']}")

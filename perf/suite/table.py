@@ -16,8 +16,6 @@ class Workload:
     seconds: int = 6
     #: Caps the repeats of speed.py where one run takes long.
     repeats_max: int = 99
-    #: What the row says about: a promise that one transport cannot make is not asked of it.
-    modes: tuple = ("native", "shm", "tcp")
 
     @property
     def is_cuda(self):
@@ -101,10 +99,7 @@ WORKLOADS = [
     cuda_row("pools", "memory pools"),
     cuda_row("vmm", "virtual memory management"),
     cuda_row("mapped", "mapped and registered host memory"),
-    # Over TCP mapped memory is exchanged at launches and waits; a running kernel does not see the host's writes.
-    cuda_row(
-        "mapped_live", "mapped memory, host and running kernel", "mapped", args=("live",), modes=("native", "shm")
-    ),
+    cuda_row("mapped_live", "mapped memory, host and running kernel", "mapped", args=("live",)),
     cuda_row("managed", "managed memory (a named refusal is accepted)"),
     cuda_row("printf", "printf from kernels"),
     cuda_row("errors", "error cases, sticky errors, assert"),
