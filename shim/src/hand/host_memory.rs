@@ -270,7 +270,7 @@ pub fn announce(address: u64, bytes: u64) {
         && s.mirrored
         && let Some(range) = shared_range(s, address, bytes)
     {
-        payload::announce(s, range);
+        announce_source(s, range);
     }
 }
 
@@ -599,6 +599,31 @@ pub fn heap_arrived(offset: u64, bytes: u64) {
             unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
         }
     }
+}
+
+/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel: a memset.
+/// Whatever it writes must not be taken back by content of the client's that is older.
+pub fn before_access(s: &'static Session, address: u64) {
+    if s.mirrored {
+        note_parameter(s, address);
+        before_launch();
+    }
+}
+
+/// Has a carrier bring the source of a copy over. Of mirrored memory only what the application changed: the rest
+/// of it the worker has, and perhaps newer, from a kernel.
+pub fn announce_source(s: &Session, range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        let all = MIRRORED.lock().expect("no panic happens under this lock");
+        let inside = |m: &Mirrored| {
+            range.offset >= m.range.offset && range.offset + range.bytes <= m.range.offset + m.range.bytes
+        };
+        if all.iter().any(inside) {
+            drop(all);
+            return announce_changes();
+        }
+    }
+    payload::announce(s, range);
 }
 
 /// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,

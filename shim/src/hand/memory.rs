@@ -201,7 +201,7 @@ unsafe fn copy_in_here(
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
             Side::Shared(range) => {
-                announce(s, range);
+                host_memory::announce_source(s, range);
                 if s.mirrored {
                     super::callback::note_announced(range);
                 }
@@ -652,7 +652,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             d.srcHost = src_host as *const c_void;
             match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
                 Some(range) => {
-                    announce(s, range);
+                    host_memory::announce_source(s, range);
                     if s.mirrored {
                         super::callback::note_announced(range);
                     }
@@ -933,6 +933,7 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]
         if bytes == 0 {
             return Ok(());
         }
+        host_memory::before_access(s, to);
         post_or_call(op, is_known(s, to, bytes) && to.is_multiple_of(align), words)
     });
     answer.err().unwrap_or(CUDA_SUCCESS)

@@ -17,6 +17,8 @@ facts! { pinned:
         flags_are_told_back,
         the_device_address_is_the_host_address,
         a_kernel_reads_and_writes_it,
+        a_memset_of_it_comes_before_a_kernel,
+        a_copy_from_it_sees_what_a_kernel_wrote,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
         freeing_twice_is_invalid_value,
@@ -78,6 +80,38 @@ fn a_kernel_reads_and_writes_it(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuMemFreeHost(address));
     Ok(())
+}
+
+/// XLA keeps the result of a comparison so: zeroed by the stream, counted up by a kernel, never touched by the host.
+fn a_memset_of_it_comes_before_a_kernel(cu: &'static Cuda) -> Verdict {
+    let (module, increment) = cu.kernel("increment")?;
+    for round in 0..3u32 {
+        let address = cu.pinned(8)?;
+        write(address, 1000u32);
+        ok!(cu.cuMemsetD32Async(address.addr() as u64, 5 + round, 1, null_mut()));
+        ok!(cu.launch_on(increment, address.addr() as u64, null_mut()));
+        let mut copied = 0u32;
+        ok!(cu.cuMemcpyDtoHAsync_v2(as_void(&mut copied), address.addr() as u64, 4, null_mut()));
+        ok!(cu.cuStreamSynchronize(null_mut()));
+        same!(copied, 6 + round);
+        same!(read::<u32>(address), 6 + round);
+        ok!(cu.cuMemFreeHost(address));
+    }
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn a_copy_from_it_sees_what_a_kernel_wrote(cu: &'static Cuda) -> Verdict {
+    let (address, copy) = (cu.pinned(8)?, cu.words(&[0, 0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    write(address, [41u32, 7]);
+    ok!(cu.launch_on(increment, address.addr() as u64, null_mut()));
+    ok!(cu.cuMemcpyHtoDAsync_v2(copy, address, 8, null_mut()));
+    let words = cu.download::<u32>(copy, 2)?;
+    same!(words.as_slice(), [42, 7].as_slice());
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    cu.free(copy)
 }
 
 fn alloc_of_nothing_gives_nothing(cu: &'static Cuda) -> Verdict {

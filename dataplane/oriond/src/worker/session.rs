@@ -571,8 +571,8 @@ impl Session {
         self.spare_events.entry(context).or_default().push(event);
     }
 
-    /// Announces the heap ranges whose copies have finished. Called before every reply that tells the client
-    /// of a completion, so the bytes are there first.
+    /// Announces the heap ranges whose copies have finished, and what kernels changed in mapped host memory. Called
+    /// before every reply that tells the client of a completion, so the bytes are there first.
     pub fn flush_ranges(&mut self) -> Result<(), Fault> {
         let mut i = 0;
         while i < self.pending_ranges.len() {
@@ -587,6 +587,7 @@ impl Session {
             crate::worker::hand::host_memory::heap_written(self, done.range);
             self.replies.heap_written(done.range)?;
         }
+        crate::worker::hand::host_memory::announce_changes(self);
         Ok(())
     }
 

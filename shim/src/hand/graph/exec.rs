@@ -16,7 +16,6 @@ use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
-use super::super::payload::announce;
 use super::super::{capture, host_memory};
 use super::copies::{self, Staged};
 use super::params::{Params, kernel_v2};
@@ -236,7 +235,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             if let Some(staged) = &copy.staged {
                 staged.copy_in(s);
             }
-            announce(s, copy.range);
+            host_memory::announce_source(s, copy.range);
         }
         let staged = copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some()));
         // While it is captured, nothing runs.

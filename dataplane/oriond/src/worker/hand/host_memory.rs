@@ -233,8 +233,8 @@ pub fn heap_written(s: &mut Session, range: HeapRange) {
     }
 }
 
-/// The client waited for the device: what kernels wrote to mapped host memory has to be there when it goes on.
-pub fn after_sync(s: &mut Session) {
+/// The client is about to learn that work is done: what kernels wrote to mapped host memory has to be there first.
+pub fn announce_changes(s: &mut Session) {
     if s.host_memory.mirrored.is_empty() {
         return;
     }

@@ -13,7 +13,6 @@ use crate::worker::session::{Outcome, Session, Wait};
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
 fn finish(s: &mut Session, code: CUresult, reply: &mut Vec<u8>) -> CUresult {
-    super::host_memory::after_sync(s);
     reply.word(s.flush_output());
     code
 }
@@ -82,7 +81,6 @@ pub fn cuStreamQuery(
     let code = unsafe { s.driver.cuStreamQuery(stream) };
     if code == CUDA_SUCCESS {
         s.flush_ranges()?;
-        super::host_memory::after_sync(s);
     }
     Ok(Outcome::Done(code))
 }
@@ -101,7 +99,6 @@ pub fn cuEventQuery(
     let code = unsafe { s.driver.cuEventQuery(event) };
     if code == CUDA_SUCCESS {
         s.flush_ranges()?;
-        super::host_memory::after_sync(s);
     }
     Ok(Outcome::Done(code))
 }
