@@ -16,6 +16,7 @@ pub type Get<T> = Result<T, String>;
 
 /// The kernels of `ptx/facts.ptx`, NUL-terminated as the driver wants it.
 pub const PTX: &str = concat!(include_str!("../ptx/facts.ptx"), "\0");
+const PRINTING_PTX: &str = concat!(include_str!("../ptx/printing.ptx"), "\0");
 
 /// Makes the primary context of device 0 current. It is never released, so all facts of a process share it.
 pub fn use_primary(cu: &Cuda) -> Verdict {
@@ -123,6 +124,13 @@ impl Cuda {
         let (mut function, name) = (null_mut(), text(name));
         ok!(self.cuModuleGetFunction(&mut function, module, name.as_ptr()));
         Ok(function)
+    }
+
+    /// One of the kernels of `ptx/printing.ptx`.
+    pub fn printing_kernel(&self, name: &str) -> Get<CUfunction> {
+        let mut module = null_mut();
+        ok!(self.cuModuleLoadData(&mut module, PRINTING_PTX.as_ptr().cast()));
+        self.function(module, name)
     }
 
     /// A module and one of its kernels.

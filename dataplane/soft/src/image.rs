@@ -12,6 +12,7 @@ const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 const FATBIN_MAGIC: u32 = 0xba55_ed50;
 const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 const KIND_PTX: u16 = 1;
+const KIND_CUBIN: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 /// The compute capability this device reports; PTX for newer ones is not for it.
@@ -91,40 +92,86 @@ fn field(b: &[u8], at: usize, n: usize) -> Option<u64> {
     Some(u64::from_le_bytes(v))
 }
 
-/// Picks the newest PTX entry this device can run. `bytes` is what follows the fat binary header.
-fn from_fatbin(bytes: &[u8]) -> R<String> {
-    let mut best: Option<(u32, &[u8], usize)> = None;
+/// Whether code of an image that a device of one of these compute capabilities (`90` is 9.0) could run holds `needle`.
+/// Nothing if that cannot be told.
+pub fn mentions(image: &[u8], capabilities: &[u32], needle: &[u8]) -> Option<bool> {
+    let holds = |bytes: &[u8]| memchr::memmem::find(bytes, needle).is_some();
+    let magic = image.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+    if magic != FATBIN_MAGIC {
+        return Some(holds(image));
+    }
+    let (head, size) = (field(image, 6, 2)? as usize, field(image, 8, 8)? as usize);
+    let all = entries(image.get(head..head.checked_add(size)?)?).ok()?;
+    let mut wanted = vec![false; all.len()];
+    for capability in capabilities {
+        let is_cubin = |e: &Entry| e.kind == KIND_CUBIN && e.sm / 10 == capability / 10 && e.sm <= *capability;
+        let is_ptx = |e: &Entry| e.kind == KIND_PTX && e.sm <= *capability;
+        let any_cubin = all.iter().any(is_cubin);
+        if !any_cubin && !all.iter().any(is_ptx) {
+            return None;
+        }
+        for (entry, wanted) in all.iter().zip(&mut wanted) {
+            *wanted |= if any_cubin { is_cubin(entry) } else { is_ptx(entry) };
+        }
+    }
+    for (entry, _) in all.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+        if holds(&entry.unpack().ok()?) {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// One program of a fat binary.
+struct Entry<'a> {
+    kind: u16,
+    sm: u32,
+    flags: u64,
+    /// Bytes once unpacked.
+    full: usize,
+    stored: &'a [u8],
+}
+
+impl Entry<'_> {
+    fn unpack(&self) -> R<std::borrow::Cow<'_, [u8]>> {
+        if self.full > TEXT_BYTES_MAX {
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
+        if self.flags & FLAG_ZSTD != 0 {
+            unpack_zstd(self.stored, self.full).map(Into::into)
+        } else if self.flags & FLAG_LZ4 != 0 {
+            lz4_flex::block::decompress(self.stored, self.full).map(Into::into).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+        } else {
+            Ok(self.stored.into())
+        }
+    }
+}
+
+/// The programs of a fat binary; `bytes` is what follows its header.
+fn entries(bytes: &[u8]) -> R<Vec<Entry<'_>>> {
+    let mut found = Vec::new();
     let mut at = 0;
     while at + 64 <= bytes.len() {
         let entry = &bytes[at..];
         let get = |o, n| field(entry, o, n).ok_or(CUDA_ERROR_INVALID_IMAGE);
-        let kind = get(0, 2)? as u16;
-        let (head, padded) = (get(4, 4)? as usize, get(8, 8)? as usize);
-        let sm = get(28, 4)? as u32;
+        let (head, padded, packed) = (get(4, 4)? as usize, get(8, 8)? as usize, get(16, 4)? as usize);
         if head < 64 {
             return Err(CUDA_ERROR_INVALID_IMAGE);
         }
-        if kind == KIND_PTX && sm <= SM_MAX && best.is_none_or(|(s, ..)| sm > s) {
-            best = Some((sm, entry, head));
-        }
+        let stored = if packed != 0 { packed } else { padded };
+        let stored = head.checked_add(stored).and_then(|end| entry.get(head..end)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+        let (kind, sm) = (get(0, 2)? as u16, get(28, 4)? as u32);
+        found.push(Entry { kind, sm, flags: get(40, 8)?, full: get(56, 8)? as usize, stored });
         at = head.checked_add(padded).and_then(|n| n.checked_add(at)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
     }
-    let Some((_, entry, head)) = best else { return Err(no_ptx("the fat binary")) };
-    let get = |o, n| field(entry, o, n).ok_or(CUDA_ERROR_INVALID_IMAGE);
-    let (padded, packed) = (get(8, 8)? as usize, get(16, 4)? as usize);
-    let (flags, full) = (get(40, 8)?, get(56, 8)? as usize);
-    if full > TEXT_BYTES_MAX {
-        return Err(CUDA_ERROR_INVALID_IMAGE);
-    }
-    let stored = if packed != 0 { packed } else { padded };
-    let payload = head.checked_add(stored).and_then(|end| entry.get(head..end)).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
-    let text = if flags & FLAG_ZSTD != 0 {
-        unpack_zstd(payload, full)?
-    } else if flags & FLAG_LZ4 != 0 {
-        lz4_flex::block::decompress(payload, full).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?
-    } else {
-        payload.to_vec()
-    };
+    Ok(found)
+}
+
+/// Picks the newest PTX entry this device can run. `bytes` is what follows the fat binary header.
+fn from_fatbin(bytes: &[u8]) -> R<String> {
+    let all = entries(bytes)?;
+    let fitting = all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= SM_MAX);
+    let text = fitting.max_by_key(|e| e.sm).ok_or_else(|| no_ptx("the fat binary"))?.unpack()?;
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }

@@ -335,6 +335,8 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 if s.mirrored {
                     super::callback::forget_announced(range);
                 }
+                // What the application wrote there before must not arrive after the copy.
+                host_memory::before_launch();
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 if !synchronous && is_known(s, from, bytes) {
                     return result(post(op::COPY_OUT, request));
@@ -351,9 +353,18 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
 
 fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
     let reply = wait(s, ticket)?;
+    let mut r = orion_wire::Reader::new(&reply.body);
+    show_output(s, &mut r);
     result(reply.result)?;
     crate::call::note_synchronized(stream as u64, ticket.sent);
     Ok(())
+}
+
+/// What kernels before a copy printed is out before the copy returns.
+fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) {
+    if let Ok(events) = r.word() {
+        super::events::wait_for(s, events);
+    }
 }
 
 /// # Safety
@@ -374,6 +385,7 @@ unsafe fn copy_out_pageable(
         result(reply.result)?;
         let mut r = orion_wire::Reader::new(&reply.body);
         let data = r.bytes().map_err(|f| crate::call::broken(f.0))?;
+        show_output(s, &mut r);
         if data.len() != bytes {
             return Err(crate::call::broken("copy of another length"));
         }
@@ -671,6 +683,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         }
         if let Some(to) = dst {
             d.dstHost = dst_host as *mut c_void;
+            host_memory::before_launch();
             if host_memory::shared_range(s, to.first as u64, to.span() as u64).is_none() {
                 let l = super::payload::Loan::general(s, to.packed_bytes())?;
                 d.dstHost = l.pointer().cast();

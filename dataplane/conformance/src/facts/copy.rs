@@ -35,6 +35,10 @@ facts! { copy:
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
+        one_number_comes_back_again_and_again,
+        one_number_comes_back_behind_kernels,
+        one_number_is_there_for_whatever_follows,
+        numbers_of_two_threads_do_not_mix,
     ]
 }
 
@@ -67,6 +71,117 @@ fn sixteen_mebibytes_come_back(cu: &'static Cuda) -> Verdict {
     cu.upload(address, &data)?;
     same!(cu.download::<u8>(address, data.len())? == data, true);
     cu.free(address)
+}
+
+/// A number at a time, as `tensor.item()` reads it: into pinned and into pageable memory, the same one twice, and in
+/// particular those that nobody would expect.
+fn one_number_comes_back_again_and_again(cu: &'static Cuda) -> Verdict {
+    let (stream, pinned, device) = (cu.stream()?, cu.pinned(16)?, cu.alloc(16)?);
+    let unlikely = u64::from_le_bytes([0xa7, 0x5c, 0x91, 0x3e, 0xd8, 0x26, 0x6b, 0xf4]);
+    for value in [0, 1, unlikely, unlikely, u64::MAX, 1 << 32, unlikely & 0xffff_ffff, 0x3e91_5ca7] {
+        cu.upload(device, &[value, !value])?;
+        for bytes in [1usize, 2, 4, 8] {
+            for place in [0, 8] {
+                let expected = if place == 0 { value } else { !value } & (u64::MAX >> (64 - 8 * bytes));
+                let mut pageable = 0u64;
+                let from = device + place;
+                ok!(cu.cuMemcpyDtoH_v2(std::ptr::from_mut(&mut pageable).cast(), from, bytes));
+                same!(pageable, expected);
+                write(pinned, [0u64; 2]);
+                ok!(cu.cuMemcpyDtoHAsync_v2(pinned, from, bytes, stream));
+                ok!(cu.cuStreamSynchronize(stream));
+                same!(read::<[u64; 2]>(pinned), [expected, 0]);
+            }
+        }
+        // Not where such a number begins.
+        let mut pageable = [0u8; 4];
+        ok!(cu.cuMemcpyDtoH_v2(pageable.as_mut_ptr().cast(), device + 3, 4));
+        same!(pageable.as_slice(), &[value, !value].map(u64::to_le_bytes).concat()[3..7]);
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
+}
+
+fn one_number_comes_back_behind_kernels(cu: &'static Cuda) -> Verdict {
+    let (stream, pinned, device) = (cu.stream()?, cu.pinned(4)?, cu.words(&[0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    for round in 1..200u32 {
+        ok!(cu.launch_on(increment, device, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(pinned, device, 4, stream));
+        // What comes behind the copy is not what it reads.
+        if round % 3 == 0 {
+            ok!(cu.launch_on(increment, device, stream));
+            ok!(cu.cuMemsetD32Async(device, round, 1, stream));
+        }
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(read::<u32>(pinned), round);
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
+}
+
+/// After a small copy into pinned memory nobody need wait for its stream: an event, another stream, a kernel that
+/// reads the memory or a copy from it will do.
+fn one_number_is_there_for_whatever_follows(cu: &'static Cuda) -> Verdict {
+    let (stream, other, event, pinned) = (cu.stream()?, cu.stream()?, cu.event()?, cu.pinned(8)?);
+    let (device, copy) = (cu.words(&[7])?, cu.words(&[0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    for round in 0..50u32 {
+        cu.upload(device, &[round])?;
+        write(pinned, u64::MAX);
+        ok!(cu.cuMemcpyDtoHAsync_v2(pinned, device, 4, stream));
+        match round % 5 {
+            0 => {
+                ok!(cu.cuEventRecord(event, stream));
+                ok!(cu.cuEventSynchronize(event));
+            }
+            1 => {
+                ok!(cu.cuEventRecord(event, stream));
+                ok!(cu.cuStreamWaitEvent(other, event, 0));
+                ok!(cu.cuStreamSynchronize(other));
+            }
+            2 => {
+                ok!(cu.launch_on(increment, pinned.addr() as u64, stream));
+                ok!(cu.cuStreamSynchronize(stream));
+                same!(read::<u32>(pinned), round + 1);
+                continue;
+            }
+            3 => {
+                ok!(cu.cuMemcpyHtoDAsync_v2(copy, pinned, 4, stream));
+                ok!(cu.cuStreamSynchronize(stream));
+                same!(cu.word(copy)?, round);
+            }
+            _ => while cu.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY {},
+        }
+        same!(read::<[u32; 2]>(pinned), [round, u32::MAX]);
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(copy)?;
+    cu.free(device)
+}
+
+fn numbers_of_two_threads_do_not_mix(cu: &'static Cuda) -> Verdict {
+    let work = move |first: u32| -> Verdict {
+        crate::lab::use_primary(cu)?;
+        let (stream, pinned, device) = (cu.stream()?, cu.pinned(4)?, cu.words(&[first])?);
+        let (module, increment) = cu.kernel("increment")?;
+        for round in 1..300 {
+            ok!(cu.launch_on(increment, device, stream));
+            ok!(cu.cuMemcpyDtoHAsync_v2(pinned, device, 4, stream));
+            ok!(cu.cuStreamSynchronize(stream));
+            same!(read::<u32>(pinned), first + round);
+        }
+        ok!(cu.cuModuleUnload(module));
+        ok!(cu.cuMemFreeHost(pinned));
+        cu.free(device)
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = [1000, 2000, 3000].map(|first| scope.spawn(move || work(first))).into_iter().collect();
+        work(0)?;
+        others.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked".to_string())?)
+    })
 }
 
 fn nothing_may_be_copied(cu: &'static Cuda) -> Verdict {

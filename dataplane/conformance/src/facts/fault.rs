@@ -6,12 +6,14 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{as_void, string_at};
+use crate::lab::{as_void, read, string_at};
 
 facts! { fault:
     Context [
         printf_reaches_standard_output.prints("hello 7 orion 2.50 12345678901\n"),
         printf_comes_out_at_the_end.prints("hello 8 orion 2.50 12345678901\n"),
+        printf_comes_out_before_a_blocking_copy_returns.prints("hello 9 orion 2.50 12345678901\nthe copy is back\n"),
+        printf_comes_out_before_a_wait_for_a_number_returns.prints("hello 1 orion 2.50 12345678901\nthe wait is over\n"),
         printf_by_many_blocks.prints("hello 3 orion 2.50 12345678901\nhello 3 orion 2.50 12345678901\n"),
         an_illegal_address_is_reported.alone(),
         an_illegal_address_stays.alone(),
@@ -25,7 +27,7 @@ facts! { fault:
 }
 
 fn printf_reaches_standard_output(cu: &'static Cuda) -> Verdict {
-    let (_, greet) = cu.kernel("greet")?;
+    let greet = cu.printing_kernel("greet")?;
     let mut number = 7u32;
     ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));
     ok!(cu.cuCtxSynchronize());
@@ -34,15 +36,35 @@ fn printf_reaches_standard_output(cu: &'static Cuda) -> Verdict {
 
 /// Destroying the context brings out what nobody synchronized for.
 fn printf_comes_out_at_the_end(cu: &'static Cuda) -> Verdict {
-    let (_, greet) = cu.kernel("greet")?;
+    let greet = cu.printing_kernel("greet")?;
     let (stream, mut number) = (cu.stream()?, 8u32);
     ok!(cu.launch(greet, 1, 1, stream, &mut [as_void(&mut number)]));
     ok!(cu.cuStreamSynchronize(stream));
     Ok(())
 }
 
+fn printf_comes_out_before_a_blocking_copy_returns(cu: &'static Cuda) -> Verdict {
+    let (greet, address) = (cu.printing_kernel("greet")?, cu.words(&[4])?);
+    let mut number = 9u32;
+    ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));
+    same!(cu.word(address)?, 4);
+    println!("the copy is back");
+    Ok(())
+}
+
+fn printf_comes_out_before_a_wait_for_a_number_returns(cu: &'static Cuda) -> Verdict {
+    let (greet, address, pinned) = (cu.printing_kernel("greet")?, cu.words(&[4])?, cu.pinned(4)?);
+    let mut number = 1u32;
+    ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));
+    ok!(cu.cuMemcpyDtoHAsync_v2(pinned, address, 4, null_mut()));
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    same!(read::<u32>(pinned), 4);
+    println!("the wait is over");
+    Ok(())
+}
+
 fn printf_by_many_blocks(cu: &'static Cuda) -> Verdict {
-    let (_, greet) = cu.kernel("greet")?;
+    let greet = cu.printing_kernel("greet")?;
     let mut number = 3u32;
     ok!(cu.launch(greet, 5, 2, null_mut(), &mut [as_void(&mut number)]));
     ok!(cu.cuCtxSynchronize());
@@ -50,7 +72,7 @@ fn printf_by_many_blocks(cu: &'static Cuda) -> Verdict {
 }
 
 fn fault(cu: &Cuda, name: &str) -> Verdict {
-    let (_, function) = cu.kernel(name)?;
+    let function = if name == "doubt" { cu.printing_kernel(name)? } else { cu.kernel(name)?.1 };
     ok!(cu.launch(function, 1, 1, null_mut(), &mut []));
     Ok(())
 }

@@ -10,6 +10,7 @@ pub mod driver;
 pub mod hand;
 pub mod helper;
 pub mod out;
+pub mod prints;
 pub mod session;
 pub mod stub;
 
@@ -203,6 +204,9 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             if since_poll < 32 || !(s.has_parked() || s.has_lent()) {
                 continue;
             }
+        }
+        if s.holds() {
+            continue;
         }
         since_poll = 0;
         if s.has_parked() || s.has_lent() {

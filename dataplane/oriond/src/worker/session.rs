@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
@@ -15,10 +16,12 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
+use rustc_hash::FxHashMap;
 
 use crate::worker::callback::Callbacks;
 use crate::worker::helper::{Helpers, Job};
 use crate::worker::out::{Events, Output, Replies};
+use crate::worker::prints::Prints;
 
 /// What became of a command.
 pub enum Outcome {
@@ -33,6 +36,70 @@ pub enum Wait {
     Streams(Vec<CUstream>),
     Event(CUevent),
     Job(Arc<Job>),
+    Landing(Landing),
+}
+
+/// One number on its way from the device into memory of the worker's own, which held something else before. The bytes
+/// are seen 2 us before the driver calls the stream idle, because it does so by a write of its own behind them.
+pub struct Landing {
+    pub slot: *const u8,
+    pub bytes: usize,
+    pub stream: CUstream,
+    looks: u32,
+}
+
+impl Landing {
+    /// What no number read back is likely to be. One that is all the same is noticed by asking the stream.
+    const NOTHING: [u8; 8] = [0xa7, 0x5c, 0x91, 0x3e, 0xd8, 0x26, 0x6b, 0xf4];
+
+    /// Prepares `slot` for a copy of `bytes`, a power of two up to 8: those arrive whole.
+    ///
+    /// # Safety
+    /// `slot` is aligned to 8 bytes and has as many, and nothing is being copied there.
+    pub unsafe fn prepare(slot: *mut u8, bytes: usize, stream: CUstream) -> Landing {
+        // SAFETY: the caller's promise.
+        unsafe { slot.cast::<u64>().write_volatile(u64::from_ne_bytes(Self::NOTHING)) };
+        Landing { slot, bytes, stream, looks: 0 }
+    }
+
+    /// Whether a copy is one that can be watched so.
+    pub fn suits(from: u64, bytes: u64) -> bool {
+        matches!(bytes, 1 | 2 | 4 | 8) && from.is_multiple_of(bytes)
+    }
+
+    fn has_landed(&self) -> bool {
+        // SAFETY: eight bytes that stay mapped. The device may write to them, so they are read once, whole.
+        let now = unsafe { self.slot.cast::<u64>().read_volatile() }.to_ne_bytes();
+        now[..self.bytes] != Self::NOTHING[..self.bytes]
+    }
+}
+
+/// A small copy into pinned memory that waits a moment for the command behind it: if that is a wait for its stream, as
+/// with `tensor.item()`, both are done at once, by way of [`Landing`].
+struct Held {
+    to: HeapRange,
+    from: u64,
+    stream: CUstream,
+    context: u64,
+    since: Instant,
+}
+
+/// A small copy just made, by what a wait for it would say.
+type SmallCopy = (u64, u16, u64);
+
+/// How long a small copy is held. The wait is sent within half a microsecond, where it is sent.
+const HELD_MAX: Duration = Duration::from_micros(2);
+/// Small copies are held while at least two of the last three or so were waited for.
+const HABIT_MAX: u8 = 3;
+
+/// A stream with work since it was last seen idle.
+#[derive(Clone, Copy)]
+struct Busy {
+    /// The last command that named it.
+    last: u64,
+    /// Whether there was anything but kernels and copies to the device: what those write to host memory is there when
+    /// later work of the stream starts, but one copy out of the device may overtake another.
+    mixed: bool,
 }
 
 type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
@@ -76,7 +143,7 @@ pub struct Session {
     pub callbacks: Arc<Callbacks>,
     pub helpers: Helpers,
     /// Images of loaded modules and libraries, which the driver may refer to while they are loaded.
-    pub images: HashMap<u64, Vec<u8>>,
+    pub images: HashMap<u64, Arc<Vec<u8>>>,
     /// Modules and libraries to unload once the device is idle.
     pub retired: Vec<crate::worker::hand::module::Retired>,
     /// Which of the function handles are `CUkernel`.
@@ -91,10 +158,14 @@ pub struct Session {
     primary: HashMap<u32, CUcontext>,
     /// The context current on the executor thread, as the client names it.
     current: u64,
-    thread_streams: HashMap<(u64, u16), CUstream>,
+    thread_streams: FxHashMap<(u64, u16), CUstream>,
     /// Streams with work since they were last seen idle, by context, and the last command that named each: what
     /// `cuCtxSynchronize` waits for.
-    busy_streams: HashMap<u64, HashMap<usize, u64>>,
+    busy_streams: FxHashMap<u64, FxHashMap<usize, Busy>>,
+    held: Option<Held>,
+    small_copy: Option<SmallCopy>,
+    habit: u8,
+    pub prints: Prints,
     latched: HashMap<u64, CUresult>,
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
@@ -157,7 +228,7 @@ impl Session {
         Session {
             driver,
             devices: granted.clone(),
-            granted,
+            granted: granted.clone(),
             heap,
             memory,
             staging,
@@ -178,8 +249,12 @@ impl Session {
             names: HashMap::new(),
             primary,
             current: 0,
-            thread_streams: HashMap::new(),
-            busy_streams: HashMap::new(),
+            thread_streams: FxHashMap::default(),
+            busy_streams: FxHashMap::default(),
+            held: None,
+            small_copy: None,
+            habit: HABIT_MAX,
+            prints: Prints::new(driver, &granted),
             latched: HashMap::new(),
             parked: Vec::new(),
             pending_ranges: Vec::new(),
@@ -202,6 +277,9 @@ impl Session {
     pub fn execute(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
         self.executed.fetch_add(1, Ordering::Relaxed);
         self.threads = self.threads.max(header.thread + 1);
+        if self.small_copy.is_some() && self.follows_small_copy(header, body)? {
+            return Ok(());
+        }
         let mut reply = std::mem::take(&mut self.reply);
         reply.clear();
         // What concerns no context must not change the current one, nor fail because there is none.
@@ -323,14 +401,133 @@ impl Session {
     /// A stream as the calling thread means it: 0 and 1 are the legacy default stream, 2 is the thread's own.
     /// Counts as work on that stream.
     pub fn stream(&mut self, word: u64, thread: u16) -> Result<CUstream, CUresult> {
+        let stream = self.plain_stream(word, thread)?;
+        self.busy(stream).mixed = true;
+        Ok(stream)
+    }
+
+    /// As [`Self::stream`], for kernels, copies to the device and waits.
+    pub fn plain_stream(&mut self, word: u64, thread: u16) -> Result<CUstream, CUresult> {
         let pointer: CUstream = match word {
             0 | 1 => word as *mut c_void as CUstream,
             2 => self.thread_stream(thread)?,
             _ => self.lookup(Kind::Stream, word).ok_or(CUDA_ERROR_INVALID_HANDLE)?.cast(),
         };
-        let now = self.executed.load(Ordering::Relaxed);
-        self.busy_streams.entry(self.current).or_default().insert(pointer as usize, now);
+        self.busy(pointer).last = self.executed.load(Ordering::Relaxed);
         Ok(pointer)
+    }
+
+    fn busy(&mut self, stream: CUstream) -> &mut Busy {
+        let of_context = self.busy_streams.entry(self.current).or_default();
+        of_context.entry(stream as usize).or_insert(Busy { last: 0, mixed: false })
+    }
+
+    /// Counts work that is not plain on a stream.
+    pub fn mix(&mut self, stream: CUstream) {
+        self.busy(stream).mixed = true;
+    }
+
+    /// Whether one number copied out of the device tells by its arrival that all earlier work of the stream is done,
+    /// and nothing has to be printed before the client hears of it.
+    pub fn may_watch(&mut self, stream: CUstream) -> bool {
+        !self.captures.open() && !self.prints.possible() && !self.busy(stream).mixed
+    }
+
+    /// A small copy into pinned memory; true if it is held for the command behind it.
+    pub fn hold(&mut self, header: &Header, to: HeapRange, from: u64, stream: CUstream, stream_word: u64) -> bool {
+        if header.sequence != 0 || !Landing::suits(from, to.bytes) || !self.may_watch(stream) {
+            return false;
+        }
+        self.small_copy = Some((header.context, header.thread, stream_word));
+        if self.habit < 2 {
+            return false;
+        }
+        self.held = Some(Held { to, from, stream, context: header.context, since: Instant::now() });
+        true
+    }
+
+    /// Whether a copy is held; one that was held too long is let go.
+    pub fn holds(&mut self) -> bool {
+        if let Some(held) = &self.held
+            && held.since.elapsed() >= HELD_MAX
+        {
+            self.habit = self.habit.saturating_sub(1);
+            self.small_copy = None;
+            self.let_go();
+        }
+        self.held.is_some()
+    }
+
+    /// The command behind a small copy has come; true if it is dealt with.
+    #[cold]
+    fn follows_small_copy(&mut self, header: &Header, body: &[u8]) -> Result<bool, Fault> {
+        let Some(copied) = self.small_copy.take() else { return Ok(false) };
+        let word = body.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b));
+        let waits = header.op == ops::CU_STREAM_SYNCHRONIZE && copied == (header.context, header.thread, word);
+        self.habit = if waits { (self.habit + 1).min(HABIT_MAX) } else { self.habit.saturating_sub(1) };
+        if !waits {
+            self.let_go();
+            return Ok(false);
+        }
+        let Some(held) = self.held.take() else { return Ok(false) };
+        match self.make_current(held.context).and_then(|()| self.watch(held.from, held.to.bytes as usize, held.stream))
+        {
+            Ok(landing) => {
+                let (slot, range) = (landing.slot.cast_mut(), held.to);
+                self.park(header, Wait::Landing(landing), move |s, code, reply| {
+                    if let (CUDA_SUCCESS, Some(to)) = (code, s.heap.at(range.offset, range.bytes)) {
+                        // SAFETY: the slot has the bytes, and the range lies inside the heap.
+                        unsafe { ptr::copy_nonoverlapping(slot, to, range.bytes as usize) };
+                        if s.mirrored {
+                            s.announce(range);
+                        }
+                    }
+                    s.return_scratch(slot);
+                    reply.word(s.flush_output(code));
+                    code
+                });
+            }
+            Err(code) => self.answer(header, code, &[])?,
+        }
+        Ok(true)
+    }
+
+    /// Copies one number to where its arrival can be seen.
+    pub fn watch(&mut self, from: u64, bytes: usize, stream: CUstream) -> Result<Landing, CUresult> {
+        let slot = self.scratch()?;
+        // SAFETY: scratch memory is the driver's, page-aligned, and ours alone.
+        let landing = unsafe { Landing::prepare(slot, bytes, stream) };
+        // SAFETY: a stream of this session; the slot has room.
+        match unsafe { self.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from, bytes, stream) } {
+            CUDA_SUCCESS => Ok(landing),
+            code => {
+                self.return_scratch(slot);
+                Err(code)
+            }
+        }
+    }
+
+    /// Makes the copy that is held, as any other posted one.
+    fn let_go(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let code = self.make_current(held.context).and_then(|()| {
+            let to = self.heap.at(held.to.offset, held.to.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            self.busy(held.stream).mixed = true;
+            // SAFETY: the range was checked when the copy came; a stream of this session.
+            let code =
+                unsafe { self.driver.cuMemcpyDtoHAsync_v2(to.cast(), held.from, held.to.bytes as usize, held.stream) };
+            match code {
+                CUDA_SUCCESS => match self.note_heap_copy(held.to, held.stream) {
+                    CUDA_SUCCESS => Ok(()),
+                    code => Err(code),
+                },
+                code => Err(code),
+            }
+        });
+        if let Err(code) = code {
+            log::debug(&format!("posted copy out of the device failed with {code}"));
+            self.latched.entry(held.context).or_insert(code);
+        }
     }
 
     /// The real per-thread default stream belongs to the worker's thread; each client thread gets a stream of
@@ -489,11 +686,29 @@ impl Session {
                     code => Some(code),
                 }
             }
+            Wait::Landing(landing) => {
+                landing.looks += 1;
+                if landing.has_landed() {
+                    Some(CUDA_SUCCESS)
+                } else if landing.looks.is_multiple_of(32) {
+                    // SAFETY: a stream of this session.
+                    match unsafe { self.driver.cuStreamQuery(landing.stream) } {
+                        CUDA_ERROR_NOT_READY => None,
+                        code => Some(code),
+                    }
+                } else {
+                    None
+                }
+            }
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
                 // SAFETY: streams this session owns, or a default stream of the current context.
                 match unsafe { self.driver.cuStreamQuery(*stream) } {
                     CUDA_SUCCESS => {
+                        let of_context = self.busy_streams.get_mut(&self.current);
+                        if let Some(busy) = of_context.and_then(|all| all.get_mut(&(*stream as usize))) {
+                            busy.mixed = false;
+                        }
                         streams.pop();
                     }
                     CUDA_ERROR_NOT_READY => break None,
@@ -515,7 +730,7 @@ impl Session {
     /// All work of the current context up to that time is done.
     pub fn streams_idle(&mut self, until: u64) {
         if let Some(busy) = self.busy_streams.get_mut(&self.current) {
-            busy.retain(|_, last| *last > until);
+            busy.retain(|_, busy| busy.last > until);
         }
     }
 
@@ -526,8 +741,10 @@ impl Session {
             busy.remove(&(stream as usize));
         }
         for parked in &mut self.parked {
-            if let Wait::Streams(streams) = &mut parked.wait {
-                streams.retain(|s| *s != stream);
+            match &mut parked.wait {
+                Wait::Streams(streams) => streams.retain(|s| *s != stream),
+                Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
+                _ => {}
             }
         }
     }
@@ -716,10 +933,30 @@ impl Session {
         self.spare_scratch.push(slot);
     }
 
-    /// Flushes what kernels printed; the number of events sent so far, which the client waits for.
-    pub fn flush_output(&self) -> u64 {
-        self.output.drain();
+    /// Flushes what kernels printed, where any may have; the number of events sent so far, which the client waits for.
+    pub fn flush_output(&self, code: CUresult) -> u64 {
+        // A failed assertion prints too, and breaks the context.
+        if code != CUDA_SUCCESS || self.prints.possible() {
+            self.output.drain();
+        }
         self.events.sent()
+    }
+
+    /// As [`Self::flush_output`], of a stream that was seen idle: the driver prints when it is asked to wait.
+    pub fn flush_output_of(&self, stream: CUstream, code: CUresult) -> (CUresult, u64) {
+        let mut code = code;
+        if code == CUDA_SUCCESS && self.prints.possible() {
+            // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list. Another thread of the
+            // client may have given it more to do, and that is not waited for.
+            code = unsafe {
+                match self.driver.cuStreamQuery(stream) {
+                    CUDA_SUCCESS => self.driver.cuStreamSynchronize(stream),
+                    CUDA_ERROR_NOT_READY => CUDA_SUCCESS,
+                    code => code,
+                }
+            };
+        }
+        (code, self.flush_output(code))
     }
 }
 

@@ -26,7 +26,7 @@ pub fn cuLaunchKernel(
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
     let [gx_gy, gz_bx, by_bz, shared_attributes] = [r.word()?, r.word()?, r.word()?, r.word()?];
-    let stream = match s.stream(r.word()?, header.thread) {
+    let stream = match s.plain_stream(r.word()?, header.thread) {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };

@@ -10,7 +10,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::worker::session::{Outcome, Session, Wait};
+use crate::worker::session::{Landing, Outcome, Session, Wait};
 
 pub fn cuMemAlloc_v2(
     s: &mut Session,
@@ -75,7 +75,7 @@ pub fn cuMemGetInfo_v2(
 
 /// Host to device with the bytes in the record: the driver captures small pageable sources before it returns.
 pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
-    let (to, stream) = (r.word()?, s.stream(r.word()?, header.thread));
+    let (to, stream) = (r.word()?, s.plain_stream(r.word()?, header.thread));
     let bytes = r.bytes()?;
     let stream = match stream {
         Ok(stream) => stream,
@@ -105,7 +105,7 @@ pub fn shared(s: &Session, address: u64, bytes: u64) -> Result<HeapRange, Fault>
 
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
-    let stream = s.stream(r.word()?, header.thread);
+    let stream = s.plain_stream(r.word()?, header.thread);
     let lent = r.word()? != 0;
     let range = shared(s, from, bytes)?;
     let stream = match stream {
@@ -137,13 +137,16 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
 }
 
 pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
-    let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
-    let stream = s.stream(r.word()?, header.thread);
+    let (to, from, bytes, stream_word) = (r.word()?, r.word()?, r.word()?, r.word()?);
     let range = shared(s, to, bytes)?;
-    let stream = match stream {
+    let stream = match s.plain_stream(stream_word, header.thread) {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    if s.hold(header, range, from, stream, stream_word) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    s.mix(stream);
     if s.captures.open() {
         s.captures.note_copy(stream, range, false);
     }
@@ -163,11 +166,13 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
         Ok(event) => event,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    Ok(s.park(header, Wait::Event(event), move |s, code, _| {
+    Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
         s.return_event(event);
         if s.mirrored && code == CUDA_SUCCESS {
             s.announce(range);
         }
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
         code
     }))
 }
@@ -175,13 +180,28 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
 /// Device to host with the bytes in the reply, by way of pinned memory of the worker's own.
 pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (from, bytes) = (r.word()?, r.word()? as usize);
-    let stream = match s.stream(r.word()?, header.thread) {
+    let stream = match s.plain_stream(r.word()?, header.thread) {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
     if bytes > RECORD_BYTES_MAX / 2 {
         return Err(Fault("copy too long for a reply"));
     }
+    if Landing::suits(from, bytes as u64) && s.may_watch(stream) {
+        let landing = match s.watch(from, bytes, stream) {
+            Ok(landing) => landing,
+            Err(code) => return Ok(Outcome::Done(code)),
+        };
+        let slot = landing.slot.cast_mut();
+        return Ok(s.park(header, Wait::Landing(landing), move |s, code, reply| {
+            // SAFETY: the copy has finished (or failed); the slot is ours.
+            reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
+            reply.word(s.flush_output(code));
+            s.return_scratch(slot);
+            code
+        }));
+    }
+    s.mix(stream);
     let slot = match s.scratch() {
         Ok(slot) => slot,
         Err(code) => return Ok(Outcome::Done(code)),
@@ -196,6 +216,8 @@ pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> R
         // SAFETY: the copy has finished (or failed); the slot is ours.
         reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
         s.return_scratch(slot);
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
         code
     }))
 }

@@ -95,7 +95,9 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
             if s.bind(kind, word, load.handle as *mut _).is_err() {
                 return CUDA_ERROR_INVALID_HANDLE;
             }
-            s.images.insert(word, std::mem::take(&mut load.image));
+            let image = Arc::new(std::mem::take(&mut load.image));
+            s.prints.look(&image);
+            s.images.insert(word, image);
         }
         code
     })
@@ -158,7 +160,7 @@ pub fn cuLibraryUnload(
 pub struct Retired {
     handle: usize,
     is_library: bool,
-    image: Option<Vec<u8>>,
+    image: Option<Arc<Vec<u8>>>,
 }
 
 /// Unloads what was retired. The device is idle.

@@ -13,7 +13,7 @@ use crate::worker::session::{Outcome, Session, Wait};
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
 fn finish(s: &mut Session, code: CUresult, reply: &mut Vec<u8>) -> CUresult {
-    reply.word(s.flush_output());
+    reply.word(s.flush_output(code));
     code
 }
 
@@ -23,18 +23,14 @@ pub fn cuStreamSynchronize(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let stream = match s.stream(r.word()?, header.thread) {
+    let stream = match s.plain_stream(r.word()?, header.thread) {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
-        if code == CUDA_SUCCESS {
-            // Idle already, so this returns at once; the driver prints kernels' output in it.
-            // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list.
-            let code = unsafe { s.driver.cuStreamSynchronize(stream) };
-            return finish(s, code, reply);
-        }
-        finish(s, code, reply)
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
+        code
     }))
 }
 
@@ -73,7 +69,7 @@ pub fn cuStreamQuery(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let stream = match s.stream(r.word()?, header.thread) {
+    let stream = match s.plain_stream(r.word()?, header.thread) {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
