@@ -106,8 +106,9 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
 }
 
 fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
-    // With few cores the worker and the client need ours more than we do.
-    Duration::from_micros(configured_us.unwrap_or(if cores > 3 { 200 } else { 50 }))
+    // As long as a wait for the device usually takes: see the client's `Tuning`. With few cores the worker and the
+    // client need ours more than we do.
+    Duration::from_micros(configured_us.unwrap_or(if cores > 3 { 20_000 } else { 50 }))
 }
 
 impl Engines {

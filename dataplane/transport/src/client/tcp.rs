@@ -31,6 +31,8 @@ use crate::{fds, socket};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RECEIVE_BYTES: usize = 256 << 10;
+/// Bulk data keeps coming or not at all.
+const LANE_SPIN: Duration = Duration::from_micros(200);
 /// A sleeping pump looks this often whether the session is over.
 const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
@@ -52,6 +54,7 @@ pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> 
         barrier_waits: AtomicU32::new(0),
         heap,
         spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
+        lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
         lost: Lost::default(),
     });
     start_pumps(&link, &memory, address, welcome.session, welcome.secret)
@@ -96,6 +99,7 @@ struct TcpLink {
     barrier_waits: AtomicU32,
     heap: Heap,
     spin: Spin,
+    lane_spin: Spin,
     lost: Lost,
 }
 
@@ -240,7 +244,7 @@ impl Lane {
     }
 
     fn take(&self, link: &TcpLink) -> Option<HeapRange> {
-        link.spin.until(|| self.queued.load(Ordering::Acquire) > 0 || link.lost());
+        link.lane_spin.until(|| self.queued.load(Ordering::Acquire) > 0 || link.lost());
         let mut queue = self.queue.lock().expect("nothing panics under this lock");
         loop {
             if link.lost() {
@@ -395,14 +399,14 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
     let mut header = [0u8; STREAM_HEADER_BYTES];
     loop {
         // SAFETY: the header is ours.
-        unsafe { receive_all(socket, header.as_mut_ptr(), header.len(), link.spin)? };
+        unsafe { receive_all(socket, header.as_mut_ptr(), header.len(), link.lane_spin)? };
         let chunk = StreamHeader::decode(&header, link.heap.bytes())?;
         if chunk.frame != Frame::Chunk {
             return Err(Fault("a lane carries chunks only").into());
         }
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
         // SAFETY: `at` gave `len` writable bytes.
-        unsafe { receive_all(socket, to, chunk.len as usize, link.spin)? };
+        unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
         if let Some(hear) = super::heap_listener() {
             hear(chunk.offset, chunk.len as u64);
         }
@@ -438,6 +442,7 @@ fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
 unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, spin: Spin) -> io::Result<usize> {
     let deadline = Instant::now() + spin.budget;
     let mut patient = false;
+    let mut looks = 0u32;
     loop {
         let wait = if patient { flags } else { libc::MSG_DONTWAIT };
         // SAFETY: the caller vouches for the range.
@@ -453,6 +458,12 @@ unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, sp
             io::ErrorKind::WouldBlock => {
                 if spin.yields {
                     std::thread::yield_now();
+                }
+                // Each look is a system call. The longer nothing has come, the more of the core is left to the thread
+                // that shares it: after 50 us up to a microsecond between looks.
+                looks += 1;
+                for _ in 0..looks.saturating_sub(100).min(400) / 16 {
+                    std::hint::spin_loop();
                 }
                 patient = Instant::now() >= deadline;
             }
