@@ -62,7 +62,7 @@ struct Serve {
     /// Share of GPU time of a session in percent
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
-    /// How long an engine looks for work before it sleeps [default: 200, or 50 on up to three cores]
+    /// How long an engine looks for work before it sleeps [default: 20000, or 50 on up to three cores]
     #[arg(long, value_name = "MICROSECONDS")]
     spin_us: Option<u64>,
     /// Descriptor to which a line with the addresses is written once they accept connections
