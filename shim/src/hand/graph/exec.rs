@@ -353,9 +353,11 @@ fn set(
     code(answer)
 }
 
-/// Whether graphs may copy host memory that has to be moved around launches.
-fn copies_matter() -> bool {
-    copies::any() || session().is_ok_and(|s| s.mirrored)
+/// Whether another child in place of one in `exec` may change what has to be brought over before a launch. An update
+/// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
+fn copies_matter(exec: CUgraphExec) -> bool {
+    let reads_host = |name| copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
+    copies::any() || exec_name(exec).is_ok_and(reads_host)
 }
 
 /// # Safety
@@ -414,7 +416,7 @@ pub unsafe fn cuGraphExecHostNodeSetParams(
 /// None beyond the C ABI.
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
     let params = Params::child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
-    set(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, exec, node, params, copies_matter())
+    set(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, exec, node, params, copies_matter(exec))
 }
 
 /// # Safety
@@ -440,7 +442,7 @@ pub unsafe fn cuGraphExecNodeSetParams(
     let Some(raw) = (unsafe { params.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
     let asks_for_copies = match raw.type_ {
         CU_GRAPH_NODE_TYPE_MEMCPY => true,
-        CU_GRAPH_NODE_TYPE_GRAPH => copies_matter(),
+        CU_GRAPH_NODE_TYPE_GRAPH => copies_matter(exec),
         _ => false,
     };
     // SAFETY: as above.

@@ -141,7 +141,7 @@ fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies, reply: &mut V
 }
 
 /// Changing an executable graph: `exec, node, parameters` -> the host memory it touches from now on. Posted, it
-/// changes nothing about host memory that matters.
+/// changes nothing about host memory that the client would have to bring over.
 fn set(
     s: &mut Session,
     header: &Header,
@@ -160,7 +160,9 @@ fn set(
     let mut found = Vec::new();
     match (params.copy(), params.child()) {
         (Some(c), _) => find_in_copy(s, c, &mut found),
-        (_, Some(child)) if header.sequence != 0 => find_in_graph(s, child, 1, &mut found),
+        // Posted, the client knows that nothing it has to bring over changes; what the graph writes to host memory is
+        // found here all the same.
+        (_, Some(child)) if header.sequence != 0 || s.mirrored => find_in_graph(s, child, 1, &mut found),
         _ => return Ok(code),
     }
     if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {
