@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps
-#   ./test.sh STEP…      some of: format lint generated unit loom facts programs fuzz
+#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs fuzz
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -57,6 +57,7 @@ step lint cargo clippy --workspace --all-targets --quiet -- -D warnings
 step generated cargo api --check
 step unit cargo test --workspace --exclude orion-conformance --no-fail-fast
 step unit cargo test -p orion-conformance --bins --test tidy --no-fail-fast
+step suite python3 perf/suite/test_gate.py
 step loom loom
 step facts cargo test -p orion-conformance --test facts -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture

@@ -18,7 +18,6 @@ import platform
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import threading
 import time
 from pathlib import Path
 
+import gate
 from table import SPEED_ONLY, WORKLOADS
 
 SUITE = Path(__file__).resolve().parent
@@ -180,21 +180,34 @@ def build_one(workload, options):
 
 
 def run_workload(workload, mode, options):
-    """One process, natively or through Orion. Output goes to files, which a server that stays on cannot hold open."""
-    program = [BUILD / workload.name] if workload.is_cuda else [options.python, SUITE / workload.source]
-    arguments = [*workload.args] if options.scale == "correct" else [*workload.args, f"--{options.scale}"]
-    command = [str(part) for part in [*orion_prefix(mode, options), *program, *arguments]]
-    with tempfile.TemporaryDirectory(prefix="orion-suite-", ignore_cleanup_errors=True) as scratch:
+    """One process, natively or through Orion."""
+    return Process(workload, mode, options).result(options.timeout)
+
+
+class Process:
+    """A workload under way. Its output goes to files, which a server that stays on cannot hold open."""
+
+    def __init__(self, workload, mode, options, server=None, **environment):
+        self.scratch = tempfile.TemporaryDirectory(prefix="orion-suite-", ignore_cleanup_errors=True)
+        scratch = Path(self.scratch.name)
         cold = "cold" in workload.args
-        environment = {**os.environ, **ENVIRONMENT, **caches(Path(scratch) if cold else BUILD / "cache" / mode)}
-        # For the one workload that asks nvidia-smi, which must not be answered by what Orion puts in front.
-        environment["SUITE_LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH", "")
-        environment.update(workload.env)
-        stdout, stderr = Path(scratch) / "stdout", Path(scratch) / "stderr"
-        started = time.monotonic()
-        with stdout.open("wb") as out, stderr.open("wb") as err:
-            process = subprocess.Popen(
-                command,
+        program = [BUILD / workload.name] if workload.is_cuda else [options.python, SUITE / workload.source]
+        arguments = [*workload.args] if options.scale == "correct" else [*workload.args, f"--{options.scale}"]
+        command = [*orion_prefix(mode, options, server), *program, *arguments]
+        self.stdout, self.stderr = scratch / "stdout", scratch / "stderr"
+        environment = {
+            **os.environ,
+            **ENVIRONMENT,
+            **caches(scratch if cold else BUILD / "cache" / mode, options.scale),
+            # For the one workload that asks nvidia-smi, which must not be answered by what Orion puts in front.
+            "SUITE_LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+            **workload.env,
+            **environment,
+        }
+        self.started = time.monotonic()
+        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -202,52 +215,54 @@ def run_workload(workload, mode, options):
                 cwd=scratch,
                 start_new_session=True,
             )
-            timed_out = not wait(process, options.timeout)
-        wall_s = time.monotonic() - started
-        said, complained = (path.read_text(errors="replace") for path in (stdout, stderr))
-    result = {
-        "rc": process.returncode,
-        "wall_s": round(wall_s, 3),
-        "report": last_json(said),
-        "refused": refused(complained),
-        "stdout": said[-TAIL_CHARS:],
-        "stderr": complained[-TAIL_CHARS:],
-        "lines": notable_lines(complained),
-    }
-    result["status"] = status(result, timed_out, options.timeout)
-    return result
+
+    def result(self, timeout_s):
+        """Waits for the end, and brings it about when the time is up."""
+        try:
+            self.process.wait(timeout_s)
+            timed_out = False
+        except subprocess.TimeoutExpired:
+            gate.end(self.process)
+            timed_out = True
+        wall_s = time.monotonic() - self.started
+        said, complained = (path.read_text(errors="replace") for path in (self.stdout, self.stderr))
+        self.scratch.cleanup()
+        result = {
+            "rc": self.process.returncode,
+            "wall_s": round(wall_s, 3),
+            "report": last_json(said),
+            "refused": refused(complained),
+            "stdout": said[-TAIL_CHARS:],
+            "stderr": complained[-TAIL_CHARS:],
+            "lines": notable_lines(complained),
+        }
+        result["status"] = status(result, timed_out, timeout_s)
+        return result
+
+    def abandon(self):
+        gate.end(self.process)
+        self.scratch.cleanup()
 
 
-def orion_prefix(mode, options):
+def orion_prefix(mode, options, server=None):
     if mode == "native":
         return []
-    return [options.orion_run, "--transport", mode, *options.orion_args, "--"]
+    address = ["--server", server] if server else []
+    return [options.orion_run, "--transport", mode, *address, *options.orion_args, "--"]
 
 
-def caches(root):
+def caches(root, scale):
     """Compiled kernels are kept apart by mode, or Orion would load what native compiled and compile nothing."""
     root.mkdir(parents=True, exist_ok=True)
     names = {"TORCHINDUCTOR": "inductor", "TRITON": "triton"}
     variables = {f"{variable}_CACHE_DIR": str(root / folder) for variable, folder in names.items()}
-    return {**variables, "CUPY_CACHE_DIR": str(root / "cupy"), "CUDA_CACHE_PATH": str(root / "cuda")}
-
-
-def wait(process, timeout_s):
-    """False when the process had to be ended. Asked first, so that orion-run can end what it started."""
-    try:
-        process.wait(timeout_s)
-        return True
-    except subprocess.TimeoutExpired:
-        pass
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(5)
-            break
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
-    process.wait()
-    return False
+    variables |= {"CUPY_CACHE_DIR": str(root / "cupy"), "CUDA_CACHE_PATH": str(root / "cuda")}
+    if scale == "speed":
+        # XLA keeps nothing unless told to, and what is asked here is the speed of what it compiled.
+        variables["JAX_COMPILATION_CACHE_DIR"] = str(root / "jax")
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        variables["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    return variables
 
 
 def last_json(output):

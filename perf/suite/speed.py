@@ -4,17 +4,23 @@
     python3 perf/suite/speed.py --repeats 5 --out speed.json --markdown speed.md
     python3 perf/suite/speed.py --only small_ops,item_loop --modes native,shm --budget-s 300
 
-Native, shm and tcp alternate within each repeat, so a machine that warms up or slows down does so for all three.
+Native, shm and tcp alternate within each repeat, so a machine that warms up or slows down does so for all three. One
+program measures at a time, while the next ones import what they need: see gate.py.
 """
 
 import argparse
+import concurrent.futures
 import json
+import os
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import gate
 import run
+import server
 from table import GOALS
 
 
@@ -25,39 +31,142 @@ def main():
     unbuilt = run.build(workloads, options)
     workloads = [workload for workload in workloads if workload.name not in unbuilt]
     started = time.monotonic()
+    fill_caches(workloads, options, started)
     runs = {workload.name: {mode: [] for mode in options.modes} for workload in workloads}
 
-    for repeat, workload in plan(workloads, options.repeats):
-        if options.budget_s and time.monotonic() - started > options.budget_s:
-            print("the time budget is used up: no new repeats are started", file=sys.stderr)
-            break
-        # Another mode goes first each time, so that none always follows an idle GPU.
-        turn = repeat % len(options.modes)
-        for mode in [*options.modes[turn:], *options.modes[:turn]]:
-            result = run.run_workload(workload, mode, options)
-            runs[workload.name][mode].append(result)
-            seconds = time.monotonic() - started
-            print(f"{seconds:6.1f} s  {workload.name} {mode} {repeat + 1}: {result['status']}", file=sys.stderr)
-        write(options, runs)
+    def within_budget(tasks):
+        for task in tasks:
+            if options.budget_s and time.monotonic() - started > options.budget_s:
+                print("the time budget is used up: nothing new is started", file=sys.stderr)
+                return
+            yield task
+
+    tasks = within_budget(plan(workloads, options.modes, options.repeats))
+    turns = gate.one_at_a_time(tasks, lambda task: Prepared(*task[1:], options), options.prepare)
+    for (repeat, workload, mode), result in turns:
+        runs[workload.name][mode].append(result)
+        say(started, f"{workload.name} {mode} {repeat + 1}: {result['status']}, {result['turn_s']:.1f} s alone")
+        if repeat == 0 or mode == last_mode(repeat, options.modes):
+            write(options, runs)
     print(write(options, runs))
+    print(where_the_time_went(runs, time.monotonic() - started), file=sys.stderr)
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     run.add_common_options(parser)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--prepare", type=int, default=4, metavar="N", help="how many programs get ready meanwhile")
+    parser.add_argument("--driver", default=server.find_driver(), help="what Orion's workers load, a path or soft")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, also printed")
     options = parser.parse_args()
     options.scale = "speed"
     return run.finish_options(parser, options)
 
 
-def plan(workloads, repeats):
+def plan(workloads, modes, repeats):
     """Repeats outermost, so that a time budget that runs out leaves every row with about as many."""
     for repeat in range(repeats):
         for workload in workloads:
             if repeat < workload.repeats_max:
-                yield repeat, workload
+                yield from ((repeat, workload, mode) for mode in in_turn(modes, repeat))
+
+
+def in_turn(modes, repeat):
+    """Another mode goes first each time, so that none always follows an idle GPU."""
+    turn = repeat % len(modes)
+    return [*modes[turn:], *modes[:turn]]
+
+
+def last_mode(repeat, modes):
+    return in_turn(modes, repeat)[-1]
+
+
+def fill_caches(workloads, options, started):
+    """What is compiled once and kept is compiled here, all at once, for it takes longer than what is measured."""
+    tasks = [(workload, mode) for workload in workloads if workload.fills_cache for mode in options.modes]
+
+    def fill(task):
+        workload, mode = task
+        result = run.run_workload(workload, mode, options)
+        say(started, f"{workload.name} {mode}, to fill its cache: {result['status']}")
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        list(pool.map(fill, tasks))
+
+
+class Prepared:
+    """One run of one workload: prepared beside others, measured alone."""
+
+    def __init__(self, workload, mode, options):
+        self.workload, self.mode, self.options = workload, mode, options
+        self.folder = tempfile.TemporaryDirectory(prefix="orion-speed-", ignore_cleanup_errors=True)
+        self.process = self.server = self.gate = None
+        if mode != "native" and "--server" not in options.orion_args:
+            oriond = options.orion_run.with_name("oriond")
+            self.server = server.Server(mode, oriond, options.driver, self.folder.name)
+        if workload.is_gated:
+            self.gate = gate.Gate(f"{self.folder.name}/gate")
+            self.begin(SUITE_GATE=self.gate.path)
+
+    def begin(self, **environment):
+        address = self.server and self.server.address
+        self.process = run.Process(self.workload, self.mode, self.options, address, **environment)
+
+    def take_turn(self):
+        """The server is part of the turn: a worker that starts or ends disturbs whoever measures."""
+        arrived = time.monotonic()
+        ready = not self.gate or self.gate.wait(self.process.process, self.options.timeout)
+        began = time.monotonic()
+        result = self.measure() if ready else self.never_ready()
+        ended = time.monotonic()
+        return {**result, "turn_s": round(ended - began, 3), "unprepared_s": round(began - arrived, 3)}
+
+    def measure(self):
+        try:
+            if self.server:
+                self.server.start()
+            if self.gate:
+                self.gate.open()
+            else:
+                self.begin()
+            result = self.process.result(self.options.timeout)
+            gate.sweep(self.process.process)
+            return result
+        except server.NoWorker as error:
+            self.abandon()
+            return {"status": str(error), "rc": None, "wall_s": 0, "report": None}
+        finally:
+            if self.server:
+                self.server.stop()
+            self.folder.cleanup()
+
+    def never_ready(self):
+        late = self.process.process.poll() is None
+        result = self.process.result(0.0)
+        self.folder.cleanup()
+        return {**result, "status": f"not ready after {self.options.timeout:g} s"} if late else result
+
+    def abandon(self):
+        if self.process:
+            self.process.abandon()
+        self.folder.cleanup()
+
+
+def say(started, text):
+    print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def where_the_time_went(runs, wall_s):
+    """Which workload to trim, and whether programs were prepared in time."""
+    lines = []
+    for name, modes in runs.items():
+        turns = {mode: [result["turn_s"] for result in results] for mode, results in modes.items() if results}
+        lines.append(f"    {name:26}" + "".join(f"{mode} {statistics.median(t):5.1f} s  " for mode, t in turns.items()))
+    done = [result for modes in runs.values() for results in modes.values() for result in results]
+    alone, waited = sum(r["turn_s"] for r in done), sum(r["unprepared_s"] for r in done)
+    head = f"{len(done)} runs in {wall_s:.0f} s: {alone:.0f} s measuring, {waited:.0f} s waiting for a program to be ready"
+    return "\n".join([head, "median turns:", *lines])
 
 
 def write(options, runs):
@@ -75,7 +184,7 @@ def write(options, runs):
 
 def brief(result):
     """A good run needs only its numbers; a bad one also what it said."""
-    keep = ["status", "rc", "wall_s", "report", "refused"]
+    keep = ["status", "rc", "wall_s", "turn_s", "unprepared_s", "report", "refused"]
     return {key: result[key] for key in keep if key in result} if result["status"] == "ok" else result
 
 
@@ -138,16 +247,24 @@ def markdown(rows, modes):
     lines = [["", "unit", "native", *heads, "repeats"]]
     lines.append(["---"] * len(lines[0]))
     for entry in rows:
-        cells = [entry["title"], entry["unit"], number(entry["median"].get("native"))]
+        cells = [entry["title"], entry["unit"], with_range(entry, "native")]
         for mode in others:
             met = {True: "met", False: "**missed**", None: "not measured"}[entry["met"][mode]]
             if entry["failed"][mode]:
                 met += f", {entry['failed'][mode]} runs failed"
-            cells += [number(entry["median"].get(mode)), number(entry["ratio"][mode]), entry["goal"][mode], met]
+            cells += [with_range(entry, mode), number(entry["ratio"][mode]), entry["goal"][mode], met]
         lines.append([*cells, "/".join(str(entry["repeats"][mode]) for mode in modes)])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     judged = [met for entry in rows for met in entry["met"].values()]
     return f"{text}\n\n{judged.count(True)} of {len(judged)} goals met, {judged.count(None)} not measured."
+
+
+def with_range(entry, mode):
+    """The median, and the least and the most of the repeats where there are several."""
+    text = number(entry["median"].get(mode))
+    if entry["repeats"].get(mode, 0) < 2:
+        return text
+    return f"{text} ({' to '.join(map(number, entry['range'][mode]))})"
 
 
 def number(value):

@@ -25,14 +25,16 @@ class Pictures(torch.utils.data.Dataset):
 def main():
     report = Report("dataloader")
     with report.section("train"):
-        steps = report.count(12, speed=60)
+        steps = report.count(12, speed=40)
         loader = torch.utils.data.DataLoader(
             Pictures(BATCH * steps), batch_size=BATCH, num_workers=4, pin_memory=True, persistent_workers=True
         )
-        model = torchvision.models.resnet18(num_classes=100).cuda()
+        model = torchvision.models.resnet18(num_classes=100)
+        report.gate()
+        model = model.cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         losses, epoch_ms = [], []
-        for _ in range(report.count(3, speed=5, quick=2)):
+        for _ in range(report.count(3, speed=4, quick=2)):
             torch.cuda.synchronize()
             started = time.perf_counter()
             for images, labels in loader:
@@ -49,6 +51,9 @@ def main():
         # The first epoch starts the workers and chooses algorithms.
         rest = sorted(epoch_ms[1:])
         report.steady_ms = rest[len(rest) // 2]
+        # The loader's processes end here, not at some time during the next program's turn.
+        del loader
+        report.finish_if_speed()
         report.exact("pinned", pinned)
         report.close("losses", torch.stack(losses[:4]), rtol=2e-2)
         report.exact("losses_exact", digest(torch.stack(losses)))

@@ -6,6 +6,7 @@ from report import Report, require
 
 torch = require("first_use", "torch")
 report = Report("first_use")
+report.gate()
 
 with report.section("first_use"):
     started = time.perf_counter()

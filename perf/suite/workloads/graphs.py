@@ -5,6 +5,7 @@ from report import Report, deterministic_torch, digest, digest_all, require
 require("graphs", "torch")
 torch = deterministic_torch()
 report = Report("graphs")
+report.gate()
 
 
 def layers():
@@ -34,6 +35,8 @@ with report.section("inference"), torch.no_grad():
         report.exact(f"replay_{seed}", digest(out))
         report.exact(f"replay_{seed}_is_eager", torch.equal(out, model(x)))
     report.steady_ms = report.time(graph.replay, report.count(200, speed=3000), torch.cuda.synchronize, window=20)
+
+report.finish_if_speed()
 
 with report.section("train"):
     model = layers()

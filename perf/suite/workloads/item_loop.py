@@ -6,6 +6,7 @@ require("item_loop", "torch")
 torch = deterministic_torch()
 report = Report("item_loop")
 READS = 500
+report.gate()
 
 with report.section("item"):
     x = torch.tensor(1.5, device="cuda")
@@ -31,6 +32,8 @@ with report.section("launch_and_item"):
     counted_ms = report.time(count, report.count(5, speed=20), torch.cuda.synchronize) / READS
     report.extra(us_each_after_launch=counted_ms * 1e3)
     report.exact("counted_in_order", values == list(range(1, len(values) + 1)))
+
+report.finish_if_speed()
 
 with report.section("small_reads"):
     table = torch.arange(1024, device="cuda")

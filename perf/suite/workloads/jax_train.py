@@ -11,6 +11,7 @@ import jax.numpy as jnp  # noqa: E402
 
 report = Report("jax_train")
 LAYERS, WIDTH, BATCH = 6, 1024, 1024
+report.gate()
 
 with report.section("device"):
     device = jax.devices()[0]
@@ -49,6 +50,8 @@ with report.section("train"):
     # XLA chooses its matrix kernels by timing them, so the bits may differ from run to run.
     report.close("losses", [float(loss) for loss in losses[:8]], rtol=2e-2)
     report.exact("losses_are_finite", bool(jnp.isfinite(jnp.stack(losses)).all()))
+
+report.finish_if_speed()
 
 with report.section("random"):
     key = jax.random.key(42)

@@ -11,11 +11,13 @@ report = Report(f"resnet50_{kind}")
 
 
 def train(precision, pageable):
-    model = torchvision.models.resnet50().cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model = torchvision.models.resnet50()
     generator = torch.Generator().manual_seed(1)
     batch_host = torch.randn(32, 3, 224, 224, generator=generator)
-    labels = torch.randint(0, 1000, (32,), generator=generator).cuda()
+    labels = torch.randint(0, 1000, (32,), generator=generator)
+    report.gate()
+    model, labels = model.cuda(), labels.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     batch_resident = batch_host.cuda()
     losses = []
 
@@ -29,6 +31,7 @@ def train(precision, pageable):
         losses.append(loss.detach())
 
     report.steady_ms = report.time(step, report.count(8, speed=40), torch.cuda.synchronize, warmup=3, window=4)
+    report.finish_if_speed()
     # The first losses only: training on one batch amplifies the last bits of each step.
     report.close("losses", torch.stack(losses[:4]), rtol=2e-2)
     report.exact("losses_exact", digest(torch.stack(losses)))
@@ -37,7 +40,9 @@ def train(precision, pageable):
 
 
 def infer():
-    model = torchvision.models.resnet50().cuda().eval()
+    model = torchvision.models.resnet50().eval()
+    report.gate()
+    model = model.cuda()
     image = torch.randn(1, 3, 224, 224, device="cuda")
     with torch.inference_mode():
         result = model(image)

@@ -1,0 +1,80 @@
+"""An oriond for one measured run, so that nothing of another run's server is on the GPU meanwhile."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/wsl/lib",
+    "/usr/lib",
+)
+WARM_S_MAX = 20
+
+
+class NoWorker(Exception):
+    """The server of one run did not come up; that run has failed, and the others go on."""
+
+
+class Server:
+    """Its address is known from the start, so a program may be prepared with it long before it listens."""
+
+    def __init__(self, mode, oriond, driver, folder):
+        self.oriond, self.driver = oriond, driver
+        self.log = Path(folder) / "oriond.log"
+        self.process = None
+        if mode == "tcp":
+            self.socket, self.listen = "none", f"127.0.0.1:{free_port()}"
+            self.address = f"tcp:{self.listen}"
+        else:
+            self.socket, self.listen = Path(folder) / "oriond.sock", "none"
+            self.address = f"unix:{self.socket}"
+
+    def start(self):
+        """Returns once a worker waits, warmed up, which is the only one there will be."""
+        command = [self.oriond, "serve", "--socket", self.socket, "--listen", self.listen]
+        command += ["--warm", "0", "--prestart", "1", "--driver", self.driver]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + WARM_S_MAX
+        while b"worker warm" not in self.log.read_bytes():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                said = self.log.read_text(errors="replace")
+                self.stop()
+                raise NoWorker(f"oriond has no worker: {said[-2000:]}")
+            time.sleep(0.002)
+
+    def stop(self):
+        """Its workers are gone when it is."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def find_driver():
+    """NVIDIA's library and never Orion's own, where there is a GPU to go with it; else the software GPU."""
+    if os.path.exists("/dev/nvidiactl"):
+        listed = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        for folder in [*filter(None, listed), *FOLDERS]:
+            library = Path(folder) / "libcuda.so.1"
+            if library.exists() and b"orion_shim_marker" not in library.read_bytes():
+                return str(library.resolve())
+    return "soft"

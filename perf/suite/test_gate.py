@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Tests of the turns that speed.py gives, with programs that need no GPU. Prints "N passed, N failed"."""
+
+import itertools
+import sys
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+
+SUITE = Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SUITE))
+import gate  # noqa: E402
+import run  # noqa: E402
+import speed  # noqa: E402
+from table import GOALS, WORKLOADS, Workload  # noqa: E402
+
+PROGRAM = """
+import os, sys, time
+sys.path.insert(0, {workloads!r})
+from report import Report
+name = sys.argv[1]
+def log(event):
+    with open({log!r}, "a") as file:
+        file.write(f"{{event}} {{name}} {{time.monotonic()}}\\n")
+log("started")
+report = Report(name)
+if "dies_early" in name: sys.exit(3)
+if "never_ready" in name: time.sleep(60)
+report.gate()
+log("begins")
+if "dies_late" in name: os.kill(os.getpid(), 9)
+if "hangs" in name: time.sleep(60)
+report.steady_ms = report.time(lambda: time.sleep(0.002), 20, lambda: None)
+log("ends")
+report.finish()
+"""
+
+
+class Turns(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.log = Path(self.folder.name) / "log"
+        self.log.touch()
+        self.program = Path(self.folder.name) / "program.py"
+        self.program.write_text(PROGRAM.format(workloads=str(SUITE / "workloads"), log=str(self.log)))
+
+    def options(self, **more):
+        arguments = ["speed.py", "--modes", "native"]
+        before, sys.argv = sys.argv, arguments
+        try:
+            options = speed.parse_options()
+        finally:
+            sys.argv = before
+        # Modes that take turns as native, shm and tcp do, without an Orion to take them through.
+        options.modes = ["a", "b", "c"]
+        for name, value in more.items():
+            setattr(options, name, value)
+        return options
+
+    def measure(self, names, repeats, **more):
+        """Results by (repeat, name, mode), with everything but Orion itself as speed.py has it."""
+        options = self.options(**more)
+
+        def start(task):
+            repeat, workload, mode = task
+            labelled = Workload(workload.name, "", str(self.program), (f"{workload.name}.{mode}.{repeat}",))
+            return speed.Prepared(labelled, "native", options)
+
+        workloads = [Workload(name, "", str(self.program)) for name in names]
+        tasks = speed.plan(workloads, options.modes, repeats)
+        turns = gate.one_at_a_time(tasks, start, options.prepare)
+        return {(repeat, workload.name, mode): result for (repeat, workload, mode), result in turns}
+
+    def events(self, *kinds):
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [(event, name, float(at)) for event, name, at in lines if event in kinds]
+
+    def test_one_measures_at_a_time_and_modes_alternate(self):
+        results = self.measure(["x", "y"], repeats=2)
+        self.assertEqual([result["status"] for result in results.values()], ["ok"] * 12)
+        order = [(event, name) for event, name, _ in self.events("begins", "ends")]
+        turns = [f"{w}.{m}.{r}" for r, modes in enumerate(["abc", "bca"]) for w in "xy" for m in modes]
+        self.assertEqual(order, [(event, name) for name in turns for event in ("begins", "ends")])
+
+    def test_nobody_gets_ready_when_told_so(self):
+        self.measure(["x"], repeats=1, prepare=0)
+        kinds = [event for event, _, _ in self.events("started", "begins", "ends")]
+        self.assertEqual(kinds, ["started", "begins", "ends"] * 3)
+
+    def test_a_program_that_dies_frees_the_gate(self):
+        for name, status in (("dies_early", "failed, rc 3"), ("dies_late", "failed, rc -9")):
+            results = self.measure([name, "well"], repeats=1)
+            self.assertEqual([results[0, name, mode]["status"] for mode in "abc"], [status] * 3)
+            self.assertEqual([results[0, "well", mode]["status"] for mode in "abc"], ["ok"] * 3)
+
+    def test_a_program_that_is_too_slow_is_ended_and_frees_the_gate(self):
+        with unittest.mock.patch.object(speed, "in_turn", lambda modes, repeat: ["a"]):
+            results = self.measure(["never_ready", "hangs", "well"], repeats=1, timeout=1.5)
+        self.assertEqual(results[0, "never_ready", "a"]["status"], "not ready after 1.5 s")
+        self.assertEqual(results[0, "hangs", "a"]["status"], "no end after 1.5 s")
+        self.assertEqual(results[0, "well", "a"]["status"], "ok")
+
+    def test_what_waits_is_ended_when_no_turns_are_taken(self):
+        options = self.options(prepare=3)
+        started = []
+
+        def start(mode):
+            workload = Workload("x", "", str(self.program), (f"x.{mode}",))
+            started.append(speed.Prepared(workload, "native", options))
+            return started[-1]
+
+        turns = gate.one_at_a_time("abcdef", start, 3)
+        next(turns)
+        turns.close()
+        self.assertEqual(len(started), 4)
+        self.assertTrue(all(prepared.process.process.poll() is not None for prepared in started))
+
+
+class Ahead(unittest.TestCase):
+    def test_so_many_get_ready_while_one_measures(self):
+        log = []
+
+        class Fake:
+            def __init__(self, task):
+                self.task = task
+                log.append(f"ready {task}")
+
+            def take_turn(self):
+                log.append(f"turn {self.task}")
+                return self.task * 10
+
+        self.assertEqual(list(gate.one_at_a_time(range(4), Fake, 2)), [(0, 0), (1, 10), (2, 20), (3, 30)])
+        self.assertEqual(
+            log, ["ready 0", "ready 1", "ready 2", "turn 0", "ready 3", "turn 1", "turn 2", "turn 3"]
+        )
+
+
+class Plan(unittest.TestCase):
+    def test_a_budget_that_runs_out_leaves_every_row_with_about_as_many(self):
+        workloads = [Workload("x", "", "x.py"), Workload("y", "", "y.py", repeats_max=2)]
+        tasks = list(speed.plan(workloads, ["native", "shm", "tcp"], 4))
+        self.assertEqual(len(tasks), 4 * 3 + 2 * 3)
+        for length in range(len(tasks)):
+            done = [(workload.name, mode) for _, workload, mode in tasks[:length]]
+            counts = [done.count(("x", mode)) for mode in ("native", "shm", "tcp")]
+            self.assertLessEqual(max(counts) - min(counts), 1)
+        firsts = [next(mode for r, w, mode in tasks if (r, w.name) == (repeat, "x")) for repeat in range(4)]
+        self.assertEqual(firsts, ["native", "shm", "tcp", "native"])
+
+
+class Workloads(unittest.TestCase):
+    def test_every_workload_of_the_speed_table_waits_for_its_turn(self):
+        judged = {goal.workload for goal in GOALS}
+        gated = [workload for workload in WORKLOADS if workload.name in judged and workload.is_gated]
+        self.assertGreater(len(gated), 15)
+        for workload in gated:
+            text = (SUITE / workload.source).read_text()
+            self.assertIn("report.gate()", text, workload.source)
+
+    def test_nothing_touches_the_gpu_before_the_gate(self):
+        """At the top level of a workload at least: functions defined there run later."""
+        judged = {goal.workload for goal in GOALS}
+        for source in {workload.source for workload in WORKLOADS if workload.name in judged and workload.is_gated}:
+            lines = (SUITE / source).read_text().splitlines()
+            before = itertools.takewhile(lambda line: "report.gate()" not in line, lines)
+            touching = [line for line in before if ".cuda()" in line or 'device="cuda"' in line]
+            self.assertEqual(touching, [], source)
+
+
+class Table(unittest.TestCase):
+    def test_a_row_shows_its_range(self):
+        goal = GOALS[0]
+        runs = [{"status": "ok", "wall_s": 1, "report": {"steady_ms": 1, "extra": {goal.metric: v}}} for v in (4, 2, 3)]
+        row = speed.row(goal, {"native": runs, "shm": runs[:1]}, ["native", "shm"])
+        text = speed.markdown([row], ["native", "shm"])
+        self.assertIn("| 3 (2 to 4) | 4 |", text)
+
+
+def main():
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
