@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
@@ -214,8 +214,19 @@ fn reply_spin() -> Spin {
     *SPIN.get_or_init(|| Spin::adaptive(Duration::from_millis(20)))
 }
 
+/// Calls of this process whose reply was waited for. Posted commands do not come by here.
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// How many calls with an answer this process has made: over a network each costs a round trip. For measurements, which
+/// ask for the symbol by name and find none in NVIDIA's library.
+#[unsafe(no_mangle)]
+pub extern "C" fn orion_round_trips() -> u64 {
+    ANSWERED.load(Ordering::Relaxed)
+}
+
 /// Waits for the reply to a call that this thread started.
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+    ANSWERED.fetch_add(1, Ordering::Relaxed);
     let reply = wait_for_reply(s, ticket)?;
     poison::note(crate::local::context::current(), reply.result);
     Ok(reply)

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 mod child;
 mod compare;
+mod delay_link;
 mod deploy;
 mod gpu;
 mod instructions;
@@ -75,6 +76,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         model: Option<PathBuf>,
     },
+    /// A network between two TCP addresses of this machine: delays and shapes what it carries until it is ended
+    DelayLink(delay_link::Options),
     #[command(hide = true)]
     Child { task: String },
 }
@@ -144,6 +147,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, String> {
             good = count_instructions(&pieces()?, check, tolerance / 100.0, write)?;
         }
         Some(Command::DeployCheck { server, model }) => deploy::check(&pieces()?.shim, &server, model.as_deref())?,
+        Some(Command::DelayLink(options)) => delay_link::run(&options)?,
         Some(Command::Child { task }) => child::main(&task)?,
     }
     Ok(if good { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE })

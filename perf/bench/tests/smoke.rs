@@ -59,3 +59,14 @@ fn results_can_be_compared_and_drawn() {
     assert!(std::fs::read_to_string(&figure).expect("the figure").contains("</svg>"));
     std::fs::remove_dir_all(&folder).expect("removing the test's folder");
 }
+
+#[test]
+fn a_link_delays_and_loses_nothing() {
+    // It checks itself that every byte arrives.
+    let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));
+    let link: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
+    let number = |name: &str| link[name].as_f64().expect("a number");
+    // Only what a busy machine cannot change: it is never early, and never faster than asked for.
+    assert!(number("round_trip_added_us") > 300.0, "{said}");
+    assert!(number("gbit_per_s") < 8.5 && number("gbit_per_s_4_connections") < 8.5, "{said}");
+}
