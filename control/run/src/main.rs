@@ -166,6 +166,9 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Res
         .args(["--warm", "0", "--prestart", "1", "--ready-fd", &fd.to_string()])
         .arg("--driver")
         .arg(&driver)
+        // They choose among the session's devices, once, in the program. The worker lists all of them.
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env_remove("CUDA_DEVICE_ORDER")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log_file)

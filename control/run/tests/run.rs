@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// Says that it listens, notes its arguments, and waits for SIGTERM.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$@" > "$(dirname "$0")/arguments"
+echo "devices=${CUDA_VISIBLE_DEVICES-unset},${CUDA_DEVICE_ORDER-unset}" >> "$(dirname "$0")/arguments"
 trap 'echo ended >> "$(dirname "$0")/arguments"; exit 0' TERM
 while [ $# -gt 0 ]; do
   case $1 in
@@ -47,6 +48,8 @@ impl Installed {
             .args(arguments)
             .env("XDG_RUNTIME_DIR", self.0.join("runtime"))
             .env_remove("LD_LIBRARY_PATH")
+            .env("CUDA_VISIBLE_DEVICES", "1")
+            .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -105,6 +108,14 @@ fn tcp_is_loopback_with_a_token() {
     let (server, token) = out.split_once('\n').expect("two lines");
     assert_eq!((server, token.len()), ("tcp:127.0.0.1:4242", 32));
     assert!(here.oriond_saw().contains("--listen 127.0.0.1:0"));
+}
+
+#[test]
+fn the_choice_of_devices_is_made_once_in_the_program() {
+    let here = Installed::new("devices", STAND_IN);
+    let output = here.run(&["--software-gpu", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"]);
+    assert_eq!(text(&output.stdout), "1 PCI_BUS_ID\n");
+    assert!(here.oriond_saw().contains("devices=unset,unset"), "{}", here.oriond_saw());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use orion_wire::environment::Environment;
 use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 use orion_wire::{PROTOCOL_VERSION, Reader, Writer};
@@ -80,7 +81,7 @@ fn valid() -> Vec<Vec<u8>> {
         token: "token".into(),
         pid: 2,
         program: "program".into(),
-        environment: vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())],
+        environment: Environment::of(|name| (name == "CUDA_MODULE_LOADING").then(|| "EAGER".to_owned())),
     };
     let device = Device {
         name: "a device".into(),

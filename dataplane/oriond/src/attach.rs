@@ -18,8 +18,8 @@ use orion_transport::fds;
 use orion_wire::hello::{Start, Welcome, kind};
 use orion_wire::{Fault, Reader, Writer};
 
-/// The largest is Assign, with the client's Hello inside.
-const CONTROL_BYTES_MAX: usize = 128 << 10;
+/// The largest is Failed, with the reason.
+const CONTROL_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
@@ -36,8 +36,6 @@ pub struct Assign {
     pub session: u64,
     /// For Welcome; lets the client's further connections join.
     pub secret: u64,
-    /// Body of the client's Hello frame, already checked for version, API hash and token.
-    pub hello: Vec<u8>,
     /// What the session may allocate on each device; 0 is the whole device.
     pub memory_limit_bytes: u64,
     /// Share of GPU time in percent.
@@ -58,7 +56,6 @@ impl Control {
                 for word in [a.session, a.secret, a.memory_limit_bytes, a.share_percent as u64] {
                     w.word(word);
                 }
-                w.bytes(&a.hello);
             }
         }
         w
@@ -74,7 +71,6 @@ impl Control {
                 secret: r.word()?,
                 memory_limit_bytes: r.word()?,
                 share_percent: r.word()? as u32,
-                hello: r.bytes()?.to_vec(),
             }),
             _ => return Err(Fault("unknown control message")),
         };
@@ -158,7 +154,7 @@ mod tests {
 
     #[test]
     fn control_messages_come_back() {
-        let assign = Assign { session: 1, secret: 2, hello: vec![3; 13], memory_limit_bytes: 4, share_percent: 5 };
+        let assign = Assign { session: 1, secret: 2, memory_limit_bytes: 4, share_percent: 5 };
         for control in [Control::Ready, Control::Failed { reason: "no GPU".into() }, Control::Assign(assign)] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));

@@ -3,8 +3,8 @@
 // UNSAFETY: C entry points, and arguments given as an array of pointers.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use orion_cuda::sys::*;
 
@@ -197,7 +197,20 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
     // SAFETY: the application's argument arrays.
     let bytes = unsafe { pack_arguments(&function, params, extra)? };
     let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, s.cooperative)?;
-    stream::enqueue(&s_ref, Work::Kernel(Arc::new(k))).map(drop)
+    let end = stream::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
+    match end.filter(|_| launches_block()) {
+        Some(end) => {
+            end.stream.wait(end.number);
+            s_ref.context.check()
+        }
+        None => Ok(()),
+    }
+}
+
+/// `CUDA_LAUNCH_BLOCKING`, as it is set when the first kernel is launched.
+fn launches_block() -> bool {
+    static BLOCKING: OnceLock<bool> = OnceLock::new();
+    *BLOCKING.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
 }
 
 /// Reads the attributes of an extended launch. True when it is cooperative.

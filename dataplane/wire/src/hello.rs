@@ -10,6 +10,7 @@
 //! Each message is a frame: magic u32, kind u32, body bytes u32, reserved u32, body.
 
 use crate::codec::{Fault, Reader, Writer};
+use crate::environment::Environment;
 
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"ORIO");
 pub const FRAME_HEADER_BYTES: usize = 16;
@@ -61,8 +62,8 @@ pub struct Hello {
     pub pid: u32,
     /// The program's name, for `orion-smi` and logs; at most 255 bytes, no control characters.
     pub program: String,
-    /// libcuda's own environment variables of the application (`CUDA_…`), which the worker's driver obeys.
-    pub environment: Vec<(String, String)>,
+    /// The application's settings for the driver, which the worker's driver obeys.
+    pub environment: Environment,
 }
 
 impl Hello {
@@ -73,8 +74,8 @@ impl Hello {
         w.bytes(self.token.as_bytes());
         w.word(self.pid as u64);
         w.bytes(self.program.as_bytes());
-        w.word(self.environment.len() as u64);
-        for (k, v) in &self.environment {
+        w.word(self.environment.pairs().len() as u64);
+        for (k, v) in self.environment.pairs() {
             w.bytes(k.as_bytes());
             w.bytes(v.as_bytes());
         }
@@ -92,21 +93,15 @@ impl Hello {
                 token: String::new(),
                 pid: 0,
                 program: String::new(),
-                environment: Vec::new(),
+                environment: Environment::default(),
             });
         }
         let api_hash = r.word()?;
         let token = r.text()?.to_owned();
         let pid = r.word()? as u32;
         let program = r.text()?.to_owned();
-        let count = r.word()?;
-        if count > 64 {
-            return Err(Fault("too many environment variables in Hello"));
-        }
-        let mut environment = Vec::new();
-        for _ in 0..count {
-            environment.push((r.text()?.to_owned(), r.text()?.to_owned()));
-        }
+        let pairs = r.list(Environment::pairs_max(), |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?;
+        let environment = Environment::checked(pairs)?;
         r.finish()?;
         Ok(Hello { protocol_version, api_hash, token, pid, program, environment })
     }
@@ -310,6 +305,27 @@ mod tests {
         for cut in 0..body.len() {
             assert!(Welcome::decode(&body[..cut]).is_err());
         }
+    }
+
+    #[test]
+    fn hello_comes_back_and_names_no_other_variables() {
+        let environment = Environment::of(|name| (name == "CUDA_FORCE_PTX_JIT").then(|| "1".to_owned()));
+        let hello = Hello {
+            protocol_version: crate::PROTOCOL_VERSION,
+            api_hash: 1,
+            token: "token".into(),
+            pid: 2,
+            program: "program".into(),
+            environment,
+        };
+        let mut body = hello.encode();
+        assert_eq!(Hello::decode(&body), Ok(hello));
+        for cut in 0..body.len() {
+            assert!(Hello::decode(&body[..cut]).is_err());
+        }
+        let at = body.windows(18).position(|w| w == b"CUDA_FORCE_PTX_JIT").expect("it is in there");
+        body[at] = b'L';
+        assert!(Hello::decode(&body).is_err());
     }
 
     #[test]

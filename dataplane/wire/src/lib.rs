@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod environment;
 pub mod generated;
 pub mod handle;
 pub mod hello;
@@ -16,4 +17,4 @@ pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
 
 /// Version of the framing and the handshake. Raised when either changes shape.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;

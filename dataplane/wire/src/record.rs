@@ -98,8 +98,6 @@ pub mod op {
     pub const CALLBACK_DONE: u16 = 0x0003;
     /// Event: bytes the worker's driver printed (kernel `printf`). argument 1 = 1 stdout, 2 stderr. Body: bytes.
     pub const OUTPUT: u16 = 0x0004;
-    /// Event: the worker refused or logged something the user should see. Body: text.
-    pub const NOTICE: u16 = 0x0005;
     /// Command: answers with `CUDA_SUCCESS`; for round-trip measurements.
     pub const PING: u16 = 0x0006;
     /// Command: which of the session's devices the application sees, in its order. Body: one word each.

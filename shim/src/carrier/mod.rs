@@ -12,24 +12,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use orion_ring::{Heap, Memory};
 pub use orion_transport::client::set_heap_listener;
 use orion_transport::client::{self, Link, Server, Tuning};
+use orion_wire::environment::Environment;
 use orion_wire::hello::{Hello, Welcome};
-
-/// Variables that libcuda itself reads: the worker's driver obeys the application's. Not CUDA_VISIBLE_DEVICES,
-/// which counts the devices of the session, not those of the server; not
-/// CUDA_CACHE_*, which name a folder of the host where the driver compiles.
-const CUDA_VARIABLES: [&str; 11] = [
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
-    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
-    "CUDA_MODULE_LOADING",
-    "CUDA_MODULE_DATA_LOADING",
-    "CUDA_BINARY_LOADER_THREAD_COUNT",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_FORCE_JIT",
-    "CUDA_DISABLE_PTX_JIT",
-    "CUDA_SCALE_LAUNCH_QUEUES",
-];
 
 /// What the environment says about the server and this program.
 pub struct Settings {
@@ -131,10 +115,7 @@ impl Settings {
             token: token()?,
             pid: std::process::id(),
             program: program(),
-            environment: CUDA_VARIABLES
-                .iter()
-                .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-                .collect(),
+            environment: Environment::of(|name| std::env::var(name).ok()),
         };
         let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
         Ok(Settings { server, hello, tuning, verbose })

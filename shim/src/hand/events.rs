@@ -81,11 +81,6 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
                 print(bytes);
             }
         }
-        op::NOTICE => {
-            if let Ok(text) = r.text() {
-                eprintln!("orion: {text}");
-            }
-        }
         op::HEAP_RELEASED => {
             if let Ok(ranges) = r.list(1024, HeapRange::get) {
                 super::memory::release_staging(s, &ranges);

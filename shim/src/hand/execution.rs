@@ -4,8 +4,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
@@ -383,6 +383,7 @@ unsafe fn launch(
     });
     if fits && accepted {
         return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
+            Ok(_) if launches_block() => after_blocking_launch(stream),
             Ok(_) => super::capture::settle(),
             Err(code) => code,
         };
@@ -392,9 +393,28 @@ unsafe fn launch(
             if let (CUDA_SUCCESS, Some(q)) = (reply.result, question) {
                 f.accepted.lock().expect("no panic happens under this lock").insert(q);
             }
-            reply.result
+            match reply.result {
+                CUDA_SUCCESS if launches_block() => after_blocking_launch(stream),
+                result => result,
+            }
         }
         Err(code) => code,
+    }
+}
+
+/// `CUDA_LAUNCH_BLOCKING`: a launch returns when its kernel has run, with the kernel's own error. The worker's driver
+/// is not told: it would wait inside the launch.
+fn launches_block() -> bool {
+    static BLOCKING: OnceLock<bool> = OnceLock::new();
+    *BLOCKING.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
+}
+
+#[cold]
+fn after_blocking_launch(stream: CUstream) -> CUresult {
+    // What is captured does not run, and asking about a stream that is being captured ends the capture.
+    match super::capture::any_open() {
+        true => super::capture::settle(),
+        false => super::sync::stream(stream),
     }
 }
 

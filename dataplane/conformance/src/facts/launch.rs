@@ -1,4 +1,6 @@
 //! Launches: arguments, geometry, and the mistakes that are reported at once.
+//!
+//! UNSAFETY: sets an environment variable that the driver reads.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -6,10 +8,13 @@ use std::ptr::{null_mut, without_provenance_mut};
 use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
-use crate::fact::{Verdict, answers, facts, ok, same};
-use crate::lab::{as_void, zeroed};
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{as_void, use_primary, zeroed};
 
 facts! { launch:
+    Nothing [
+        a_blocking_launch_returns_when_its_kernel_has_run,
+    ]
     Context [
         vectors_are_added,
         every_thread_counts_once,
@@ -37,6 +42,27 @@ facts! { launch:
         the_per_thread_entry_launches,
         a_thousand_run_in_order,
     ]
+}
+
+fn a_blocking_launch_returns_when_its_kernel_has_run(cu: &'static Cuda) -> Verdict {
+    // SAFETY: no other thread of this process runs yet.
+    unsafe { std::env::set_var("CUDA_LAUNCH_BLOCKING", "1") };
+    ok!(cu.cuInit(0));
+    use_primary(cu)?;
+    let ((module, count), stream) = (cu.kernel("count")?, cu.stream()?);
+    let address = cu.words(&[0])?;
+    // Something in front of the kernel that ends a while after the launch has begun, and not because of it.
+    let gate = cu.gate(stream)?;
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        gate.open();
+    });
+    ok!(cu.launch_on(count, address, stream));
+    ok!(cu.cuStreamQuery(stream));
+    same!(cu.word(address)?, 1);
+    holds!(opener.join().is_ok(), "the thread that opens the gate failed");
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
 }
 
 fn vectors_are_added(cu: &'static Cuda) -> Verdict {

@@ -5,6 +5,8 @@
 //!                              -> TCP client:    Welcome <- worker, START <- client, STARTED <- worker; then carried
 //! worker:  Starting -> Warm -> Serving -> reaped; never Warm again
 //! ```
+//! A driver reads its environment when it is loaded, so a client whose settings differ from oriond's own gets a worker
+//! that is started for it; all others take the next one of the pool.
 
 // UNSAFETY: requests on buffers of boxed objects that stay until no request of theirs is under way.
 
@@ -22,6 +24,7 @@ use orion_ring::Memory;
 use orion_ring::memory::Layout;
 use orion_transport::{fds, socket};
 use orion_wire::Reader;
+use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header, kind};
 use tracing::{error, info, warn};
 
@@ -55,9 +58,13 @@ pub struct Front {
     listeners: Vec<(u32, Listener)>,
     greetings: HashMap<u32, Box<Greeting>>,
     workers: HashMap<u32, Box<Worker>>,
+    /// Of the pool and, started for particular clients, beside it.
     warm: VecDeque<u32>,
     waiting: VecDeque<u32>,
-    starting: usize,
+    /// What the workers that are being started see beyond our own environment; empty for the pool's.
+    starting: Vec<Environment>,
+    /// The driver's settings in our own environment, which every worker inherits.
+    inherited: Environment,
     sessions: HashMap<u64, Session>,
     sessions_begun: u64,
     /// Workers that ended before they were ready, in a row, and what the last one said.
@@ -89,6 +96,8 @@ struct Worker {
     control: OwnedFd,
     buffer: [u8; 4096],
     state: WorkerState,
+    /// What it sees beyond our own environment; empty for the pool's.
+    environment: Environment,
     under_way: u32,
     exited: bool,
 }
@@ -117,7 +126,8 @@ struct Greeting {
     memory: Option<OwnedFd>,
     attach: Option<OwnedFd>,
     shared: Option<Arc<Shared>>,
-    hello: Vec<u8>,
+    program: String,
+    environment: Environment,
     session: u64,
     under_way: u32,
     ending: bool,
@@ -189,7 +199,8 @@ impl Front {
             workers: HashMap::new(),
             warm: VecDeque::new(),
             waiting: VecDeque::new(),
-            starting: 0,
+            starting: Vec::new(),
+            inherited: Environment::of(|name| std::env::var(name).ok()),
             sessions: HashMap::new(),
             sessions_begun: 0,
             failures: 0,
@@ -223,7 +234,7 @@ impl Front {
     }
 
     pub fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.workers.is_empty() && self.starting == 0
+        self.stopping.is_some() && self.workers.is_empty() && self.starting.is_empty()
     }
 
     /// When [`Self::look`] has to be called although nothing happens.
@@ -297,10 +308,10 @@ impl Front {
 
     pub fn received(&mut self, core: &mut Core, mail: Mail) {
         match mail {
-            Mail::Born(Ok(newborn)) => self.born(core, newborn),
-            Mail::Born(Err(e)) => {
-                self.starting -= 1;
-                self.failed(core, format!("starting a worker process failed: {e}"));
+            Mail::Born(environment, Ok(newborn)) => self.born(core, environment, newborn),
+            Mail::Born(environment, Err(e)) => {
+                self.started(&environment);
+                self.failed(core, &environment, format!("starting a worker process failed: {e}"));
             }
             Mail::SessionOver(session) => {
                 if let Some(s) = self.sessions.get_mut(&session) {
@@ -426,7 +437,7 @@ impl Front {
     fn frame(&mut self, core: &mut Core, slot: u32, frame_kind: u32, body: Vec<u8>) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         let outcome = match (g.stage, frame_kind) {
-            (Stage::Hello, kind::HELLO) => return self.hello(core, slot, body),
+            (Stage::Hello, kind::HELLO) => return self.hello(core, slot, &body),
             (Stage::Hello, kind::JOIN) => return self.join(core, slot, &body),
             (Stage::Welcome, kind::WELCOME) => self.welcome(slot, &body).map(|()| Stage::Welcoming),
             (Stage::Start, kind::START) => match Start::decode(&body) {
@@ -463,10 +474,14 @@ impl Front {
         }
     }
 
-    fn hello(&mut self, core: &mut Core, slot: u32, body: Vec<u8>) {
+    fn hello(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
-        let refused = match Hello::decode(&body) {
-            Ok(hello) => self.settings.objection(g.peer, &hello),
+        let refused = match Hello::decode(body) {
+            Ok(hello) => {
+                g.environment = hello.environment.beyond(&self.inherited);
+                g.program = printable(&hello.program);
+                self.settings.objection(g.peer, &hello)
+            }
             Err(fault) => Some(format!("the greeting is damaged: {}", fault.0)),
         };
         let refused = refused.or_else(|| {
@@ -479,7 +494,6 @@ impl Front {
             warn!(peer = %g.peer, reason, "session refused");
             return self.refuse(core, slot, &reason);
         }
-        g.hello = body;
         g.stage = Stage::Waiting;
         g.deadline = Instant::now() + WORKER_TIMEOUT;
         self.waiting.push_back(slot);
@@ -582,22 +596,48 @@ impl Front {
         }
         let first = self.settings.prestart.saturating_sub(self.sessions_begun as usize);
         let pool = self.settings.warm.max(first);
-        let wanted = pool + self.waiting.len();
-        while self.warm.len() + self.starting < wanted && self.starting < STARTING_MAX.max(pool) {
-            self.starting += 1;
-            let _ = self.nursery.send(Order::Spawn);
+        let starting_max = STARTING_MAX.max(pool);
+        let mut wanted: Vec<(Environment, usize)> = vec![(Environment::default(), pool)];
+        for slot in &self.waiting {
+            let environment = &self.greetings[slot].environment;
+            match wanted.iter_mut().find(|(e, _)| e == environment) {
+                Some((_, count)) => *count += 1,
+                None => wanted.push((environment.clone(), 1)),
+            }
         }
         // Left over from a burst, or from clients that did not wait: each holds a context on every GPU.
-        while self.warm.len() > wanted
-            && let Some(slot) = self.warm.pop_back()
-            && let Some(worker) = self.workers.get_mut(&slot)
-        {
-            worker.state = WorkerState::Retired;
-            signal(&worker.pidfd, libc::SIGTERM);
+        for slot in std::mem::take(&mut self.warm) {
+            let worker = self.workers.get_mut(&slot).expect("a warm worker has not ended");
+            match wanted.iter_mut().find(|(e, count)| *e == worker.environment && *count > 0) {
+                Some((_, count)) => {
+                    *count -= 1;
+                    self.warm.push_back(slot);
+                }
+                None => {
+                    worker.state = WorkerState::Retired;
+                    signal(&worker.pidfd, libc::SIGTERM);
+                }
+            }
+        }
+        for (environment, count) in wanted {
+            let starting = self.starting.iter().filter(|e| **e == environment).count();
+            for _ in starting..count {
+                if self.starting.len() >= starting_max {
+                    return;
+                }
+                self.starting.push(environment.clone());
+                let _ = self.nursery.send(Order::Spawn(environment.clone()));
+            }
         }
     }
 
-    fn born(&mut self, core: &mut Core, newborn: Newborn) {
+    /// A worker with this environment is not being started any more.
+    fn started(&mut self, environment: &Environment) {
+        let at = self.starting.iter().position(|e| e == environment).expect("it was being started");
+        self.starting.swap_remove(at);
+    }
+
+    fn born(&mut self, core: &mut Core, environment: Environment, newborn: Newborn) {
         let slot = core.allocate(Owner::Front);
         let Newborn { pid, pidfd, control } = newborn;
         if self.stopping.is_some() {
@@ -609,6 +649,7 @@ impl Front {
             control,
             buffer: [0; 4096],
             state: WorkerState::Starting,
+            environment,
             under_way: 1,
             exited: false,
         });
@@ -632,7 +673,8 @@ impl Front {
                 Ok(Control::Ready) if w.state == WorkerState::Starting => {
                     w.state = WorkerState::Warm;
                     info!(worker = w.pid, "worker warm");
-                    self.starting -= 1;
+                    let environment = w.environment.clone();
+                    self.started(&environment);
                     self.failures = 0;
                     self.warm.push_back(slot);
                     self.match_up(core);
@@ -659,13 +701,14 @@ impl Front {
         let (pid, status) = (w.pid, reap(&w.pidfd));
         match w.state {
             WorkerState::Starting => {
-                self.starting -= 1;
+                let environment = w.environment.clone();
+                self.started(&environment);
                 if self.last_failure.is_empty() {
                     self.last_failure = format!("the worker ended before it was ready ({status})");
                 }
                 let reason = std::mem::take(&mut self.last_failure);
                 if self.stopping.is_none() {
-                    self.failed(core, reason);
+                    self.failed(core, &environment, reason);
                 }
             }
             WorkerState::Warm => {
@@ -687,8 +730,19 @@ impl Front {
         self.fill_pool();
     }
 
-    /// A worker could not be started. Tried again, ever more slowly; who waits is told after the third time.
-    fn failed(&mut self, core: &mut Core, reason: String) {
+    /// A worker could not be started. Tried again, ever more slowly; who waits is told after the third time. One that
+    /// was started for a client's own settings is that client's concern only: it may be they that do not work.
+    fn failed(&mut self, core: &mut Core, environment: &Environment, reason: String) {
+        if !environment.is_empty() {
+            warn!(%environment, reason, "worker failed to start with a client's settings");
+            let (theirs, others): (VecDeque<u32>, _) =
+                self.waiting.drain(..).partition(|slot| self.greetings[slot].environment == *environment);
+            self.waiting = others;
+            for slot in theirs {
+                self.refuse(core, slot, &format!("no worker can be started with {environment}: {reason}"));
+            }
+            return;
+        }
         self.failures += 1;
         let pause = Duration::from_millis(100 << self.failures.min(7));
         error!(reason, failures = self.failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
@@ -701,18 +755,24 @@ impl Front {
     }
 
     fn match_up(&mut self, core: &mut Core) {
-        while let (Some(&greeting), Some(&worker)) = (self.waiting.front(), self.warm.front()) {
-            self.waiting.pop_front();
-            if !is_still_there(&self.greetings[&greeting].socket) {
+        let mut index = 0;
+        while let Some(&greeting) = self.waiting.get(index) {
+            let g = &self.greetings[&greeting];
+            let Some(at) = self.warm.iter().position(|slot| self.workers[slot].environment == g.environment) else {
+                index += 1;
+                continue;
+            };
+            self.waiting.remove(index);
+            if !is_still_there(&g.socket) {
                 self.drop_greeting(core, greeting);
                 continue;
             }
-            self.warm.pop_front();
+            let worker = self.warm.remove(at).expect("just found");
             if let Err(e) = self.assign(core, greeting, worker) {
                 let w = &self.workers[&worker];
                 warn!(worker = w.pid, error = %e, "the worker took no session, killing it");
                 signal(&w.pidfd, libc::SIGKILL);
-                self.waiting.push_front(greeting);
+                self.waiting.insert(index, greeting);
             }
         }
         self.fill_pool();
@@ -726,7 +786,6 @@ impl Front {
         let assign = Control::Assign(Assign {
             session,
             secret,
-            hello: g.hello.clone(),
             memory_limit_bytes: self.settings.memory_limit_bytes,
             share_percent: self.settings.share_percent,
         });
@@ -741,9 +800,8 @@ impl Front {
         self.sessions_begun = session;
         w.state = WorkerState::Serving(session);
         g.session = session;
-        let (pid, peer) = (w.pid, g.peer);
-        let program = Hello::decode(&g.hello).map(|h| printable(&h.program)).unwrap_or_default();
-        info!(session, %peer, program, worker = pid, "session begins");
+        let (pid, peer, program) = (w.pid, g.peer, g.program.as_str());
+        info!(session, %peer, program, worker = pid, environment = %g.environment, "session begins");
         self.sessions.insert(session, Session { worker, secret, shared: None, kill_after: None });
         if local {
             // From here on client and worker talk to each other; our copy of the socket must not keep it open.
@@ -795,7 +853,8 @@ impl Greeting {
             memory: None,
             attach: None,
             shared: None,
-            hello: Vec::new(),
+            program: String::new(),
+            environment: Environment::default(),
             session: 0,
             under_way: 0,
             ending: false,

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orion_wire::environment::Environment;
+
 mod carried;
 mod front;
 mod io_ring;
@@ -51,7 +53,7 @@ pub enum Mail {
         index: usize,
     },
     /// For the front only.
-    Born(io::Result<nursery::Newborn>),
+    Born(Environment, io::Result<nursery::Newborn>),
     SessionOver(u64),
     Stop,
 }

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use orion_ring::Memory;
+use orion_wire::environment::Environment;
 
 use super::{Mail, Post};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
 
 pub enum Order {
-    Spawn,
+    /// A worker whose driver sees these settings beyond our own.
+    Spawn(Environment),
     /// Memory of a session that is over. Nothing refers to it any more.
     Unmap(Memory),
 }
@@ -39,14 +41,17 @@ pub fn start(worker_arguments: Vec<String>, front: Arc<Post>) -> io::Result<Send
 fn serve(orders: Receiver<Order>, worker_arguments: &[String], front: &Post) {
     for order in orders {
         match order {
-            Order::Spawn => front.post(Mail::Born(spawn(worker_arguments))),
+            Order::Spawn(environment) => {
+                let newborn = spawn(worker_arguments, &environment);
+                front.post(Mail::Born(environment, newborn));
+            }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
             Order::Unmap(memory) => unsafe { memory.unmap_all() },
         }
     }
 }
 
-fn spawn(arguments: &[String]) -> io::Result<Newborn> {
+fn spawn(arguments: &[String], environment: &Environment) -> io::Result<Newborn> {
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
     // SAFETY: getpid cannot fail.
@@ -57,6 +62,10 @@ fn spawn(arguments: &[String]) -> io::Result<Newborn> {
         .arg("worker")
         .args(["--control-fd", &control.to_string()])
         .args(arguments)
+        .envs(environment.pairs().iter().map(|(name, value)| (name, value)))
+        // Clients wait after their launches themselves. A driver that waits inside a launch would keep the executor
+        // from the very command that lets the stream go on.
+        .env_remove("CUDA_LAUNCH_BLOCKING")
         .stdin(Stdio::null())
         .process_group(0);
     // SAFETY: only async-signal-safe system calls between fork and exec.

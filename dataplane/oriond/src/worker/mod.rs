@@ -24,7 +24,7 @@ use orion_cuda::sys::*;
 use orion_ring::memory::{Layout, Which};
 use orion_ring::{Consumer, Memory, Spin};
 use orion_wire::Fault;
-use orion_wire::hello::{Hello, Welcome};
+use orion_wire::hello::Welcome;
 
 use crate::attach::{Assign, Attachment, Control, recv_control, send_control};
 use session::{Session, log};
@@ -117,7 +117,6 @@ impl Warm {
 
 /// Greets the client, then executes its commands until it is gone.
 fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options) -> Result<(), String> {
-    let hello = Hello::decode(&assign.hello).map_err(|f| format!("the client's Hello is malformed: {f}"))?;
     let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d, assign)).collect::<Vec<_>>();
     let welcome = Welcome {
         session: assign.session,
@@ -148,7 +147,6 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     log::keep_stderr();
     let output = out::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
-    let tell = events.clone();
     std::thread::Builder::new()
         .name("watcher".into())
         .spawn(move || {
@@ -158,12 +156,6 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
             unsafe { libc::_exit(0) };
         })
         .map_err(|e| format!("starting the watcher failed: {e}"))?;
-    for (name, value) in &hello.environment {
-        // The driver read its environment when the worker was warmed up.
-        if std::env::var(name).as_deref() != Ok(value) {
-            tell.notice(&format!("{name}={value} is set here, but the worker's driver started without it"));
-        }
-    }
     let mut s = Session::new(session::Parts {
         driver: warm.driver,
         granted: warm.devices,

@@ -82,13 +82,6 @@ impl Events {
         }
     }
 
-    /// A line for the user's eyes.
-    pub fn notice(&self, text: &str) {
-        let mut body = Vec::new();
-        body.bytes(text.as_bytes());
-        self.send(op::NOTICE, (0, 0), &body);
-    }
-
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

@@ -42,6 +42,11 @@ pub struct Oriond {
 
 impl Oriond {
     pub fn start(arguments: &[&str]) -> Oriond {
+        Oriond::start_in(&[], arguments)
+    }
+
+    /// With these environment variables.
+    pub fn start_in(environment: &[(&str, &str)], arguments: &[&str]) -> Oriond {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("orion-test-{}-{count}", std::process::id()));
@@ -57,6 +62,7 @@ impl Oriond {
             .arg("--socket")
             .arg(&socket)
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("creating the log"));
         // SAFETY: fcntl is async-signal-safe.
@@ -158,7 +164,7 @@ pub fn hello() -> Hello {
         token: String::new(),
         pid: std::process::id(),
         program: "test".into(),
-        environment: Vec::new(),
+        environment: orion_wire::environment::Environment::default(),
     }
 }
 

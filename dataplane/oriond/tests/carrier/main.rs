@@ -3,6 +3,7 @@
 mod bulk;
 mod death;
 mod door;
+mod environment;
 mod harness;
 mod leaks;
 mod speed;

@@ -48,7 +48,7 @@ impl Client {
             token: std::env::var("ORION_TOKEN").unwrap_or_default(),
             pid: std::process::id(),
             program: "orion-bench".into(),
-            environment: Vec::new(),
+            environment: orion_wire::environment::Environment::default(),
         };
         let attached = client::attach(&Server::parse(server)?, &hello, Tuning::default())?;
         let failed = |e: std::io::Error| format!("mapping a ring failed: {e}");

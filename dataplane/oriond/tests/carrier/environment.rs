@@ -1,0 +1,107 @@
+//! Whose environment a worker's driver sees.
+
+use orion_transport::client::Tuning;
+use orion_wire::environment::Environment;
+use orion_wire::hello::Hello;
+
+use crate::harness::{Client, Oriond, Transport, hello, wait_until};
+use crate::on_each_carrier;
+
+fn with(pairs: &[(&str, &str)]) -> Hello {
+    let environment = Environment::of(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
+    assert_eq!(environment.pairs().len(), pairs.len());
+    Hello { environment, ..hello() }
+}
+
+fn attach(server: &Oriond, transport: Transport, hello: &Hello) -> Client {
+    Client::try_attach(server, transport, hello, Tuning::default()).expect("attaching")
+}
+
+/// A variable as the client's worker started with it.
+fn seen(client: &Client, name: &str) -> Option<String> {
+    let all = std::fs::read(format!("/proc/{}/environ", client.welcome.worker_pid)).expect("the worker's environment");
+    let all = String::from_utf8(all).expect("text");
+    all.split('\0').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+}
+
+fn warm_worker(server: &Oriond) -> u32 {
+    server.wait_for_log(&["worker warm"]);
+    server.workers()[0]
+}
+
+on_each_carrier! {
+    fn settings_reach_a_worker_that_is_started_for_them(server: &Oriond, transport: Transport) {
+        let pool = warm_worker(server);
+        let ours = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "1"), ("CUDA_MODULE_LOADING", "EAGER")]);
+        let mut client = attach(server, transport, &ours);
+        assert_ne!(client.welcome.worker_pid, pool);
+        assert_eq!(seen(&client, "CUDA_DEVICE_MAX_CONNECTIONS").as_deref(), Some("1"));
+        assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
+        assert_eq!(client.call(0x101, &[4; 8]), [4; 8]);
+        // The pool was left alone, and the next client's worker knows nothing of it.
+        let other = attach(server, transport, &hello());
+        assert_eq!(other.welcome.worker_pid, pool);
+        assert_eq!(seen(&other, "CUDA_DEVICE_MAX_CONNECTIONS"), None);
+    }
+}
+
+on_each_carrier! {
+    fn defaults_said_aloud_take_a_warm_worker(server: &Oriond, transport: Transport) {
+        let pool = warm_worker(server);
+        let pytorch = with(&[("CUDA_MODULE_LOADING", "LAZY"), ("CUDA_FORCE_PTX_JIT", "0")]);
+        assert_eq!(attach(server, transport, &pytorch).welcome.worker_pid, pool);
+    }
+}
+
+#[test]
+fn what_the_server_started_with_is_no_difference_and_can_be_undone() {
+    let server = Oriond::start_in(
+        &[("CUDA_MODULE_LOADING", "EAGER"), ("CUDA_LAUNCH_BLOCKING", "1"), ("CUDA_FORCE_JIT", "0")],
+        &[],
+    );
+    let pool = warm_worker(&server);
+    let client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "EAGER")]));
+    assert_eq!(client.welcome.worker_pid, pool);
+    assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
+    // A driver that waits inside launches is never what a worker needs.
+    assert_eq!(seen(&client, "CUDA_LAUNCH_BLOCKING"), None);
+    let client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "LAZY")]));
+    assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("LAZY"));
+}
+
+#[test]
+fn several_clients_with_settings_of_their_own_are_served_at_once() {
+    let server = Oriond::start(&["--warm", "0"]);
+    let clients: Vec<Client> = std::thread::scope(|scope| {
+        let attaching: Vec<_> = (0..6)
+            .map(|n| {
+                let server = &server;
+                scope.spawn(move || {
+                    let value = (n % 3 + 1).to_string();
+                    let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", value.as_str())]);
+                    let client = attach(server, Transport::Tcp, &hello);
+                    assert_eq!(seen(&client, "CUDA_DEVICE_MAX_CONNECTIONS"), Some(value));
+                    client
+                })
+            })
+            .collect();
+        attaching.into_iter().map(|a| a.join().expect("attaching")).collect()
+    });
+    drop(clients);
+    wait_until("all workers to end", || server.workers().is_empty());
+}
+
+/// One whose client did not wait for it serves nobody else.
+#[test]
+fn a_worker_started_for_a_client_that_left_is_retired() {
+    use std::io::Write;
+    let server = Oriond::start(&["--warm", "0"]);
+    let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "2")]);
+    let mut socket = std::os::unix::net::UnixStream::connect(&server.socket).expect("connecting");
+    socket
+        .write_all(&orion_wire::hello::frame(orion_wire::hello::kind::HELLO, &hello.encode()))
+        .expect("sending the greeting");
+    drop(socket);
+    server.wait_for_log(&["worker warm"]);
+    wait_until("the worker to end", || server.workers().is_empty());
+}
