@@ -7,6 +7,7 @@
 use std::ffi::c_void;
 
 use super::code;
+use super::context;
 use super::device::not_null;
 use crate::hand::address_map::{self, Kind, Range};
 use crate::hand::virtual_memory;
@@ -43,9 +44,15 @@ impl Value {
     }
 }
 
+/// The driver answers these in a context, whatever the address; only the plural call does without one.
+fn needs_context() -> Result<(), CUresult> {
+    if context::current() == 0 { Err(CUDA_ERROR_INVALID_CONTEXT) } else { Ok(()) }
+}
+
 pub unsafe fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> CUresult {
     code((|| {
         session()?;
+        needs_context()?;
         not_null(data)?;
         let range = address_map::find(ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let value = known(&range, attribute, ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -192,6 +199,7 @@ pub unsafe fn cuPointerSetAttribute(
 pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, ptr: CUdeviceptr) -> CUresult {
     code((|| {
         session()?;
+        needs_context()?;
         // Mapped memory that no device may access yet does not count.
         let found = address_map::find(ptr).filter(|r| !(r.kind == Kind::Vmm && r.access == 0));
         // SAFETY: each is null or valid by the caller's promise.

@@ -27,6 +27,9 @@ facts! { pointer:
         an_unknown_attribute_is_invalid_value,
         sync_memops_can_be_set,
         module_globals_are_device_memory,
+        one_attribute_needs_a_current_context,
+        the_address_range_needs_a_current_context,
+        many_attributes_need_no_context,
     ]
 }
 
@@ -197,5 +200,43 @@ fn module_globals_are_device_memory(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"counter".as_ptr()));
     same!(of::<u32>(cu, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)?, CU_MEMORYTYPE_DEVICE);
     ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+/// Asks with no context current.
+fn without_context<T>(cu: &Cuda, ask: impl FnOnce() -> T) -> Get<T> {
+    let context = cu.context()?;
+    ok!(cu.cuCtxSetCurrent(null_mut()));
+    let answer = ask();
+    ok!(cu.cuCtxSetCurrent(context));
+    Ok(answer)
+}
+
+fn one_attribute_needs_a_current_context(cu: &'static Cuda) -> Verdict {
+    let (device, pinned) = (cu.alloc(64)?, cu.pinned(64)?);
+    for address in [device, pinned.addr() as u64] {
+        let mut kind = 0u32;
+        let into = as_void(&mut kind);
+        let code = without_context(cu, || cu.cuPointerGetAttribute(into, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address))?;
+        answers!(CUDA_ERROR_INVALID_CONTEXT, code);
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(device)
+}
+
+fn the_address_range_needs_a_current_context(cu: &'static Cuda) -> Verdict {
+    let (address, mut base, mut bytes) = (cu.alloc(64)?, 0, 0);
+    let code = without_context(cu, || cu.cuMemGetAddressRange_v2(&mut base, &mut bytes, address))?;
+    answers!(CUDA_ERROR_INVALID_CONTEXT, code);
+    ok!(cu.cuMemGetAddressRange_v2(&mut base, &mut bytes, address));
+    same!((base, bytes), (address, 64));
+    cu.free(address)
+}
+
+fn many_attributes_need_no_context(cu: &'static Cuda) -> Verdict {
+    let mut word = 0u64;
+    let host = std::ptr::from_mut(&mut word).addr() as u64;
+    let told = without_context(cu, || told(cu, host))??;
+    same!(told, Told { context: 0, kind: 0, device: 0, host, managed: 0, ordinal: -2 });
     Ok(())
 }
