@@ -9,7 +9,9 @@ use std::sync::{Mutex, OnceLock};
 use orion_cuda::sys::*;
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Producer};
+use orion_transport::client::NoSession;
 use orion_wire::hello::Welcome;
+use orion_wire::refusal::Reason;
 
 use crate::call::Replies;
 use crate::carrier::{self, Attached};
@@ -89,15 +91,29 @@ pub fn attach() -> Result<&'static Session, CUresult> {
             crate::hand::events::start_service(s);
             Ok(s)
         }
-        Err(reason) => {
-            eprintln!("orion: {reason}");
-            let code = if reason.contains("refused") { CUDA_ERROR_NOT_PERMITTED } else { CUDA_ERROR_NO_DEVICE };
-            Err(*REFUSAL.get_or_init(|| code))
+        Err(no) => {
+            eprintln!("orion: {}", no.text);
+            Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
         }
     }
 }
 
-fn attach_now() -> Result<&'static Session, String> {
+/// What `cuInit` answers where there is no session.
+fn code_of(refused: Option<Reason>) -> CUresult {
+    match refused {
+        // Without a server there is no GPU.
+        None => CUDA_ERROR_NO_DEVICE,
+        Some(Reason::NotPermitted | Reason::Other) => CUDA_ERROR_NOT_PERMITTED,
+        // As from a libcuda that does not fit the kernel's driver.
+        Some(Reason::Version) => CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+        // As from a GPU whose compute mode lets no further process in.
+        Some(Reason::Full) => CUDA_ERROR_DEVICE_UNAVAILABLE,
+        // As from a machine whose GPUs are still being set up.
+        Some(Reason::NoWorker) => CUDA_ERROR_SYSTEM_NOT_READY,
+    }
+}
+
+fn attach_now() -> Result<&'static Session, NoSession> {
     carrier::set_heap_listener(crate::hand::host_memory::heap_arrived);
     let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
@@ -125,4 +141,17 @@ fn attach_now() -> Result<&'static Session, String> {
 /// Version of the worker's driver; attaches if that is needed, because CUDA answers this before `cuInit`.
 pub fn driver_version() -> i32 {
     attach().map_or(0, |s| s.welcome.driver_version as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_do_not_decide_the_code() {
+        let unreachable = NoSession::from("no oriond listens on unix:/tmp/refused.sock".to_owned());
+        assert_eq!(code_of(unreachable.refused), CUDA_ERROR_NO_DEVICE);
+        assert_eq!(code_of(Some(Reason::NotPermitted)), CUDA_ERROR_NOT_PERMITTED);
+        assert_eq!(code_of(Some(Reason::Full)), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    }
 }

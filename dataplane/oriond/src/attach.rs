@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use orion_transport::fds;
 use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::{Fault, Reader, Writer};
 
 /// The largest is Failed, with the reason.
@@ -120,8 +121,8 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::STARTED, &[], &[])
     }
 
-    pub fn refuse(&self, reason: &str) -> io::Result<()> {
-        fds::send_frame(self.socket.as_fd(), kind::REFUSED, &refusal(reason), &[])
+    pub fn refuse(&self, text: &str) -> io::Result<()> {
+        fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
     /// Returns when the client is gone. Nothing is ever sent on the socket after STARTED; bytes are ignored.
@@ -139,13 +140,6 @@ impl AsFd for Attachment {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Body of a REFUSED frame.
-pub fn refusal(reason: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.bytes(reason.as_bytes());
-    body
 }
 
 #[cfg(test)]

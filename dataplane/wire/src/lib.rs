@@ -11,6 +11,7 @@ pub mod generated;
 pub mod handle;
 pub mod hello;
 pub mod record;
+pub mod refusal;
 
 pub use codec::{Fault, Reader, Writer};
 pub use generated::ops::API_HASH;

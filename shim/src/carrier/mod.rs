@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use orion_ring::{Heap, Memory};
 pub use orion_transport::client::set_heap_listener;
-use orion_transport::client::{self, Link, Server, Tuning};
+use orion_transport::client::{self, Link, NoSession, Server, Tuning};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Hello, Welcome};
 
@@ -45,7 +45,7 @@ struct Connection {
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
-pub fn attach(settings: &Settings) -> Result<Attached, String> {
+pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     let a = client::attach(&settings.server, &settings.hello, settings.tuning)?;
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = settings.server.transport();

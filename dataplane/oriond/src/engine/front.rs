@@ -26,13 +26,14 @@ use orion_transport::{fds, socket};
 use orion_wire::Reader;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header, kind};
+use orion_wire::refusal::{Reason, Refusal};
 use tracing::{error, info, warn};
 
 use super::carried::{Carried, Shared, shutdown};
 use super::io_ring::{Did, Done};
 use super::nursery::{Newborn, Order, socketpair};
 use super::{Core, Mail, Owner, Post, Settings};
-use crate::attach::{Assign, Control, refusal, send_control};
+use crate::attach::{Assign, Control, send_control};
 
 /// Between accepting a connection and its complete Hello, and between Welcome and Start.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -271,7 +272,7 @@ impl Front {
             warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
             if g.stage == Stage::Waiting {
                 self.waiting.retain(|s| *s != slot);
-                self.refuse(core, slot, "no worker became ready in time; oriond's log says why");
+                self.refuse(core, slot, Reason::NoWorker, "no worker became ready in time; oriond's log says why");
             } else {
                 self.drop_greeting(core, slot);
             }
@@ -482,17 +483,19 @@ impl Front {
                 g.program = printable(&hello.program);
                 self.settings.objection(g.peer, &hello)
             }
-            Err(fault) => Some(format!("the greeting is damaged: {}", fault.0)),
+            Err(fault) => Some(Refusal::new(Reason::Other, format!("the greeting is damaged: {}", fault.0))),
         };
         let refused = refused.or_else(|| {
             let max = self.settings.sessions_max;
             (self.sessions.len() + self.waiting.len() >= max).then(|| {
-                format!("all {max} sessions of this server are taken; try again later, or raise --sessions-max")
+                let text =
+                    format!("all {max} sessions of this server are taken; try again later, or raise --sessions-max");
+                Refusal::new(Reason::Full, text)
             })
         });
-        if let Some(reason) = refused {
-            warn!(peer = %g.peer, reason, "session refused");
-            return self.refuse(core, slot, &reason);
+        if let Some(Refusal { reason, text }) = refused {
+            warn!(peer = %g.peer, reason = text, "session refused");
+            return self.refuse(core, slot, reason, text);
         }
         g.stage = Stage::Waiting;
         g.deadline = Instant::now() + WORKER_TIMEOUT;
@@ -505,11 +508,11 @@ impl Front {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         let mut r = Reader::new(body);
         let (Ok(session), Ok(secret), Ok(index)) = (r.word(), r.word(), r.word()) else {
-            return self.refuse(core, slot, "the join frame is damaged");
+            return self.refuse(core, slot, Reason::Other, "the join frame is damaged");
         };
         let Some(known) = self.sessions.get(&session) else {
             // Its client has closed it before its last connection came in; nothing to worry about.
-            return self.refuse(core, slot, "no such session");
+            return self.refuse(core, slot, Reason::Other, "no such session");
         };
         let is_secret = equal(&known.secret.to_le_bytes(), &secret.to_le_bytes());
         let shared = known.shared.as_ref().and_then(Weak::upgrade);
@@ -517,7 +520,7 @@ impl Front {
             if !is_secret {
                 warn!(peer = %g.peer, session, "wrong secret for a session");
             }
-            return self.refuse(core, slot, "no such session, wrong secret, or the lane is taken");
+            return self.refuse(core, slot, Reason::Other, "no such session, wrong secret, or the lane is taken");
         };
         // A fresh connection takes these few bytes at once.
         let ok = fds::send_some(g.socket.as_fd(), &frame(kind::STARTED, &[]), &[], libc::MSG_DONTWAIT);
@@ -559,10 +562,10 @@ impl Front {
         }
     }
 
-    fn refuse(&mut self, core: &mut Core, slot: u32, reason: &str) {
+    fn refuse(&mut self, core: &mut Core, slot: u32, reason: Reason, text: impl Into<String>) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-        self.send(core, slot, Stage::Refusing, frame(kind::REFUSED, &refusal(reason)));
+        self.send(core, slot, Stage::Refusing, frame(kind::REFUSED, &Refusal::new(reason, text).encode()));
     }
 
     /// Closes the connection; what is freed is freed once the kernel is done with it.
@@ -739,7 +742,8 @@ impl Front {
                 self.waiting.drain(..).partition(|slot| self.greetings[slot].environment == *environment);
             self.waiting = others;
             for slot in theirs {
-                self.refuse(core, slot, &format!("no worker can be started with {environment}: {reason}"));
+                let text = format!("no worker can be started with {environment}: {reason}");
+                self.refuse(core, slot, Reason::NoWorker, text);
             }
             return;
         }
@@ -749,7 +753,7 @@ impl Front {
         self.spawn_after = Some(Instant::now() + pause);
         if self.failures >= 3 {
             for slot in std::mem::take(&mut self.waiting) {
-                self.refuse(core, slot, &format!("no worker can be started: {reason}"));
+                self.refuse(core, slot, Reason::NoWorker, format!("no worker can be started: {reason}"));
             }
         }
     }
@@ -913,34 +917,43 @@ impl Greeting {
 
 impl Settings {
     /// Why this client gets no session, if so.
-    fn objection(&self, peer: Peer, hello: &Hello) -> Option<String> {
+    fn objection(&self, peer: Peer, hello: &Hello) -> Option<Refusal> {
+        let refuse = |reason, text: String| Some(Refusal::new(reason, text));
         if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
-            return Some(format!(
+            let text = format!(
                 "the client speaks protocol version {}, this server {}; install the same version of Orion on both \
                  sides",
                 hello.protocol_version,
                 orion_wire::PROTOCOL_VERSION
-            ));
+            );
+            return refuse(Reason::Version, text);
         }
         if hello.api_hash != orion_wire::API_HASH {
-            return Some(format!(
+            let text = format!(
                 "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on \
                  both sides",
                 hello.api_hash,
                 orion_wire::API_HASH
-            ));
+            );
+            return refuse(Reason::Version, text);
         }
         let has_token = self.token.as_ref().is_some_and(|t| equal(t.as_bytes(), hello.token.as_bytes()));
         // SAFETY: getuid cannot fail.
         let ours = unsafe { libc::getuid() };
         match peer {
             Peer::Unix { uid } if uid == ours || has_token => None,
-            Peer::Unix { uid } => Some(format!(
-                "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or run \
-                 your own"
-            )),
+            Peer::Unix { uid } => {
+                let text = format!(
+                    "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or \
+                     run your own"
+                );
+                refuse(Reason::NotPermitted, text)
+            }
             Peer::Tcp(_) if self.token.is_none() || has_token => None,
-            Peer::Tcp(_) => Some("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
+            Peer::Tcp(_) => {
+                let text = "the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into();
+                refuse(Reason::NotPermitted, text)
+            }
         }
     }
 }

@@ -7,24 +7,28 @@ use std::time::{Duration, Instant};
 
 use orion_transport::client::Tuning;
 use orion_wire::hello::{Hello, frame, kind};
+use orion_wire::refusal::Reason;
 
 use crate::harness::{Client, Oriond, Transport, hello, read_rest, wait_until};
 use crate::on_each_carrier;
 
-fn refusal(server: &Oriond, transport: Transport, hello: &Hello) -> String {
+fn refusal(server: &Oriond, transport: Transport, hello: &Hello) -> (Reason, String) {
     match Client::try_attach(server, transport, hello, Tuning::default()) {
         Ok(client) => panic!("session {} was granted", client.welcome.session),
-        Err(reason) => reason,
+        Err(no) => (no.refused.expect("the server's reason"), no.text),
     }
 }
 
 on_each_carrier! {
     fn another_version_is_refused_in_words(server: &Oriond, transport: Transport) {
         let old = Hello { protocol_version: 999, ..hello() };
-        let reason = refusal(server, transport, &old);
-        assert!(reason.contains("version 999") && reason.contains("install the same version"), "{reason}");
+        let (reason, text) = refusal(server, transport, &old);
+        assert!(text.contains("version 999") && text.contains("install the same version"), "{text}");
+        assert_eq!(reason, Reason::Version);
         let other = Hello { api_hash: 0x1234, ..hello() };
-        assert!(refusal(server, transport, &other).contains("0000000000001234"));
+        let (reason, text) = refusal(server, transport, &other);
+        assert!(text.contains("0000000000001234"), "{text}");
+        assert_eq!(reason, Reason::Version);
     }
 }
 
@@ -40,8 +44,9 @@ fn with_token(arguments: &[&str]) -> (Oriond, String) {
 #[test]
 fn tcp_needs_the_token_and_the_own_user_does_not() {
     let (server, token) = with_token(&[]);
-    let reason = refusal(&server, Transport::Tcp, &hello());
-    assert!(reason.contains("ORION_TOKEN"), "{reason}");
+    let (reason, text) = refusal(&server, Transport::Tcp, &hello());
+    assert!(text.contains("ORION_TOKEN"), "{text}");
+    assert_eq!(reason, Reason::NotPermitted);
     refusal(&server, Transport::Tcp, &Hello { token: "a-token-of-some-lengtH".into(), ..hello() });
     let right = Hello { token, ..hello() };
     Client::try_attach(&server, Transport::Tcp, &right, Tuning::default()).expect("the right token");
@@ -79,8 +84,9 @@ on_each_carrier! {
         let server = Oriond::start(&["--sessions-max", "2"]);
         let first = Client::attach(&server, transport);
         let _second = Client::attach(&server, transport);
-        let reason = refusal(&server, transport, &hello());
-        assert!(reason.contains("all 2 sessions"), "{reason}");
+        let (reason, text) = refusal(&server, transport, &hello());
+        assert!(text.contains("all 2 sessions"), "{text}");
+        assert_eq!(reason, Reason::Full);
         drop(first);
         wait_until("a free slot", || {
             Client::try_attach(&server, transport, &hello(), Tuning::default()).is_ok()
@@ -91,8 +97,9 @@ on_each_carrier! {
 #[test]
 fn a_worker_that_cannot_start_is_said_so() {
     let server = Oriond::start(&["--driver", "/nonexistent/libcuda.so.1"]);
-    let reason = refusal(&server, Transport::Shm, &hello());
-    assert!(reason.contains("no worker can be started"), "{reason}");
+    let (reason, text) = refusal(&server, Transport::Shm, &hello());
+    assert!(text.contains("no worker can be started"), "{text}");
+    assert_eq!(reason, Reason::NoWorker);
 }
 
 #[test]

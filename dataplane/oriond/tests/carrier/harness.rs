@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
-use orion_transport::client::{self, Link, Server, Tuning};
+use orion_transport::client::{self, Link, NoSession, Server, Tuning};
 use orion_wire::hello::{Hello, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
@@ -177,7 +177,12 @@ impl Client {
         Client::try_attach(server, transport, &hello(), Tuning::default()).expect("attaching")
     }
 
-    pub fn try_attach(server: &Oriond, transport: Transport, hello: &Hello, tuning: Tuning) -> Result<Client, String> {
+    pub fn try_attach(
+        server: &Oriond,
+        transport: Transport,
+        hello: &Hello,
+        tuning: Tuning,
+    ) -> Result<Client, NoSession> {
         let a = client::attach(&server.server(transport), hello, tuning)?;
         Ok(Client {
             commands: a.memory.producer(Which::Command).expect("mapping"),

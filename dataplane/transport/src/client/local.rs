@@ -11,9 +11,9 @@ use std::sync::Arc;
 use orion_ring::Memory;
 use orion_wire::hello::Hello;
 
-use super::{Attached, Link, Lost, Server, layout, map_heap, say_hello, shutdown, start};
+use super::{Attached, Link, Lost, NoSession, Server, layout, map_heap, say_hello, shutdown, start};
 
-pub fn attach(server: &Server, path: &Path, hello: &Hello) -> Result<Attached, String> {
+pub fn attach(server: &Server, path: &Path, hello: &Hello) -> Result<Attached, NoSession> {
     let socket = UnixStream::connect(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             format!("no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`")

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
-use orion_wire::Reader;
 use orion_wire::hello::{Hello, Start, Welcome, kind};
+use orion_wire::refusal::{Reason, Refusal};
 
 use crate::fds;
 
@@ -105,8 +105,23 @@ pub trait Link: Send + Sync {
     fn sockets(&self) -> Vec<RawFd>;
 }
 
+/// Why there is no session.
+#[derive(Debug)]
+pub struct NoSession {
+    /// The server's reason, where it was reached and refused.
+    pub refused: Option<Reason>,
+    /// What was being done, with which value, and what to try.
+    pub text: String,
+}
+
+impl From<String> for NoSession {
+    fn from(text: String) -> NoSession {
+        NoSession { refused: None, text }
+    }
+}
+
 /// Attaches to a worker of `server`. The error says what was being done, with which value, and what to try.
-pub fn attach(server: &Server, hello: &Hello, tuning: Tuning) -> Result<Attached, String> {
+pub fn attach(server: &Server, hello: &Hello, tuning: Tuning) -> Result<Attached, NoSession> {
     match server {
         Server::Unix(path) => local::attach(server, path, hello),
         Server::Tcp(address) => tcp::attach(server, address, hello, tuning),
@@ -133,7 +148,7 @@ fn shutdown(socket: &OwnedFd) {
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
-fn say_hello(server: &Server, socket: BorrowedFd<'_>, hello: &Hello) -> Result<(Welcome, Vec<OwnedFd>), String> {
+fn say_hello(server: &Server, socket: BorrowedFd<'_>, hello: &Hello) -> Result<(Welcome, Vec<OwnedFd>), NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
     crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
     fds::send_frame(socket, kind::HELLO, &hello.encode(), &[]).map_err(failed)?;
@@ -142,18 +157,19 @@ fn say_hello(server: &Server, socket: BorrowedFd<'_>, hello: &Hello) -> Result<(
         kind::WELCOME => {
             let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
             if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
-                return Err(format!("the welcome of {server} announces impossible session memory"));
+                return Err(format!("the welcome of {server} announces impossible session memory").into());
             }
             Ok((welcome, fds))
         }
         kind::REFUSED => Err(refusal(server, &body)),
         other => {
-            Err(format!("{server} answered the greeting with frame kind {other}: is it an oriond of this version?"))
+            Err(format!("{server} answered the greeting with frame kind {other}: is it an oriond of this version?")
+                .into())
         }
     }
 }
 
-fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -> Result<(), String> {
+fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -> Result<(), NoSession> {
     let failed = |e: io::Error| lost_during(server, "starting the session", e);
     let start = Start { heap_base: heap.base() as u64, mirrored };
     fds::send_frame(socket, kind::START, &start.encode(), &[]).map_err(failed)?;
@@ -162,7 +178,9 @@ fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -
     match answer {
         kind::STARTED => Ok(()),
         kind::REFUSED => Err(refusal(server, &body)),
-        other => Err(format!("{server} answered the start with frame kind {other}: is it an oriond of this version?")),
+        other => {
+            Err(format!("{server} answered the start with frame kind {other}: is it an oriond of this version?").into())
+        }
     }
 }
 
@@ -176,11 +194,11 @@ fn lost_during(server: &Server, doing: &str, e: io::Error) -> String {
     }
 }
 
-fn refusal(server: &Server, body: &[u8]) -> String {
-    let text = Reader::new(body).text().unwrap_or("(in words that are not text)").to_owned();
+fn refusal(server: &Server, body: &[u8]) -> NoSession {
+    let Refusal { reason, text } = Refusal::decode(body);
     // It goes to the user's terminal; a peer must not be able to steer that.
     let text: String = text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("{server} refused the session: {text}")
+    NoSession { refused: Some(reason), text: format!("{server} refused the session: {text}") }
 }
 
 fn layout(welcome: &Welcome) -> Option<Layout> {

@@ -22,7 +22,7 @@ use orion_wire::hello::{Hello, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Writer};
 
-use super::{Attached, Link, Lost, Server, Tuning, layout, local, map_heap, say_hello, shutdown, start};
+use super::{Attached, Link, Lost, NoSession, Server, Tuning, layout, local, map_heap, say_hello, shutdown, start};
 use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::scatter::{Blocked, Scatter};
@@ -38,7 +38,7 @@ const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
-pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> Result<Attached, String> {
+pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> Result<Attached, NoSession> {
     let main = connect(address).map_err(|e| unreachable(server, e))?;
     let (welcome, _) = say_hello(server, main.as_fd(), hello)?;
     let layout = layout(&welcome).expect("say_hello has checked it");

@@ -50,7 +50,7 @@ impl Client {
             program: "orion-bench".into(),
             environment: orion_wire::environment::Environment::default(),
         };
-        let attached = client::attach(&Server::parse(server)?, &hello, Tuning::default())?;
+        let attached = client::attach(&Server::parse(server)?, &hello, Tuning::default()).map_err(|no| no.text)?;
         let failed = |e: std::io::Error| format!("mapping a ring failed: {e}");
         let client = Client {
             commands: Mutex::new(attached.memory.producer(Which::Command).map_err(failed)?),
