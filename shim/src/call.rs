@@ -349,7 +349,8 @@ impl Slow {
     }
 }
 
-fn lost_now() -> CUresult {
+/// What a call answers that waits for something which will not come.
+pub fn lost_now() -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| eprintln!("orion: the session is lost: the worker or the connection to it is gone"));
     SESSION_LOST

@@ -4,9 +4,10 @@
 
 use std::io::Write;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use orion_cuda::sys::CUresult;
 use orion_ring::Consumer;
 use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
@@ -28,7 +29,9 @@ pub fn start_service(s: &'static Session) {
         std::thread::Builder::new().name("orion-events".into()).stack_size(1 << 20).spawn(move || serve(s, consumer))
     });
     if let Err(e) = spawned {
-        eprintln!("orion: starting the event thread failed: {e}; host callbacks and kernel printf will not work");
+        // Without it nothing that waits for the device could ever return.
+        eprintln!("orion: starting the event thread failed: {e}; the session is over");
+        STOPPED.store(true, Ordering::Release);
     }
 }
 
@@ -46,9 +49,18 @@ pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-fn serve(s: &'static Session, mut consumer: Consumer) {
+/// The service thread has ended; no event will be handled any more.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+fn serve(s: &'static Session, consumer: Consumer) {
+    handle_events(s, consumer);
+    STOPPED.store(true, Ordering::Release);
+}
+
+fn handle_events(s: &'static Session, mut consumer: Consumer) {
     let mut body = Vec::new();
     while !crate::carrier::lost() {
+        let is_all_printed = output::print_some();
         match consumer.next() {
             Ok(Some(header)) => {
                 consumer.body(&header, &mut body);
@@ -60,13 +72,14 @@ fn serve(s: &'static Session, mut consumer: Consumer) {
                     s.events_handled.fetch_add(1, Ordering::Release);
                 }
             }
-            Ok(None) => consumer.sleep(Duration::from_millis(500)),
+            Ok(None) => consumer.sleep(Duration::from_millis(if is_all_printed { 500 } else { 1 })),
             Err(fault) => {
                 crate::call::broken(fault.0);
                 return;
             }
         }
     }
+    output::print_all();
 }
 
 fn handle(s: &'static Session, header: &Header, body: &[u8]) {
@@ -78,7 +91,7 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
                 // Nothing to do where the application closed its stderr.
                 let _ = std::io::stderr().write_all(bytes);
             } else {
-                print(bytes);
+                output::keep(bytes);
             }
         }
         op::HEAP_RELEASED => {
@@ -91,24 +104,84 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
     }
 }
 
-/// Kernel printf goes through the C library's stdout, so that it stays in order with the program's own printf.
-fn print(bytes: &[u8]) {
-    // SAFETY: `stdout` is the C library's stream; fwrite reads exactly the bytes given.
-    unsafe {
-        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout);
-        libc::fflush(stdout);
+mod output {
+    //! Kernel printf goes through the C library's stdout, so that it stays in order with the program's own printf.
+    //!
+    //! A call that waits for the device prints what is left itself, as natively. The service thread must not wait for
+    //! stdout's lock: the program may hold it while it waits for the device.
+
+    use std::sync::Mutex;
+
+    static KEPT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    pub fn keep(bytes: &[u8]) {
+        KEPT.lock().expect("no panic happens under this lock").extend_from_slice(bytes);
+    }
+
+    /// Unless another thread holds stdout's lock. True if nothing is left.
+    pub fn print_some() -> bool {
+        if KEPT.lock().expect("no panic happens under this lock").is_empty() {
+            return true;
+        }
+        // SAFETY: `stdout` is the C library's stream; what is locked here is unlocked here.
+        unsafe {
+            if ftrylockfile(stdout) != 0 {
+                return false;
+            }
+            print_locked();
+            funlockfile(stdout);
+        }
+        true
+    }
+
+    pub fn print_all() {
+        // Whoever is printing holds this lock until all is out.
+        if KEPT.lock().expect("no panic happens under this lock").is_empty() {
+            return;
+        }
+        // SAFETY: as in `print_some`. The lock is recursive, so the program may hold it in this thread.
+        unsafe {
+            flockfile(stdout);
+            print_locked();
+            funlockfile(stdout);
+        }
+    }
+
+    /// # Safety
+    /// This thread holds stdout's lock, which comes before ours.
+    unsafe fn print_locked() {
+        let mut bytes = KEPT.lock().expect("no panic happens under this lock");
+        // SAFETY: `stdout` is the C library's stream; fwrite reads exactly the bytes given.
+        unsafe {
+            libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout);
+            libc::fflush(stdout);
+        }
+        bytes.clear();
+    }
+
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        fn flockfile(stream: *mut libc::FILE);
+        fn ftrylockfile(stream: *mut libc::FILE) -> libc::c_int;
+        fn funlockfile(stream: *mut libc::FILE);
     }
 }
 
-unsafe extern "C" {
-    static stdout: *mut libc::FILE;
-}
-
-/// Waits until the service thread has handled `count` events: a synchronising call returns only after the
-/// output of the kernels it covers is out. Bounded, because a callback may itself be waiting for the caller.
-pub fn wait_for(s: &Session, count: u64) {
+/// Waits until the service thread has handled `count` events: a synchronising call returns only after the output of
+/// the kernels it covers is out. The worker has sent them all before its reply, and the service thread waits for
+/// nobody, so they come unless the session is lost.
+pub fn wait_for(s: &Session, count: u64) -> Result<(), CUresult> {
     let start = std::time::Instant::now();
-    while s.events_handled.load(Ordering::Acquire) < count && start.elapsed() < Duration::from_secs(2) {
-        std::thread::yield_now();
+    while s.events_handled.load(Ordering::Acquire) < count {
+        // Handling the last ones and ending is seen in this order.
+        if STOPPED.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
+            return Err(crate::call::lost_now());
+        }
+        match start.elapsed() < Duration::from_millis(2) {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(Duration::from_micros(50)),
+        }
     }
+    output::print_all();
+    Ok(())
 }

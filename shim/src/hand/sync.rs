@@ -31,12 +31,11 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
         let ticket = start(s, op, |w| w.word(object))?;
         let reply = wait(s, ticket)?;
         let mut r = orion_wire::Reader::new(&reply.body);
-        if let Ok(events) = r.word() {
-            super::events::wait_for(s, events);
-        }
+        let handled = r.word().map_or(Ok(()), |events| super::events::wait_for(s, events));
         if reply.result != CUDA_SUCCESS {
             return Err(reply.result);
         }
+        handled?;
         if is_stream {
             note_synchronized(object, ticket.sent);
         }

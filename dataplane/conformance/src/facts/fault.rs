@@ -1,4 +1,6 @@
 //! Kernels that print and kernels that fail. What fails stays failed, in this process and no other.
+//!
+//! UNSAFETY: prints through the C library, as the driver does.
 
 use std::ptr::null_mut;
 
@@ -15,6 +17,7 @@ facts! { fault:
         printf_comes_out_before_a_blocking_copy_returns.prints("hello 9 orion 2.50 12345678901\nthe copy is back\n"),
         printf_comes_out_before_a_wait_for_a_number_returns.prints("hello 1 orion 2.50 12345678901\nthe wait is over\n"),
         printf_by_many_blocks.prints("hello 3 orion 2.50 12345678901\nhello 3 orion 2.50 12345678901\n"),
+        printf_comes_before_what_its_waiter_prints.prints("hello 9 orion 2.50 12345678901\nand then this\n"),
         an_illegal_address_is_reported.alone(),
         an_illegal_address_stays.alone(),
         an_illegal_address_fails_the_copy_after_it.alone(),
@@ -69,6 +72,28 @@ fn printf_by_many_blocks(cu: &'static Cuda) -> Verdict {
     ok!(cu.launch(greet, 5, 2, null_mut(), &mut [as_void(&mut number)]));
     ok!(cu.cuCtxSynchronize());
     Ok(())
+}
+
+/// Also where the waiter holds the lock of standard output meanwhile.
+fn printf_comes_before_what_its_waiter_prints(cu: &'static Cuda) -> Verdict {
+    let (_, greet) = cu.kernel("greet")?;
+    let mut number = 9u32;
+    // SAFETY: the C library's own stream, unlocked by the thread that locked it.
+    unsafe { flockfile(stdout) };
+    ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));
+    ok!(cu.cuCtxSynchronize());
+    // SAFETY: as above.
+    unsafe {
+        libc::puts(c"and then this".as_ptr());
+        funlockfile(stdout);
+    }
+    Ok(())
+}
+
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    fn flockfile(stream: *mut libc::FILE);
+    fn funlockfile(stream: *mut libc::FILE);
 }
 
 fn fault(cu: &Cuda, name: &str) -> Verdict {
