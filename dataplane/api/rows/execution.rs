@@ -81,11 +81,12 @@ fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
 #[since(12040)]
 fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
 
-#[client(execution)]
+/// Whether the worker's driver has brought it to the device; it does that late unless told otherwise.
+#[by_hand(0x0306, execution)]
 #[since(12040)]
 fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
 
-#[client(execution)]
+#[by_hand(0x0307, execution)]
 #[since(12040)]
 fn cuFuncLoad(function: CUfunction);
 

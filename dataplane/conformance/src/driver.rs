@@ -300,6 +300,8 @@ functions! {
     fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule);
     fn cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char);
     fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
+    fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
+    fn cuFuncLoad(function: CUfunction);
     fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
     fn cuModuleLoadDataEx(
         module: *mut CUmodule, image: *const c_void, numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut

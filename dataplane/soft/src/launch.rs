@@ -91,6 +91,7 @@ impl KernelLaunch {
     }
 
     pub fn run(&self, c: &Arc<Context>) -> R {
+        self.function.settings.load();
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let func = &self.function.program.funcs[self.function.index as usize];
         let workspace = if self.cooperative {

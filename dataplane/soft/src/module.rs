@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use orion_cuda::sys::*;
 
@@ -45,15 +45,28 @@ pub struct Settings {
     carveout: AtomicI32,
     cluster_policy: AtomicI32,
     non_portable: AtomicI32,
+    loaded: AtomicBool,
+}
+
+/// `CUDA_MODULE_LOADING`, as it is when the first module is loaded.
+fn eager() -> bool {
+    static EAGER: OnceLock<bool> = OnceLock::new();
+    *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|v| v == "EAGER"))
 }
 
 impl Settings {
+    /// There is nothing to bring to a device of its own; but programs see when a GPU would have been brought it.
+    pub fn load(&self) {
+        self.loaded.store(true, Ordering::Relaxed);
+    }
+
     fn new() -> Self {
         Self {
             dynamic_shared_max: AtomicI32::new(crate::device::SHARED_DEFAULT as i32),
             carveout: AtomicI32::new(-1),
             cluster_policy: AtomicI32::new(0),
             non_portable: AtomicI32::new(0),
+            loaded: AtomicBool::new(eager()),
         }
     }
 }
@@ -507,7 +520,7 @@ api! {
         Ok(())
     }
     fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) {
-        put(mode, CU_MODULE_LAZY_LOADING)
+        put(mode, if eager() { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING })
     }
     fn cuModuleGetFunction(out: *mut CUfunction, h: CUmodule, name: *const c_char) {
         context::current()?;
@@ -711,11 +724,12 @@ api! {
         param_info(&f.program.funcs[f.index as usize].params, index, offset, size)
     }
     fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) {
-        resolve(f, None)?;
-        put(state, CU_FUNCTION_LOADING_STATE_LOADED)
+        let loaded = resolve(f, None)?.settings.loaded.load(Ordering::Relaxed);
+        put(state, if loaded { CU_FUNCTION_LOADING_STATE_LOADED } else { CU_FUNCTION_LOADING_STATE_UNLOADED })
     }
     fn cuFuncLoad(f: CUfunction) {
-        resolve(f, None).map(drop)
+        resolve(f, None)?.settings.load();
+        Ok(())
     }
 }
 

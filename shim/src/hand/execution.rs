@@ -695,14 +695,19 @@ pub unsafe fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut 
 /// # Safety
 /// As CUDA's `cuFuncIsLoaded`.
 pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) -> CUresult {
+    let answer = session().and_then(|_| function(f.cast())).and_then(|f| {
+        // It can only be asked of the driver: a launch, a question or another thread may have loaded it meanwhile.
+        call(ops::CU_FUNC_IS_LOADED, |w| w.word(f.handle), |r| Ok(r.word()? as CUfunctionLoadingState))
+    });
     // SAFETY: the caller's promise.
-    unsafe { write(state, function(f.cast()).map(|_| CU_FUNCTION_LOADING_STATE_LOADED)) }
+    unsafe { write(state, answer) }
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuFuncLoad(f: CUfunction) -> CUresult {
-    status(function(f.cast()).map(|_| ()))
+    let load = |f: &Function| call(ops::CU_FUNC_LOAD, |w| w.word(f.handle), |_| Ok(()));
+    status(session().and_then(|_| function(f.cast())).and_then(load))
 }
 
 /// Moves the split between cache and shared memory, so what is known of occupancy is asked again.

@@ -1,4 +1,6 @@
 //! Modules: loading images, finding functions and globals, attributes, occupancy, linking.
+//!
+//! UNSAFETY: sets an environment variable that the driver reads.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -7,9 +9,12 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{PTX, string_at, use_primary};
+use crate::lab::{Get, PTX, string_at, use_primary};
 
 facts! { module:
+    Nothing [
+        an_eager_function_is_loaded_from_the_start,
+    ]
     Init [loading_without_a_context_is_invalid_context]
     Context [
         a_missing_function_is_not_found,
@@ -39,6 +44,9 @@ facts! { module:
         occupancy_of_an_empty_block_is_invalid_value,
         a_potential_block_size_can_be_launched,
         the_loading_mode_is_eager_or_lazy,
+        loading_a_function_loads_it,
+        a_function_that_has_run_is_loaded,
+        a_loading_state_into_null_is_invalid_value,
         linked_ptx_can_be_loaded,
         options_are_accepted,
         another_thread_can_use_it,
@@ -376,4 +384,68 @@ fn another_thread_can_use_it(cu: &'static Cuda) -> Verdict {
     same!(cu.word(address)?, 2);
     ok!(cu.cuModuleUnload(module));
     cu.free(address)
+}
+
+fn loading_state(cu: &Cuda, function: CUfunction) -> Get<CUfunctionLoadingState> {
+    let mut state = 99;
+    ok!(cu.cuFuncIsLoaded(&mut state, function));
+    Ok(state)
+}
+
+/// A function of a fresh module, as a list of all of them gives it: nothing has asked for this one.
+fn listed(cu: &Cuda) -> Get<(CUmodule, CUfunction)> {
+    let (module, mut function) = (cu.module()?, null_mut());
+    ok!(cu.cuModuleEnumerateFunctions(&mut function, 1, module));
+    Ok((module, function))
+}
+
+fn an_eager_function_is_loaded_from_the_start(cu: &'static Cuda) -> Verdict {
+    // SAFETY: no other thread of this process runs yet.
+    unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
+    ok!(cu.cuInit(0));
+    use_primary(cu)?;
+    let mut mode = 0;
+    ok!(cu.cuModuleGetLoadingMode(&mut mode));
+    same!(mode, CU_MODULE_EAGER_LOADING);
+    let (module, function) = listed(cu)?;
+    same!(loading_state(cu, function)?, CU_FUNCTION_LOADING_STATE_LOADED);
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn loading_a_function_loads_it(cu: &'static Cuda) -> Verdict {
+    let (module, function) = listed(cu)?;
+    let before = loading_state(cu, function)?;
+    let mut name = [0; 64];
+    ok!(cu.cuDeviceGetName(name.as_mut_ptr(), 64, 0));
+    if string_at(name.as_ptr()).contains("software GPU") {
+        // When a driver loads what nobody has used is its own affair, but for this one.
+        same!(before, CU_FUNCTION_LOADING_STATE_UNLOADED);
+    }
+    holds!(
+        matches!(before, CU_FUNCTION_LOADING_STATE_UNLOADED | CU_FUNCTION_LOADING_STATE_LOADED),
+        "the loading state {before} is none"
+    );
+    ok!(cu.cuFuncLoad(function));
+    same!(loading_state(cu, function)?, CU_FUNCTION_LOADING_STATE_LOADED);
+    ok!(cu.cuFuncLoad(function));
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn a_function_that_has_run_is_loaded(cu: &'static Cuda) -> Verdict {
+    let (module, count) = cu.kernel("count")?;
+    let address = cu.words(&[0])?;
+    ok!(cu.launch_on(count, address, null_mut()));
+    ok!(cu.cuCtxSynchronize());
+    same!(loading_state(cu, count)?, CU_FUNCTION_LOADING_STATE_LOADED);
+    ok!(cu.cuModuleUnload(module));
+    cu.free(address)
+}
+
+fn a_loading_state_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let (module, function) = listed(cu)?;
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncIsLoaded(null_mut(), function));
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
 }

@@ -172,6 +172,8 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
             crate::worker::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessor(s, header, body, reply)
         }
         ops::CU_FUNC_SET_CACHE_CONFIG => crate::worker::hand::execution::cuFuncSetCacheConfig(s, header, body, reply),
+        ops::CU_FUNC_IS_LOADED => crate::worker::hand::execution::cuFuncIsLoaded(s, header, body, reply),
+        ops::CU_FUNC_LOAD => crate::worker::hand::execution::cuFuncLoad(s, header, body, reply),
         ops::CU_MEM_GET_INFO_V2 => crate::worker::hand::memory::cuMemGetInfo_v2(s, header, body, reply),
         ops::CU_MEM_ALLOC_V2 => crate::worker::hand::memory::cuMemAlloc_v2(s, header, body, reply),
         ops::CU_MEM_ALLOC_PITCH_V2 => crate::worker::hand::memory::cuMemAllocPitch_v2(s, header, body, reply),

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x75df7fb6e94d0762;
+pub const API_HASH: u64 = 0x6a9cd1094ab0c717;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -57,6 +57,8 @@ pub const CU_FUNC_GET_ATTRIBUTE: u16 = 0x0302;
 pub const CU_FUNC_SET_ATTRIBUTE: u16 = 0x0303;
 pub const CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR: u16 = 0x0304;
 pub const CU_FUNC_SET_CACHE_CONFIG: u16 = 0x0305;
+pub const CU_FUNC_IS_LOADED: u16 = 0x0306;
+pub const CU_FUNC_LOAD: u16 = 0x0307;
 pub const CU_MEM_GET_INFO_V2: u16 = 0x0380;
 pub const CU_MEM_ALLOC_V2: u16 = 0x0381;
 pub const CU_MEM_ALLOC_PITCH_V2: u16 = 0x0382;
@@ -334,6 +336,8 @@ pub static OPS: &[Op] = &[
         needs_context: true,
     },
     Op { id: CU_FUNC_SET_CACHE_CONFIG, name: "cuFuncSetCacheConfig", posted: false, needs_context: true },
+    Op { id: CU_FUNC_IS_LOADED, name: "cuFuncIsLoaded", posted: false, needs_context: true },
+    Op { id: CU_FUNC_LOAD, name: "cuFuncLoad", posted: false, needs_context: true },
     Op { id: CU_MEM_GET_INFO_V2, name: "cuMemGetInfo_v2", posted: false, needs_context: true },
     Op { id: CU_MEM_ALLOC_V2, name: "cuMemAlloc_v2", posted: false, needs_context: true },
     Op { id: CU_MEM_ALLOC_PITCH_V2, name: "cuMemAllocPitch_v2", posted: false, needs_context: true },

@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
 use orion_wire::record::Header;
@@ -147,6 +148,47 @@ pub fn cuFuncGetAttribute(
         reply.word(value as u32 as u64);
     }
     Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+/// The driver's function behind a handle: of a kernel, the one in the current context.
+fn driver_function(s: &Session, f: *mut c_void) -> Result<CUfunction, CUresult> {
+    if !s.kernels.contains(&(f as usize)) {
+        return Ok(f.cast());
+    }
+    let mut function = ptr::null_mut();
+    // SAFETY: a kernel of this session and a valid out pointer.
+    match unsafe { s.driver.cuKernelGetFunction(&mut function, f.cast()) } {
+        CUDA_SUCCESS => Ok(function),
+        code => Err(code),
+    }
+}
+
+pub fn cuFuncIsLoaded(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
+    let f = s.handle(Kind::Function, r.word()?).and_then(|f| driver_function(s, f));
+    let mut state = 0;
+    let code = match f {
+        // SAFETY: a function of this session and a valid out pointer.
+        Ok(f) => unsafe { s.driver.cuFuncIsLoaded(&mut state, f) },
+        Err(code) => code,
+    };
+    reply.word(state as u64);
+    Ok(Outcome::Done(code))
+}
+
+/// On a helper thread, as loads of modules: what the driver does is the same.
+pub fn cuFuncLoad(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    let f = match s.handle(Kind::Function, r.word()?).and_then(|f| driver_function(s, f)) {
+        Ok(f) => f as usize,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a function of this session; its module is unloaded by the executor, when the device is idle.
+    let load = move |driver: &'static Driver| unsafe { driver.cuFuncLoad(f as CUfunction) };
+    s.park_blocking(header, load, |_, code, _| code)
 }
 
 pub fn cuFuncSetAttribute(
