@@ -24,24 +24,21 @@ class NoWorker(Exception):
 class Server:
     """Its address is known from the start, so a program may be prepared with it long before it listens."""
 
-    def __init__(self, mode, oriond, driver, folder):
-        self.oriond, self.driver = oriond, driver
+    def __init__(self, oriond, driver, folder, *, listen="none", token_file=None, address=None, inside=()):
+        """Listens on a socket in `folder`, or on the TCP address `listen`. `address` is for programs that reach it by
+        another one, and `inside` is the command that runs it somewhere else, such as in a network namespace."""
+        socket = Path(folder) / "oriond.sock" if listen == "none" else "none"
+        self.address = address or (f"unix:{socket}" if listen == "none" else f"tcp:{listen}")
+        self.command = [*inside, oriond, "serve", "--socket", socket, "--listen", listen, "--driver", driver]
+        self.command += ["--warm", "0", "--prestart", "1"] + (["--token-file", token_file] if token_file else [])
         self.log = Path(folder) / "oriond.log"
         self.process = None
-        if mode == "tcp":
-            self.socket, self.listen = "none", f"127.0.0.1:{free_port()}"
-            self.address = f"tcp:{self.listen}"
-        else:
-            self.socket, self.listen = Path(folder) / "oriond.sock", "none"
-            self.address = f"unix:{self.socket}"
 
     def start(self):
         """Returns once a worker waits, warmed up, which is the only one there will be."""
-        command = [self.oriond, "serve", "--socket", self.socket, "--listen", self.listen]
-        command += ["--warm", "0", "--prestart", "1", "--driver", self.driver]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [str(part) for part in self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         deadline = time.monotonic() + WARM_S_MAX
         while b"worker warm" not in self.log.read_bytes():
@@ -61,6 +58,11 @@ class Server:
                 self.process.kill()
                 self.process.wait()
             self.process = None
+
+
+def for_mode(mode, folder, options):
+    listen = {"shm": "none", "tcp": f"127.0.0.1:{free_port()}"}[mode]
+    return Server(options.orion_run.with_name("oriond"), options.driver, folder, listen=listen)
 
 
 def free_port():

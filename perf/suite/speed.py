@@ -30,6 +30,13 @@ def main():
     workloads = [workload for workload in workloads if any(goal.workload == workload.name for goal in GOALS)]
     unbuilt = run.build(workloads, options)
     workloads = [workload for workload in workloads if workload.name not in unbuilt]
+    runs, wall_s = measure(workloads, options, write)
+    print(write(options, runs))
+    print(where_the_time_went(runs, wall_s), file=sys.stderr)
+
+
+def measure(workloads, options, keep):
+    """Every run that fits the budget. `keep(options, runs)` is called now and then with what there is so far."""
     started = time.monotonic()
     fill_caches(workloads, options, started)
     runs = {workload.name: {mode: [] for mode in options.modes} for workload in workloads}
@@ -46,21 +53,28 @@ def main():
     for (repeat, workload, mode), result in turns:
         runs[workload.name][mode].append(result)
         say(started, f"{workload.name} {mode} {repeat + 1}: {result['status']}, {result['turn_s']:.1f} s alone")
-        if repeat == 0 or mode == last_mode(repeat, options.modes):
-            write(options, runs)
-    print(write(options, runs))
-    print(where_the_time_went(runs, time.monotonic() - started), file=sys.stderr)
+        if mode == in_turn(options.modes, repeat)[-1]:
+            keep(options, runs)
+    return runs, time.monotonic() - started
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_speed_options(parser)
+    return finish_options(parser, parser.parse_args())
+
+
+def add_speed_options(parser):
     run.add_common_options(parser)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--prepare", type=int, default=4, metavar="N", help="how many programs get ready meanwhile")
     parser.add_argument("--driver", default=server.find_driver(), help="what Orion's workers load, a path or soft")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table, also printed")
-    options = parser.parse_args()
+
+
+def finish_options(parser, options):
     options.scale = "speed"
+    options.server = server.for_mode
     return run.finish_options(parser, options)
 
 
@@ -76,10 +90,6 @@ def in_turn(modes, repeat):
     """Another mode goes first each time, so that none always follows an idle GPU."""
     turn = repeat % len(modes)
     return [*modes[turn:], *modes[:turn]]
-
-
-def last_mode(repeat, modes):
-    return in_turn(modes, repeat)[-1]
 
 
 def fill_caches(workloads, options, started):
@@ -103,8 +113,7 @@ class Prepared:
         self.folder = tempfile.TemporaryDirectory(prefix="orion-speed-", ignore_cleanup_errors=True)
         self.process = self.server = self.gate = None
         if mode != "native" and "--server" not in options.orion_args:
-            oriond = options.orion_run.with_name("oriond")
-            self.server = server.Server(mode, oriond, options.driver, self.folder.name)
+            self.server = options.server(mode, self.folder.name, options)
         if workload.is_gated:
             self.gate = gate.Gate(f"{self.folder.name}/gate")
             self.begin(SUITE_GATE=self.gate.path)
@@ -165,7 +174,7 @@ def where_the_time_went(runs, wall_s):
         lines.append(f"    {name:26}" + "".join(f"{mode} {statistics.median(t):5.1f} s  " for mode, t in turns.items()))
     done = [result for modes in runs.values() for results in modes.values() for result in results]
     alone, waited = sum(r["turn_s"] for r in done), sum(r["unprepared_s"] for r in done)
-    head = f"{len(done)} runs in {wall_s:.0f} s: {alone:.0f} s measuring, {waited:.0f} s waiting for a program to be ready"
+    head = f"{len(done)} runs in {wall_s:.0f} s: {alone:.0f} s measuring, {waited:.0f} s until programs were ready"
     return "\n".join([head, "median turns:", *lines])
 
 
@@ -176,10 +185,13 @@ def write(options, runs):
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(text + "\n")
     if options.out:
-        kept = {name: {mode: list(map(brief, done)) for mode, done in modes.items()} for name, modes in runs.items()}
-        everything = {"machine": run.machine(), "modes": options.modes, "rows": rows, "runs": kept}
+        everything = {"machine": run.machine(), "modes": options.modes, "rows": rows, "runs": kept(runs)}
         options.out.write_text(json.dumps(everything, indent=1))
     return text
+
+
+def kept(runs):
+    return {name: {mode: list(map(brief, done)) for mode, done in modes.items()} for name, modes in runs.items()}
 
 
 def brief(result):

@@ -6,7 +6,7 @@ The first generation meets each sequence length for the first time, for each of 
 
 import time
 
-from report import Report, digest, require
+from report import Report, digest, require, round_trips
 
 torch, transformers = require("gpt2", "torch", "transformers")
 # No deterministic mode here: it could choose another attention than users get. Inference repeats itself anyway.
@@ -48,7 +48,10 @@ with report.section("generate"):
     report.close("logits", logits.float(), rtol=2e-2, atol=2e-2)
     report.extra(first_token_ms=first_ms)
     if not cold:
+        before = round_trips()
         timed = [generate() for _ in range(report.count(3, speed=9, quick=1))]
+        # Less the wait at the end of each.
+        report.extra(round_trips_per_step=((round_trips() - before) / len(timed) - 1) / tokens)
         report.exact("same_tokens_again", all(torch.equal(ids, again) for again, _ in timed))
         report.steady_ms = sorted(ms for _, ms in timed)[len(timed) // 2]
 

@@ -10,6 +10,8 @@ what the CPU can prepare, and nothing that touches CUDA.
 """
 
 import contextlib
+import ctypes
+import functools
 import hashlib
 import importlib
 import json
@@ -96,16 +98,21 @@ class Report:
         for _ in range(warmup):
             step()
         sync()
-        samples, began = [], time.perf_counter()
+        samples, trips, began = [], 0, time.perf_counter()
         for _ in range(max(1, steps // window)):
             enough = len(samples) >= WINDOWS_MIN and time.perf_counter() - began > SPEED_S
             if enough and self.scale == "speed":
                 break
+            trips -= round_trips()
             started = time.perf_counter()
             for _ in range(window):
                 step()
+            # The wait at the end of a window is this function's own.
+            trips += round_trips()
             sync()
             samples.append((time.perf_counter() - started) * 1e3 / window)
+        # Of what is timed first, which is what `steady_ms` is about.
+        self.extras.setdefault("round_trips_per_step", trips / len(samples) / window)
         return statistics.median(samples)
 
     def finish_if_speed(self):
@@ -138,6 +145,23 @@ def require(workload, *modules):
         print(json.dumps({"workload": workload, "skipped": str(error), "checks": {}, "steady_ms": None, "extra": {}}))
         sys.exit(0)
     return found[0] if len(found) == 1 else found
+
+
+def round_trips():
+    """How many calls of this process Orion has waited for so far; 0 natively. To be asked once CUDA is in use."""
+    count = round_trip_counter()
+    return count() if count else 0
+
+
+@functools.cache
+def round_trip_counter():
+    try:
+        # By this name it is the one in use, whoever loaded it.
+        counter = ctypes.CDLL("libcuda.so.1").orion_round_trips
+    except (OSError, AttributeError):
+        return None
+    counter.restype = ctypes.c_uint64
+    return counter
 
 
 def deterministic_torch(seed=0):
