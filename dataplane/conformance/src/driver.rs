@@ -235,6 +235,7 @@ functions! {
     fn cuMemAllocPitch_v2(
         dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint
     );
+    fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint);
     fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
     fn cuMemCreate(
         handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: c_ulonglong

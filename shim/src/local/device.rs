@@ -261,6 +261,17 @@ pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult
 /// Attribute ids below this are found by index; CUDA 13.0 ends at 147.
 const ATTRIBUTES_DIRECT: usize = 256;
 
+/// What a GPU may do with the pages of its own host, and none can do with those of another process or machine: a program
+/// that asks before it allocates managed memory, or passes plain host memory to a kernel, takes its other way. The
+/// table refuses `cuMemAllocManaged` and its kin for the same reason.
+const NOT_SHARED_WITH_THE_HOST: [CUdevice_attribute; 5] = [
+    CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+    CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+    CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+    CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+];
+
 /// One device the application sees.
 pub(super) struct Device {
     pub worker_ordinal: u32,
@@ -282,9 +293,10 @@ impl Device {
         let mut attributes = [None; ATTRIBUTES_DIRECT];
         let mut attributes_above = Vec::new();
         for (id, value) in &d.attributes {
+            let value = if NOT_SHARED_WITH_THE_HOST.contains(id) { 0 } else { *value };
             match attributes.get_mut(*id as usize) {
-                Some(slot) => *slot = Some(*value),
-                None => attributes_above.push((*id, *value)),
+                Some(slot) => *slot = Some(value),
+                None => attributes_above.push((*id, value)),
             }
         }
         Device {
@@ -527,6 +539,9 @@ pub(super) mod tests {
                 (CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
                 (CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
                 (CU_DEVICE_ATTRIBUTE_NUMA_ID, -1),
+                (CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
+                (CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1),
+                (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 1),
                 (300, 7),
             ],
             stream_priorities: (0, -5),
@@ -657,5 +672,17 @@ pub(super) mod tests {
         }
         assert_eq!(width(1, 3).0, CUDA_ERROR_INVALID_VALUE);
         assert_eq!(width(0x77, 1).0, CUDA_ERROR_INVALID_VALUE);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_claimed() {
+        initialise();
+        for id in [
+            CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+            CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+            CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        ] {
+            assert_eq!(attribute(0, id), Some(0), "attribute {id}");
+        }
     }
 }

@@ -32,7 +32,10 @@ facts! { device:
         a_device_is_no_peer_of_itself,
         old_properties_agree_with_attributes,
     ]
-    Context [total_memory_is_what_the_context_says]
+    Context [
+        total_memory_is_what_the_context_says,
+        managed_memory_is_there_if_the_attribute_says_so,
+    ]
 }
 
 fn there_is_at_least_one(cu: &'static Cuda) -> Verdict {
@@ -217,5 +220,18 @@ fn total_memory_is_what_the_context_says(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuMemGetInfo_v2(&mut free, &mut total));
     same!(total, device_bytes);
     holds!(free <= total, "{free} of {total} bytes are free");
+    Ok(())
+}
+
+fn managed_memory_is_there_if_the_attribute_says_so(cu: &'static Cuda) -> Verdict {
+    let mut address = 0;
+    let code = cu.cuMemAllocManaged(&mut address, 4096, CU_MEM_ATTACH_GLOBAL);
+    match cu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? {
+        0 => answers!(CUDA_ERROR_NOT_SUPPORTED, code),
+        _ => {
+            answers!(CUDA_SUCCESS, code);
+            cu.free(address)?;
+        }
+    }
     Ok(())
 }
