@@ -144,7 +144,10 @@ pub fn send_with(
 ) -> Result<u64, CUresult> {
     let size = HEADER_BYTES + len;
     if size > RECORD_BYTES_MAX {
-        eprintln!("orion: a command of {size} bytes exceeds the limit of {RECORD_BYTES_MAX} (operation {op:#x})");
+        let name = orion_wire::generated::ops::find(op).map_or("", |o| o.name);
+        let text = format!("a command of {size} bytes exceeds the limit of {RECORD_BYTES_MAX}");
+        eprintln!("orion: {text} (operation {op:#x})");
+        crate::local::logs::error(name, &text);
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     debug_assert!(len.is_multiple_of(8));
@@ -174,13 +177,19 @@ pub fn send_with(
 /// The worker or the carrier sent something impossible. The session cannot go on.
 pub fn broken(what: &str) -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| eprintln!("orion: the worker broke the protocol ({what}); the session is over"));
+    ONCE.get_or_init(|| {
+        let text = format!("the worker broke the protocol ({what}); the session is over");
+        eprintln!("orion: {text}");
+        crate::local::logs::error("", &text);
+    });
     SESSION_LOST
 }
 
 /// Where replies for one thread wait until it looks.
 struct Inbox {
     replies: Mutex<VecDeque<(u64, Reply)>>,
+    /// What the worker's driver logged, until this thread has its reply.
+    logs: Mutex<Vec<(CUlogLevel, Vec<u8>)>>,
     /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
     signal: AtomicU32,
 }
@@ -190,6 +199,8 @@ pub struct Replies {
     inboxes: Vec<OnceLock<Inbox>>,
     /// Threads that sleep on their signal while somebody else reads.
     sleepers: Mutex<Vec<u16>>,
+    /// Log messages in all inboxes.
+    logs: AtomicU32,
 }
 
 impl Replies {
@@ -198,12 +209,35 @@ impl Replies {
             reader: Mutex::new(consumer),
             inboxes: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
             sleepers: Mutex::new(Vec::new()),
+            logs: AtomicU32::new(0),
         }
     }
 
     fn inbox(&self, slot: u16) -> &Inbox {
         self.inboxes[slot as usize]
-            .get_or_init(|| Inbox { replies: Mutex::new(VecDeque::new()), signal: AtomicU32::new(0) })
+            .get_or_init(|| Inbox {
+                replies: Mutex::new(VecDeque::new()),
+                logs: Mutex::new(Vec::new()),
+                signal: AtomicU32::new(0),
+            })
+    }
+
+    fn keep_log(&self, slot: u16, level: CUlogLevel, body: &[u8]) -> Result<(), Fault> {
+        let text = Reader::new(body).bytes()?;
+        self.inbox(slot).logs.lock().expect("no panic happens under this lock").push((level, text.to_vec()));
+        self.logs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Logs what came ahead of this thread's reply: the application's callbacks run in the thread whose call failed,
+    /// as in the driver.
+    #[cold]
+    fn log(&self, slot: u16) {
+        let logs = std::mem::take(&mut *self.inbox(slot).logs.lock().expect("no panic happens under this lock"));
+        self.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
+        for (level, text) in logs {
+            crate::local::logs::from_driver(level, &text);
+        }
     }
 }
 
@@ -228,6 +262,9 @@ pub extern "C" fn orion_round_trips() -> u64 {
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     ANSWERED.fetch_add(1, Ordering::Relaxed);
     let reply = wait_for_reply(s, ticket)?;
+    if s.replies.logs.load(Ordering::Relaxed) != 0 {
+        s.replies.log(thread_slot());
+    }
     poison::note(crate::local::context::current(), reply.result);
     Ok(reply)
 }
@@ -251,6 +288,8 @@ pub mod poison {
         if !ANY.load(Ordering::Relaxed) {
             return None;
         }
+        // What a kernel breaks in a green context it breaks in the context that this one shares.
+        let context = crate::local::context::home_of(context);
         let contexts = CONTEXTS.lock().expect("no panic happens under this lock");
         contexts.iter().find(|(c, _)| *c == context).map(|(_, code)| *code)
     }
@@ -270,6 +309,7 @@ pub mod poison {
                 | CUDA_ERROR_ECC_UNCORRECTABLE
         );
         if breaks && context != 0 && of(context).is_none() {
+            let context = crate::local::context::home_of(context);
             CONTEXTS.lock().expect("no panic happens under this lock").push((context, code));
             ANY.store(true, Ordering::Relaxed);
         }
@@ -352,7 +392,11 @@ impl Slow {
 /// What a call answers that waits for something which will not come.
 pub fn lost_now() -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| eprintln!("orion: the session is lost: the worker or the connection to it is gone"));
+    ONCE.get_or_init(|| {
+        let text = "the session is lost: the worker or the connection to it is gone";
+        eprintln!("orion: {text}");
+        crate::local::logs::error("", text);
+    });
     SESSION_LOST
 }
 
@@ -380,8 +424,15 @@ fn read_until(
                 let mut body = Vec::new();
                 reader.body(&header, &mut body);
                 reader.consume(header.size as usize);
-                if header.op == op::HEAP_WRITTEN {
-                    continue;
+                match header.op {
+                    op::HEAP_WRITTEN => continue,
+                    op::LOG if header.sequence == 0 => {
+                        s.replies
+                            .keep_log(header.thread, header.context as CUlogLevel, &body)
+                            .map_err(|fault| broken(fault.0))?;
+                        continue;
+                    }
+                    _ => {}
                 }
                 let reply = Reply { result: header.context as CUresult, body };
                 if header.thread == slot && header.sequence == sequence {

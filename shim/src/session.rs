@@ -93,6 +93,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
         }
         Err(no) => {
             eprintln!("orion: {}", no.text);
+            crate::local::logs::error("cuInit", &no.text);
             Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
         }
     }

@@ -20,27 +20,32 @@ fn cuCoredumpSetAttribute(attrib: CUcoredumpSettings, value: *mut c_void, size: 
 #[since(12010)]
 fn cuCoredumpSetAttributeGlobal(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize);
 
-/// The shim's own messages; the worker's driver log stays with the operator.
+/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
+/// call that caused them.
 #[local(logs)]
 #[since(12090)]
 fn cuLogsRegisterCallback(callbackFunc: CUlogsCallback, userData: *mut c_void, callback_out: *mut CUlogsCallbackHandle);
 
-/// The shim's own messages; the worker's driver log stays with the operator.
+/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
+/// call that caused them.
 #[local(logs)]
 #[since(12090)]
 fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle);
 
-/// The shim's own messages; the worker's driver log stays with the operator.
+/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
+/// call that caused them.
 #[local(logs)]
 #[since(12090)]
 fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: u32);
 
-/// The shim's own messages; the worker's driver log stays with the operator.
+/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
+/// call that caused them.
 #[local(logs)]
 #[since(12090)]
 fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: u32);
 
-/// The shim's own messages; the worker's driver log stays with the operator.
+/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
+/// call that caused them.
 #[local(logs)]
 #[since(12090)]
 fn cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: u32);

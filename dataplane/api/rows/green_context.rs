@@ -1,19 +1,18 @@
 //! Green contexts and device resources.
 
-#[by_hand(0x0800, green_context, worker)]
+/// Made together with the `CUcontext` that it converts to.
+#[by_hand(0x0800, green_context)]
 #[since(12040)]
-#[creates(phCtx)]
-fn cuGreenCtxCreate(phCtx: Out<CUgreenCtx>, desc: CUdevResourceDesc, dev: CUdevice, flags: u32);
+fn cuGreenCtxCreate(phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: u32);
 
-#[post(0x0801)]
+#[by_hand(0x0801, green_context)]
 #[since(12040)]
-#[destroys(hCtx)]
 fn cuGreenCtxDestroy(hCtx: CUgreenCtx);
 
-#[call(0x0802)]
+/// Known since the green context was created.
+#[client(green_context)]
 #[since(12040)]
-#[creates(pContext)]
-fn cuCtxFromGreenCtx(pContext: Out<CUcontext>, hCtx: CUgreenCtx);
+fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx);
 
 /// Opaque to the client: the worker accepts only resources that it gave out, because the driver trusts what is in
 /// them.
@@ -58,19 +57,21 @@ fn cuDevResourceGenerateDesc(
     nbResources: u32,
 );
 
-#[post(0x0808)]
+#[by_hand(0x0808, green_context, client)]
 #[since(12040)]
 fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent);
 
-#[post(0x0809)]
+#[by_hand(0x0809, green_context, client)]
 #[since(12040)]
 fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent);
 
+/// Awaited, unlike the creation of other streams: the driver judges the green context.
 #[by_hand(0x080a, stream, client)]
 #[since(12050)]
 #[creates(phStream)]
 fn cuGreenCtxStreamCreate(phStream: Out<CUstream>, greenCtx: CUgreenCtx, flags: u32, priority: i32);
 
-#[call(0x080b)]
+/// The id of the `CUcontext` that it converts to.
+#[client(green_context)]
 #[since(12090)]
-fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: Out<u64>);
+fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut u64);

@@ -112,6 +112,7 @@ pub fn refuse<T>(function: &str, what: &str) -> R<T> {
         eprintln!("{line}");
         seen.push(line);
     }
+    crate::logs::error(&format!("{function}: {what} is not supported"));
     Err(CUDA_ERROR_NOT_SUPPORTED)
 }
 

@@ -17,13 +17,19 @@ use crate::stream::{self, Stream};
 use crate::vram;
 
 pub struct Context {
+    /// Whose memory, modules and events it has: a green context shares them with its device's primary one, and so
+    /// has that one's id.
     pub id: u64,
+    /// What `cuCtxGetId` answers.
+    pub number: u64,
     pub device: i32,
+    /// The multiprocessors of a green context, a bit each.
+    pub green: Option<u64>,
     pub primary: bool,
     pub alive: AtomicBool,
     flags: AtomicU32,
     /// First asynchronous error; every later call on the context answers it.
-    error: AtomicU32,
+    error: Arc<AtomicU32>,
     cache_config: AtomicU32,
     limits: Mutex<HashMap<CUlimit, usize>>,
     legacy: Mutex<Option<Arc<Stream>>>,
@@ -55,13 +61,16 @@ fn primary(dev: i32) -> &'static Mutex<Primary> {
 
 impl Context {
     fn new(device: i32, flags: u32, primary: bool) -> Arc<Self> {
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let c = Arc::new(Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id: number,
+            number,
             device,
+            green: None,
             primary,
             alive: AtomicBool::new(true),
             flags: AtomicU32::new(flags),
-            error: AtomicU32::new(CUDA_SUCCESS),
+            error: Arc::new(AtomicU32::new(CUDA_SUCCESS)),
             cache_config: AtomicU32::new(0),
             limits: Mutex::default(),
             legacy: Mutex::new(None),
@@ -72,6 +81,43 @@ impl Context {
         });
         CONTEXTS.add::<CUctx_st>(&c);
         c
+    }
+
+    /// A green context on some multiprocessors of a device, which retains the device's primary context.
+    pub fn green(device: i32, processors: u64) -> R<Arc<Self>> {
+        let home = retain_primary(device)?;
+        let c = Arc::new(Self {
+            id: home.id,
+            number: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            device,
+            green: Some(processors),
+            primary: false,
+            alive: AtomicBool::new(true),
+            flags: AtomicU32::new(home.flags.load(Ordering::Relaxed)),
+            error: home.error.clone(),
+            cache_config: AtomicU32::new(0),
+            limits: Mutex::default(),
+            legacy: Mutex::new(None),
+            per_thread: Mutex::default(),
+            streams: Mutex::default(),
+            order: Mutex::new(()),
+            peers: Mutex::default(),
+        });
+        CONTEXTS.add::<CUctx_st>(&c);
+        Ok(c)
+    }
+
+    /// Ends a green context. Its streams are not destroyed with it, but nothing can be done with them any more.
+    pub fn end_green(self: &Arc<Self>) -> R {
+        self.close_streams();
+        self.alive.store(false, Ordering::Release);
+        CONTEXTS.remove::<CUctx_st>(handle(self));
+        stack(|s| {
+            if s.last().is_some_and(|t| Arc::ptr_eq(t, self)) {
+                s.pop();
+            }
+        });
+        release_primary(self.device, false)
     }
 
     pub fn fail(&self, error: CUresult) {
@@ -105,15 +151,24 @@ impl Context {
         self.streams.lock().map(|s| s.clone()).unwrap_or_default()
     }
 
+    /// Its own streams, and those of green contexts where it is the context that they share.
+    pub fn streams_of_all(&self) -> Vec<Arc<Stream>> {
+        let mut streams = self.every_stream();
+        if self.primary {
+            let green = CONTEXTS.all().into_iter().filter(|c| c.green.is_some() && c.id == self.id);
+            streams.extend(green.flat_map(|c| c.every_stream()));
+        }
+        streams
+    }
+
     pub fn synchronize(&self) -> R {
-        for s in self.every_stream() {
+        for s in self.streams_of_all() {
             s.wait_all();
         }
         self.check()
     }
 
-    /// Ends everything that lives in the context.
-    fn tear_down(&self) {
+    fn close_streams(&self) {
         for s in self.every_stream() {
             s.wait_all();
             s.close();
@@ -128,6 +183,11 @@ impl Context {
         if let Ok(mut s) = self.streams.lock() {
             s.clear();
         }
+    }
+
+    /// Ends everything that lives in the context.
+    fn tear_down(&self) {
+        self.close_streams();
         crate::module::unload_context(self.id);
         for r in vram::all(|r| r.context == self.id) {
             crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });
@@ -165,7 +225,7 @@ fn from_handle_or_current(ctx: CUcontext) -> R<Arc<Context>> {
 }
 
 pub fn by_id(id: u64) -> Option<Arc<Context>> {
-    CONTEXTS.all().into_iter().find(|c| c.id == id)
+    CONTEXTS.all().into_iter().find(|c| c.id == id && c.green.is_none())
 }
 
 fn create(out: *mut CUcontext, flags: c_uint, dev: CUdevice) -> R {
@@ -181,7 +241,8 @@ fn create(out: *mut CUcontext, flags: c_uint, dev: CUdevice) -> R {
 
 fn destroy(ctx: CUcontext) -> R {
     let c = from_handle(ctx)?;
-    if c.primary {
+    // A green context shares the primary one, which is not destroyed but released.
+    if c.primary || c.green.is_some() {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     CONTEXTS.remove(ctx);
@@ -327,7 +388,7 @@ api! {
         Ok(())
     }
     fn cuCtxGetId(ctx: CUcontext, id: *mut c_ulonglong) {
-        put(id, from_handle_or_current(ctx)?.id)
+        put(id, from_handle_or_current(ctx)?.number)
     }
     fn cuCtxSynchronize() {
         let c = current_any()?;

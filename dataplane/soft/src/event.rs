@@ -36,9 +36,14 @@ impl Event {
 
     /// Puts this event at the end of a stream.
     pub fn record(&self, s: &Arc<Stream>) -> R {
+        self.record_after(s, Vec::new())
+    }
+
+    /// As `record`; it also waits for points of other streams.
+    fn record_after(&self, s: &Arc<Stream>, after: Vec<Point>) -> R {
         let reached_ns = Arc::new(AtomicU64::new(0));
         let cell = reached_ns.clone();
-        let point = s.submit(Vec::new(), Box::new(move |_| cell.store(now_ns(), Ordering::Release)))?;
+        let point = s.submit(after, Box::new(move |_| cell.store(now_ns(), Ordering::Release)))?;
         *self.state.lock().map_err(|_| CUDA_ERROR_UNKNOWN)? = Some(Recorded { point, reached_ns });
         if let Ok(mut c) = self.captured.lock() {
             *c = None;
@@ -147,19 +152,39 @@ api! {
     fn cuEventElapsedTime_v2(ms: *mut f32, start: CUevent, end: CUevent) { elapsed(ms, start, end) }
     fn cuCtxRecordEvent(ctx: CUcontext, h: CUevent) {
         let c = context::from_handle(ctx)?;
-        let e = lookup_event(h)?;
-        e.record(&c.legacy_stream()?)
+        record_context(&c, h)
     }
     fn cuCtxWaitEvent(ctx: CUcontext, h: CUevent) {
         let c = context::from_handle(ctx)?;
-        let e = lookup_event(h)?;
-        if let Some(p) = e.point() {
-            for s in c.every_stream() {
-                if !Arc::ptr_eq(&s, &p.stream) {
-                    s.submit(vec![p.clone()], Box::new(|_| ()))?;
-                }
+        wait_context(&c, h)
+    }
+}
+
+/// Captures everything that a context has been given so far.
+pub fn record_context(c: &Arc<Context>, h: CUevent) -> R {
+    let e = lookup_event(h)?;
+    if e.context.id != c.id {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    stream::forbid_capture(c)?;
+    let s = c.legacy_stream()?;
+    let ends = c.streams_of_all().iter().filter(|t| !Arc::ptr_eq(t, &s)).map(|t| t.end()).collect();
+    e.record_after(&s, ends)
+}
+
+/// Whatever a context is given from now on waits for the event.
+pub fn wait_context(c: &Arc<Context>, h: CUevent) -> R {
+    let e = lookup_event(h)?;
+    forbid_captured(&e)?;
+    stream::forbid_capture(c)?;
+    // The default stream is there before it is used.
+    c.legacy_stream()?;
+    if let Some(p) = e.point() {
+        for s in c.streams_of_all() {
+            if !Arc::ptr_eq(&s, &p.stream) {
+                s.submit(vec![p.clone()], Box::new(|_| ()))?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }

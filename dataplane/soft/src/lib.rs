@@ -10,8 +10,10 @@ pub mod errors;
 pub mod event;
 pub mod exec;
 pub mod graph;
+pub mod green_context;
 pub mod image;
 pub mod launch;
+pub mod logs;
 pub mod memory;
 pub mod module;
 pub mod pool;
@@ -35,6 +37,8 @@ pub fn symbol(name: &str) -> Option<api::Symbol> {
         module::lookup,
         launch::lookup,
         graph::lookup,
+        green_context::lookup,
+        logs::lookup,
     ];
     files.iter().find_map(|f| f(name))
 }

@@ -82,7 +82,7 @@ fn free(at: u64) -> R {
     }
     // Freeing waits for the device, so that no kernel loses its memory.
     let owner = context::by_id(r.context).unwrap_or(c);
-    for s in owner.every_stream() {
+    for s in owner.streams_of_all() {
         s.wait_all();
     }
     drop_range(&r);
@@ -340,7 +340,7 @@ api! {
         graph::forbid_unsafe()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Host);
         let r = r.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        for s in context::by_id(r.context).unwrap_or(c).every_stream() {
+        for s in context::by_id(r.context).unwrap_or(c).streams_of_all() {
             s.wait_all();
         }
         drop_range(&r);
@@ -364,7 +364,7 @@ api! {
         let c = context::current()?;
         let r = vram::find(p as u64).filter(|r| r.base == p as u64 && r.kind == Kind::Registered);
         let r = r.ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-        for s in context::by_id(r.context).unwrap_or(c).every_stream() {
+        for s in context::by_id(r.context).unwrap_or(c).streams_of_all() {
             s.wait_all();
         }
         drop_range(&r);

@@ -624,7 +624,7 @@ api! {
         }
         for (id, m) in l.instances.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.drain() {
             if let Some(c) = context::by_id(id) {
-                c.every_stream().iter().for_each(|s| s.wait_all());
+                c.streams_of_all().iter().for_each(|s| s.wait_all());
             }
             m.unload();
         }

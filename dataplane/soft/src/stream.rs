@@ -16,6 +16,7 @@ use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse
 use crate::context::{self, Context};
 use crate::event::EVENTS;
 use crate::graph::{self, Capture};
+use crate::green_context;
 use crate::work::{MemOp, Work};
 
 pub const PRIORITY_GREATEST: c_int = -5;
@@ -107,6 +108,11 @@ impl Stream {
 
     fn submitted(&self) -> u64 {
         self.state.lock().map_or(0, |s| s.submitted)
+    }
+
+    /// Where its order ends now.
+    pub fn end(self: &Arc<Self>) -> Point {
+        Point { stream: self.clone(), number: self.submitted() }
     }
 
     pub fn wait_all(&self) {
@@ -247,7 +253,7 @@ fn forbid_legacy(c: &Arc<Context>) -> R {
 
 /// Calls that wait for the whole context are not allowed while one of its streams is captured.
 pub fn forbid_capture(c: &Arc<Context>) -> R {
-    for s in c.every_stream() {
+    for s in c.streams_of_all() {
         if let Some(capture) = s.capture() {
             capture.invalidate();
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -257,12 +263,15 @@ pub fn forbid_capture(c: &Arc<Context>) -> R {
 }
 
 fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
-    let c = context::current()?;
+    create_in(&context::current()?, out, flags, priority)
+}
+
+pub fn create_in(c: &Arc<Context>, out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
     if out.is_null() || flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let class = if flags & CU_STREAM_NON_BLOCKING != 0 { Class::NonBlocking } else { Class::Blocking };
-    let s = Stream::new(&c, class, flags, priority.clamp(PRIORITY_GREATEST, 0));
+    let s = Stream::new(c, class, flags, priority.clamp(PRIORITY_GREATEST, 0));
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, STREAMS.add(&s)) }
 }
@@ -348,9 +357,21 @@ api! {
         put(ctx, handle(&resolve(h)?.context))
     }
     fn cuStreamGetCtx_v2(h: CUstream, ctx: *mut CUcontext, green: *mut CUgreenCtx) {
-        put(ctx, handle(&resolve(h)?.context))?;
-        put_some(green, std::ptr::null_mut());
+        let c = resolve(h)?.context.clone();
+        if c.green.is_none() {
+            put(ctx, handle(&c))?;
+            put_some(green, std::ptr::null_mut());
+            return Ok(());
+        }
+        if h as usize == 2 {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        put(ctx, handle(&context::by_id(c.id).ok_or(CUDA_ERROR_INVALID_CONTEXT)?))?;
+        put_some(green, green_context::of(&c));
         Ok(())
+    }
+    fn cuStreamGetGreenCtx(h: CUstream, green: *mut CUgreenCtx) {
+        put(green, green_context::of(&resolve(h)?.context))
     }
     fn cuStreamWaitEvent(h: CUstream, e: CUevent, flags: c_uint) {
         let s = resolve(h)?;

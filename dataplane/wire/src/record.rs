@@ -105,6 +105,10 @@ pub mod op {
     /// Event: the worker has read these ranges of the heap, which the client lent to posted copies. Body: list
     /// of [`super::HeapRange`].
     pub const HEAP_RELEASED: u16 = 0x0008;
+    /// In the reply ring, before a reply to the same thread: something the worker's driver logged since the last
+    /// reply. The result's place holds the `CUlogLevel`. Body: bytes. As a command: answers with `CUDA_SUCCESS`, for
+    /// the sake of what comes before.
+    pub const LOG: u16 = 0x0009;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;

@@ -2179,46 +2179,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
     );
     visit(
-        "cuGreenCtxCreate",
-        |g, out| {
-            calls::cuGreenCtxCreate { phCtx: g.word(), desc: g.word(), dev: g.word() as i32, flags: g.word() as u32 }
-                .encode(out);
-        },
-        |r| {
-            let value = calls::cuGreenCtxCreate::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuGreenCtxDestroy",
-        |g, out| {
-            calls::cuGreenCtxDestroy { hCtx: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGreenCtxDestroy::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuCtxFromGreenCtx",
-        |g, out| {
-            calls::cuCtxFromGreenCtx { pContext: g.word(), hCtx: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuCtxFromGreenCtx::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
         "cuDeviceGetDevResource",
         |g, out| {
             calls::cuDeviceGetDevResource { device: g.word() as i32, type_: g.word() as u32 }.encode(out);
@@ -2353,32 +2313,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
         |r| {
             let value = calls::cuGreenCtxStreamCreate::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuGreenCtxGetId",
-        |g, out| {
-            calls::cuGreenCtxGetId { greenCtx: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGreenCtxGetId::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
-        "cuGreenCtxGetId_reply",
-        |g, out| {
-            calls::cuGreenCtxGetId_reply { greenCtxId: g.word() }.encode(out);
-        },
-        |r| {
-            let value = calls::cuGreenCtxGetId_reply::decode(r)?;
             r.finish()?;
             let mut again = Vec::new();
             value.encode(&mut again);

@@ -1482,7 +1482,8 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    refuse::pending("cuMemcpy3DBatchAsync")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -1504,7 +1505,8 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    refuse::pending("cuMemcpy3DBatchAsync_v2")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::memory::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) }
 }
 
 #[unsafe(no_mangle)]
@@ -2509,17 +2511,20 @@ pub unsafe extern "C" fn cuLogsRegisterCallback(
     userData: *mut c_void,
     callback_out: *mut CUlogsCallbackHandle,
 ) -> CUresult {
-    refuse::pending("cuLogsRegisterCallback")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::logs::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-    refuse::pending("cuLogsUnregisterCallback")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::logs::cuLogsUnregisterCallback(callback) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-    refuse::pending("cuLogsCurrent")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::logs::cuLogsCurrent(iterator_out, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -2528,7 +2533,8 @@ pub unsafe extern "C" fn cuLogsDumpToFile(
     pathToFile: *const c_char,
     flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuLogsDumpToFile")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::logs::cuLogsDumpToFile(iterator, pathToFile, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -2538,7 +2544,8 @@ pub unsafe extern "C" fn cuLogsDumpToMemory(
     size: *mut usize,
     flags: c_uint,
 ) -> CUresult {
-    refuse::pending("cuLogsDumpToMemory")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::local::logs::cuLogsDumpToMemory(iterator, buffer, size, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -4991,44 +4998,20 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
     dev: CUdevice,
     flags: c_uint,
 ) -> CUresult {
-    if phCtx.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::GreenContext);
-    let q = calls::cuGreenCtxCreate { phCtx: created.0, desc: desc as u64, dev, flags };
-    let result = answer(call(ops::CU_GREEN_CTX_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { phCtx.write(created.0 as CUgreenCtx) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuGreenCtxCreate(phCtx, desc, dev, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
-    let q = calls::cuGreenCtxDestroy { hCtx: hCtx as u64 };
-    let result = post(ops::CU_GREEN_CTX_DESTROY, |w| q.encode(w));
-    handles::release(Handle(hCtx as u64));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuGreenCtxDestroy(hCtx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
-    if pContext.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let created = handles::reserve(Kind::Context);
-    let q = calls::cuCtxFromGreenCtx { pContext: created.0, hCtx: hCtx as u64 };
-    let result = answer(call(ops::CU_CTX_FROM_GREEN_CTX, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-    if result == CUDA_SUCCESS {
-        // SAFETY: not null, and the caller's to write.
-        unsafe { pContext.write(created.0 as CUcontext) };
-    } else {
-        handles::release(created);
-    }
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuCtxFromGreenCtx(pContext, hCtx) }
 }
 
 #[unsafe(no_mangle)]
@@ -5112,7 +5095,10 @@ pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
     useFlags: c_uint,
     minCount: c_uint,
 ) -> CUresult {
-    refuse::pending("cuDevSmResourceSplitByCount")
+    // SAFETY: the caller's promises are the same.
+    unsafe {
+        crate::hand::green_context::cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -5143,16 +5129,14 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    let q = calls::cuGreenCtxRecordEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
-    let result = post(ops::CU_GREEN_CTX_RECORD_EVENT, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuGreenCtxRecordEvent(hCtx, hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    let q = calls::cuGreenCtxWaitEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
-    let result = post(ops::CU_GREEN_CTX_WAIT_EVENT, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuGreenCtxWaitEvent(hCtx, hEvent) }
 }
 
 #[unsafe(no_mangle)]
@@ -5162,27 +5146,14 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    refuse::pending("cuGreenCtxStreamCreate")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
-    if greenCtxId.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let q = calls::cuGreenCtxGetId { greenCtx: greenCtx as u64 };
-    let result = answer(call(
-        ops::CU_GREEN_CTX_GET_ID,
-        |w| q.encode(w),
-        |r| {
-            let a = calls::cuGreenCtxGetId_reply::decode(r)?;
-            (*r).finish()?;
-            // SAFETY: not null, and the caller's to write.
-            unsafe { greenCtxId.cast::<u64>().write(a.greenCtxId) };
-            Ok(CUDA_SUCCESS)
-        },
-    ));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::green_context::cuGreenCtxGetId(greenCtx, greenCtxId) }
 }
 
 #[unsafe(no_mangle)]
@@ -6568,7 +6539,8 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
-    refuse::pending("cuStreamGetGreenCtx")
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream::cuStreamGetGreenCtx(hStream, phCtx) }
 }
 
 #[unsafe(no_mangle)]

@@ -50,7 +50,7 @@ static SMALL: Mutex<Option<Region>> = Mutex::new(None);
 
 fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
     let s = session()?;
-    match (context::current(), context::current_device()) {
+    match (context::current_home(), context::current_device()) {
         (0, _) | (_, None) => Err(CUDA_ERROR_INVALID_CONTEXT),
         (ctx, Some(device)) => Ok((s, ctx, device)),
     }

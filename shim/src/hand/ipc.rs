@@ -17,7 +17,7 @@ use crate::session::session;
 pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32) -> CUresult {
     let answer = (|| {
         session()?;
-        let ctx = context::current();
+        let ctx = context::current_home();
         let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -11,6 +11,7 @@ pub mod event;
 pub mod events;
 pub mod execution;
 pub mod graph;
+pub mod green_context;
 pub mod heap;
 pub mod host_memory;
 pub mod image;

@@ -98,7 +98,7 @@ fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64, CUr
     );
     match result {
         Ok(CUDA_SUCCESS) => {
-            remember(handle, context::current());
+            remember(handle, context::current_home());
             Ok(handle.0)
         }
         Ok(code) | Err(code) => {
@@ -399,7 +399,7 @@ pub unsafe fn cuLibraryEnumerateKernels(out: *mut CUkernel, count: u32, library:
 pub unsafe fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult {
     let answer = (|| {
         session()?;
-        let ctx = context::current();
+        let ctx = context::current_home();
         if ctx == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -442,7 +442,7 @@ pub unsafe fn cuFuncGetModule(module: *mut CUmodule, f: CUfunction) -> CUresult 
 fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), CUresult> {
     session()?;
     let owner = loaded(owner)?;
-    let ctx = context::current();
+    let ctx = context::current_home();
     if ctx == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }

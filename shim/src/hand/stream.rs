@@ -10,7 +10,7 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use super::execution::write;
-use crate::call::post;
+use crate::call::{call, post};
 use crate::handles::{self, Table};
 use crate::local::context;
 use crate::session::session;
@@ -19,6 +19,8 @@ struct Stream {
     flags: u32,
     priority: i32,
     context: u64,
+    /// The context is a green one's.
+    in_green: bool,
     id: u64,
 }
 
@@ -40,9 +42,50 @@ pub unsafe fn cuStreamCreateWithPriority(out: *mut CUstream, flags: u32, priorit
     unsafe { create(out, flags, priority) }
 }
 
+/// Awaited, unlike the others: the driver has to judge the green context.
+///
+/// # Safety
+/// As CUDA's `cuGreenCtxStreamCreate`.
+pub unsafe fn cuGreenCtxStreamCreate(
+    out: *mut CUstream,
+    green: CUgreenCtx,
+    flags: u32,
+    priority: i32,
+) -> CUresult {
+    let answer = (|| {
+        let ctx = super::green_context::context_of(green)?;
+        if out.is_null() || flags != CU_STREAM_NON_BLOCKING {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let priority = clamped(priority, context::device_of(ctx).unwrap_or(0))?;
+        let handle = handles::reserve(Kind::Stream);
+        let request = |w: &mut Vec<u8>| {
+            for v in [handle.0, green as u64, flags as u64, priority as u32 as u64] {
+                w.word(v);
+            }
+        };
+        if let Err(code) = call(ops::CU_GREEN_CTX_STREAM_CREATE, request, |_| Ok(())) {
+            handles::release(handle);
+            return Err(code);
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green: true, id });
+        Ok(handle.0 as CUstream)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// Priorities beyond the device's range are clamped, as the driver documents.
+fn clamped(priority: i32, device: u32) -> Result<i32, CUresult> {
+    let index = crate::local::device::worker_ordinal(device).unwrap_or(0) as usize;
+    let (least, greatest) = session()?.welcome.devices[index].stream_priorities;
+    Ok(priority.clamp(greatest.min(least), least.max(greatest)))
+}
+
 unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
     let answer = (|| {
-        let s = session()?;
+        session()?;
         let ctx = context::current();
         if ctx == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -50,11 +93,7 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
         if out.is_null() || flags > CU_STREAM_NON_BLOCKING {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Priorities beyond the device's range are clamped, as the driver documents.
-        let device = context::current_device().unwrap_or(0);
-        let index = crate::local::device::worker_ordinal(device).unwrap_or(0) as usize;
-        let (least, greatest) = s.welcome.devices[index].stream_priorities;
-        let priority = priority.clamp(greatest.min(least), least.max(greatest));
+        let priority = clamped(priority, context::current_device().unwrap_or(0))?;
         let handle = handles::reserve(Kind::Stream);
         let code = post(ops::CU_STREAM_CREATE_WITH_PRIORITY, |w| {
             w.word(handle.0);
@@ -66,7 +105,8 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
             return Err(code);
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        STREAMS.insert(handle, Stream { flags, priority, context: ctx, id });
+        let in_green = context::green_of(ctx) != 0;
+        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green, id });
         Ok(handle.0 as CUstream)
     })();
     // SAFETY: the caller's promise.
@@ -80,7 +120,10 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
         return code;
     }
     let handle = Handle(stream as u64);
-    if !handle.is(Kind::Stream) || STREAMS.remove(handle).is_none() {
+    if let Err(code) = find_own(stream) {
+        return code;
+    }
+    if STREAMS.remove(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     super::capture::stream_destroyed(stream);
@@ -95,11 +138,20 @@ fn find(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
     if (stream as u64) <= 2 {
         return if context::current() == 0 { Err(CUDA_ERROR_INVALID_CONTEXT) } else { Ok(None) };
     }
+    find_own(stream).map(Some)
+}
+
+/// A stream of the application's. One whose green context is gone answers so, also to being destroyed.
+fn find_own(stream: CUstream) -> Result<&'static Stream, CUresult> {
     let handle = Handle(stream as u64);
     if !handle.is(Kind::Stream) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    STREAMS.get(handle).map(Some).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    let s = STREAMS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    if s.in_green && context::device_of(s.context).is_none() {
+        return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    Ok(s)
 }
 
 /// Work on a stream of the application's own belongs to that stream's context, also in a thread without a current
@@ -154,18 +206,31 @@ pub unsafe fn cuStreamGetCtx(stream: CUstream, ctx: *mut CUcontext) -> CUresult 
     unsafe { write(ctx, answer) }
 }
 
-/// Green contexts are not forwarded, so a stream always belongs to an ordinary one.
+/// Of a stream of a green context: the primary context and the green one.
 ///
 /// # Safety
 /// As CUDA's `cuStreamGetCtx_v2`.
 pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, ctx: *mut CUcontext, green: *mut CUgreenCtx) -> CUresult {
+    let found = find(stream).map(|s| s.map_or(context::current(), |s| s.context)).and_then(|of| {
+        let g = context::green_of(of);
+        // The per-thread default stream is none of a green context's.
+        if g != 0 && stream as u64 == 2 { Err(CUDA_ERROR_INVALID_HANDLE) } else { Ok((context::home_of(of), g)) }
+    });
     // SAFETY: the caller's promise.
-    let code = unsafe { cuStreamGetCtx(stream, ctx) };
-    if code == CUDA_SUCCESS && !green.is_null() {
+    let code = unsafe { write(ctx, found.map(|(home, _)| home as CUcontext)) };
+    if let (CUDA_SUCCESS, Ok((_, g)), false) = (code, found, green.is_null()) {
         // SAFETY: the caller's promise.
-        unsafe { green.write(std::ptr::null_mut()) };
+        unsafe { green.write(g as CUgreenCtx) };
     }
     code
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetGreenCtx`.
+pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> CUresult {
+    let of = find(stream).map(|s| s.map_or(context::current(), |s| s.context));
+    // SAFETY: the caller's promise.
+    unsafe { write(green, of.map(|of| context::green_of(of) as CUgreenCtx)) }
 }
 
 /// # Safety

@@ -69,21 +69,61 @@ pub fn with_current(handle: u64, f: impl FnOnce() -> CUresult) -> CUresult {
     }
 }
 
-/// Makes a context known that another function created (`cuCtxFromGreenCtx`).
-pub fn adopt(handle: Handle, device: u32, flags: u32) -> &'static Context {
-    let context = CREATED.insert(handle, Context::new(handle.0, device, false, API_VERSION));
-    context.bring_to_life(flags);
-    context
+/// The context whose memory, modules and events the current one has: itself, or the primary context that a green one
+/// shares.
+#[inline]
+pub fn current_home() -> u64 {
+    top().map_or(0, Context::home)
 }
 
-/// Forgets an adopted context.
-pub fn disown(handle: Handle) {
-    if let Some(c) = CREATED.remove(handle)
-        && c.begin_death()
-    {
+/// As [`current_home`], of any context; what is no context stays as it is.
+pub fn home_of(handle: u64) -> u64 {
+    lookup(handle).map_or(handle, Context::home)
+}
+
+/// The green context that a context was converted from; 0 for an ordinary one.
+pub fn green_of(handle: u64) -> u64 {
+    lookup(handle).map_or(0, |c| c.green)
+}
+
+/// The current context's green context; 0 if it is an ordinary one.
+pub fn current_green() -> Result<u64, CUresult> {
+    current_any().map(|c| c.green)
+}
+
+/// A green context was made: it retains its device's primary context, and its `CUcontext` is known from now on.
+pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresult> {
+    let primary = retain(dev)?;
+    let context = Context { green: green.0, ..Context::new(handle.0, dev as u32, false, API_VERSION) };
+    let context = CREATED.insert(handle, context);
+    context.bring_to_life(primary.flags.load(Ordering::Relaxed));
+    GREEN.lock().expect("no panic happens under this lock").push(context);
+    Ok(())
+}
+
+/// A green context is gone, and its `CUcontext` with it. False if it was gone already.
+pub fn disown(handle: Handle) -> bool {
+    let Ok(c) = lookup(handle.0) else { return false };
+    let gone = end_green(c);
+    if gone {
+        GREEN.lock().expect("no panic happens under this lock").retain(|g| !std::ptr::eq(*g, c));
+    }
+    gone
+}
+
+fn end_green(c: &'static Context) -> bool {
+    let mine = c.begin_death();
+    if mine {
         c.end_life();
         pop_if_top(c);
+        CREATED.remove(Handle(c.handle));
     }
+    mine
+}
+
+/// Gives up what [`adopt`] retained.
+pub fn release_green(dev: CUdevice) -> Result<(), CUresult> {
+    release(&facts()?.device(dev)?.primary)
 }
 
 #[inline]
@@ -248,7 +288,8 @@ pub unsafe fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
 }
 
 fn destroy(context: &'static Context) -> Result<(), CUresult> {
-    if context.is_primary {
+    // A green one is the primary one with fewer multiprocessors, and ends with its green context.
+    if context.is_primary || context.green != 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     // Of two threads that destroy it, one does.
@@ -284,6 +325,9 @@ pub unsafe fn cuCtxDetach(ctx: CUcontext) -> CUresult {
         }
         if c.is_primary {
             return release(c);
+        }
+        if c.green != 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let left = {
             let mut users = c.users.lock().expect("no panic happens under this lock");
@@ -427,16 +471,21 @@ pub unsafe fn cuCtxGetExecAffinity(pExecAffinity: *mut CUexecAffinityParam, type
 }
 
 pub unsafe fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
-    code(facts().and_then(|f| {
+    code(facts().and_then(|_| {
         not_null(pctx)?;
-        let primary = &f.device(dev)?.primary;
-        let mut users = primary.users.lock().expect("no panic happens under this lock");
-        // It may have users and not be active: somebody reset it.
-        activate(primary);
-        *users += 1;
         // SAFETY: a pointer of the C API: null or valid.
-        unsafe { put(pctx, primary.as_cuda()) }
+        unsafe { put(pctx, retain(dev)?.as_cuda()) }
     }))
+}
+
+fn retain(dev: CUdevice) -> Result<&'static Context, CUresult> {
+    let f: &'static Facts = facts()?;
+    let primary = &f.device(dev)?.primary;
+    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    // It may have users and not be active: somebody reset it.
+    activate(primary);
+    *users += 1;
+    Ok(primary)
 }
 
 pub unsafe fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
@@ -490,8 +539,23 @@ pub unsafe fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
         }
         let reset = context_wire::primary_reset(primary.device);
         primary.end_life();
+        green_reset(primary);
         reset
     }))
+}
+
+/// The worker ends a device's green contexts with its primary one; none of them retains it any more.
+fn green_reset(primary: &Context) {
+    let gone = {
+        let mut green = GREEN.lock().expect("no panic happens under this lock");
+        let (here, elsewhere) = green.iter().copied().partition(|c| c.device == primary.device);
+        *green = elsewhere;
+        let here: Vec<&'static Context> = here;
+        here
+    };
+    let ended = gone.into_iter().filter(|c| end_green(c)).count();
+    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    *users = users.saturating_sub(ended as u32);
 }
 
 pub unsafe fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
@@ -544,6 +608,9 @@ pub struct Context {
     pub handle: u64,
     pub device: u32,
     pub is_primary: bool,
+    /// The green context it was converted from, or 0. Everything but its multiprocessors and its streams is its
+    /// device's primary context's.
+    green: u64,
     api_version: u32,
     state: AtomicU8,
     /// Unique in the process and never used again; another one after each reset.
@@ -559,6 +626,8 @@ pub struct Context {
 }
 
 static CREATED: handles::Table<Context> = handles::Table::new();
+/// Those of green contexts.
+static GREEN: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Context {
@@ -572,6 +641,7 @@ impl Context {
             handle,
             device,
             is_primary,
+            green: 0,
             api_version,
             state: AtomicU8::new(INACTIVE),
             id: AtomicU64::new(0),
@@ -586,6 +656,10 @@ impl Context {
 
     pub fn as_cuda(&self) -> CUcontext {
         std::ptr::without_provenance_mut(self.handle as usize)
+    }
+
+    fn home(&self) -> u64 {
+        if self.green == 0 { self.handle } else { Handle::primary_context(self.device).0 }
     }
 
     /// 0 if it is not active, as the driver's tables answer.

@@ -23,6 +23,11 @@ pub unsafe fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
     CUDA_SUCCESS
 }
 
+/// Whether the application has such a device.
+pub fn exists(dev: CUdevice) -> Result<(), CUresult> {
+    facts()?.device(dev).map(drop)
+}
+
 pub unsafe fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
     code(facts().and_then(|f| {
         // SAFETY: a pointer of the C API: null or valid.

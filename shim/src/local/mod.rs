@@ -17,6 +17,7 @@ pub mod error;
 pub mod export_table;
 mod fork;
 mod integrity;
+pub mod logs;
 pub mod pointer;
 pub mod proc_address;
 pub mod profiler;

@@ -9,12 +9,16 @@ static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// Counts the refusal of `function`. The application gets its code from the caller.
 pub fn refused(function: &'static str, reason: &str) {
-    let Ok(mut counts) = COUNTS.lock() else { return };
-    let count = counts.entry(function).or_insert(0);
-    *count += 1;
-    if *count == 1 && !quiet() {
+    let first = {
+        let Ok(mut counts) = COUNTS.lock() else { return };
+        let count = counts.entry(function).or_insert(0);
+        *count += 1;
+        *count == 1
+    };
+    if first && !quiet() {
         eprintln!("orion: {function} refused: {reason}");
     }
+    super::logs::error(function, &format!("not supported by Orion: {reason}"));
 }
 
 /// The answer of a function that has a row but no code yet.

@@ -448,18 +448,24 @@ pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut 
             crate::worker::hand::graph::cuGraphExecNodeSetParams(s, header, body, reply)
         }
         ops::CU_GRAPH_CONDITIONAL_HANDLE_CREATE => cuGraphConditionalHandleCreate(s, header, body, reply),
-        ops::CU_GREEN_CTX_CREATE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GREEN_CTX_DESTROY => cuGreenCtxDestroy(s, header, body, reply),
-        ops::CU_CTX_FROM_GREEN_CTX => cuCtxFromGreenCtx(s, header, body, reply),
-        ops::CU_DEVICE_GET_DEV_RESOURCE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_CTX_GET_DEV_RESOURCE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_GREEN_CTX_GET_DEV_RESOURCE => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
-        ops::CU_DEV_RESOURCE_GENERATE_DESC => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
+        ops::CU_GREEN_CTX_CREATE => crate::worker::hand::green_context::cuGreenCtxCreate(s, header, body, reply),
+        ops::CU_GREEN_CTX_DESTROY => crate::worker::hand::green_context::cuGreenCtxDestroy(s, header, body, reply),
+        ops::CU_DEVICE_GET_DEV_RESOURCE => {
+            crate::worker::hand::green_context::cuDeviceGetDevResource(s, header, body, reply)
+        }
+        ops::CU_CTX_GET_DEV_RESOURCE => crate::worker::hand::green_context::cuCtxGetDevResource(s, header, body, reply),
+        ops::CU_GREEN_CTX_GET_DEV_RESOURCE => {
+            crate::worker::hand::green_context::cuGreenCtxGetDevResource(s, header, body, reply)
+        }
+        ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT => {
+            crate::worker::hand::green_context::cuDevSmResourceSplitByCount(s, header, body, reply)
+        }
+        ops::CU_DEV_RESOURCE_GENERATE_DESC => {
+            crate::worker::hand::green_context::cuDevResourceGenerateDesc(s, header, body, reply)
+        }
         ops::CU_GREEN_CTX_RECORD_EVENT => cuGreenCtxRecordEvent(s, header, body, reply),
         ops::CU_GREEN_CTX_WAIT_EVENT => cuGreenCtxWaitEvent(s, header, body, reply),
         ops::CU_GREEN_CTX_STREAM_CREATE => cuGreenCtxStreamCreate(s, header, body, reply),
-        ops::CU_GREEN_CTX_GET_ID => cuGreenCtxGetId(s, header, body, reply),
         _ => Err(Fault("no such operation")),
     }
 }
@@ -2399,39 +2405,6 @@ fn cuGraphConditionalHandleCreate(
     Ok(Outcome::Done(result))
 }
 
-fn cuGreenCtxDestroy(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGreenCtxDestroy::decode(&mut body)?;
-    body.finish()?;
-    let hCtx: CUgreenCtx = resolve!(s.handle(Kind::GreenContext, q.hCtx)).cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGreenCtxDestroy(hCtx) };
-    s.unbind(Kind::GreenContext, q.hCtx);
-    Ok(Outcome::Done(result))
-}
-
-fn cuCtxFromGreenCtx(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuCtxFromGreenCtx::decode(&mut body)?;
-    body.finish()?;
-    let mut pContext: CUcontext = std::ptr::null_mut();
-    let hCtx: CUgreenCtx = resolve!(s.handle(Kind::GreenContext, q.hCtx)).cast();
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuCtxFromGreenCtx(&mut pContext, hCtx) };
-    if result == CUDA_SUCCESS {
-        s.bind(Kind::Context, q.pContext, pContext.cast())?;
-    }
-    Ok(Outcome::Done(result))
-}
-
 fn cuGreenCtxRecordEvent(
     s: &mut Session,
     header: &Header,
@@ -2476,24 +2449,6 @@ fn cuGreenCtxStreamCreate(
     let result = unsafe { s.driver.cuGreenCtxStreamCreate(&mut phStream, greenCtx, q.flags, q.priority) };
     if result == CUDA_SUCCESS {
         s.bind(Kind::Stream, q.phStream, phStream.cast())?;
-    }
-    Ok(Outcome::Done(result))
-}
-
-fn cuGreenCtxGetId(
-    s: &mut Session,
-    header: &Header,
-    mut body: Reader<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<Outcome, Fault> {
-    let q = calls::cuGreenCtxGetId::decode(&mut body)?;
-    body.finish()?;
-    let greenCtx: CUgreenCtx = resolve!(s.handle(Kind::GreenContext, q.greenCtx)).cast();
-    let mut greenCtxId: u64 = 0;
-    // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGreenCtxGetId(greenCtx, (&raw mut greenCtxId).cast()) };
-    if result == CUDA_SUCCESS {
-        calls::cuGreenCtxGetId_reply { greenCtxId }.encode(reply);
     }
     Ok(Outcome::Done(result))
 }

@@ -7,6 +7,7 @@
 
 pub mod callback;
 pub mod driver;
+pub mod driver_log;
 pub mod hand;
 pub mod helper;
 pub mod out;
@@ -156,6 +157,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
             unsafe { libc::_exit(0) };
         })
         .map_err(|e| format!("starting the watcher failed: {e}"))?;
+    driver_log::listen(warm.driver);
     let mut s = Session::new(session::Parts {
         driver: warm.driver,
         granted: warm.devices,

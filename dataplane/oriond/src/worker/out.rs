@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orion_cuda::sys::CUresult;
+use orion_cuda::sys::{CUlogLevel, CUresult};
 use orion_ring::{Corrupt, Producer, Spin};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
@@ -45,6 +45,15 @@ impl Replies {
         assert!(size <= RECORD_BYTES_MAX && size.is_multiple_of(8), "reply of {size} bytes to {:#x}", command.op);
         let header = Header { size: size as u32, context: result as u64, ..*command };
         push(&mut self.producer, &header, body)
+    }
+
+    /// Tells the thread whose reply comes next what the driver logged.
+    pub fn log(&mut self, command: &Header, level: CUlogLevel, text: &[u8]) -> Result<(), Fault> {
+        let mut body = Vec::new();
+        body.bytes(text);
+        let size = (HEADER_BYTES + body.len()) as u32;
+        let header = Header { size, op: op::LOG, thread: command.thread, context: level as u64, sequence: 0 };
+        push(&mut self.producer, &header, &body)
     }
 
     /// Tells a carrier to bring these bytes over before the next reply.

@@ -19,6 +19,7 @@ use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::worker::callback::Callbacks;
+use crate::worker::driver_log;
 use crate::worker::helper::{Helpers, Job};
 use crate::worker::out::{Events, Output, Replies};
 use crate::worker::prints::Prints;
@@ -34,6 +35,8 @@ pub enum Outcome {
 /// What a parked call waits for.
 pub enum Wait {
     Streams(Vec<CUstream>),
+    /// Streams of several contexts, each with its own: a default stream can be asked only in its context.
+    Everywhere(Vec<(u64, CUstream)>),
     Event(CUevent),
     Job(Arc<Job>),
     Landing(Landing),
@@ -152,6 +155,7 @@ pub struct Session {
     pub graph_nodes: crate::worker::hand::graph::State,
     pub host_memory: crate::worker::hand::host_memory::State,
     pub links: crate::worker::hand::link::Links,
+    pub green: crate::worker::hand::green_context::State,
     tables: Vec<Vec<Entry>>,
     /// Reverse of the node, graph and similar tables: queries return the driver's handles.
     names: HashMap<(u8, usize), u64>,
@@ -245,6 +249,7 @@ impl Session {
             graph_nodes: Default::default(),
             host_memory: Default::default(),
             links: Default::default(),
+            green: Default::default(),
             tables: vec![Vec::new(); KIND_MAX as usize + 1],
             names: HashMap::new(),
             primary,
@@ -307,6 +312,7 @@ impl Session {
             }
             return Ok(());
         }
+        self.send_logs(header)?;
         let mut result = result;
         if result == CUDA_SUCCESS
             && reports_earlier(header.op)
@@ -315,6 +321,18 @@ impl Session {
             result = earlier;
         }
         self.replies.send(header, result, body)
+    }
+
+    /// What the driver logged goes to the client ahead of a reply: where a call failed, it is about that call.
+    #[inline]
+    fn send_logs(&mut self, header: &Header) -> Result<(), Fault> {
+        if driver_log::is_empty() {
+            return Ok(());
+        }
+        for (level, text) in driver_log::take() {
+            self.replies.log(header, level, &text)?;
+        }
+        Ok(())
     }
 
     /// Makes the client's context current on the executor thread.
@@ -367,19 +385,9 @@ impl Session {
 
     /// Drops everything known of a context that is gone or was reset.
     pub fn context_gone(&mut self, word: u64) {
-        self.thread_streams.retain(|(context, _), _| *context != word);
-        self.busy_streams.remove(&word);
-        self.latched.remove(&word);
-        self.spare_events.remove(&word);
+        self.forget_context(word);
         // They went with their context, if this was it; a leaked module of another one does no harm.
         self.retired.clear();
-        self.pending_ranges.retain(|p| p.context != word);
-        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
-        self.lent.retain(|p| p.context != word);
-        for range in lent {
-            self.release_heap(range);
-        }
-        self.forget_current();
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
             self.primary.remove(&Handle(word).index());
             // What was registered with or allocated in a primary context goes with it. Staging works on from
@@ -387,6 +395,27 @@ impl Session {
             self.spare_scratch.clear();
             self.staging_bytes = 0;
         }
+    }
+
+    /// Drops what is kept by context: streams, events and copies under way.
+    pub fn forget_context(&mut self, word: u64) {
+        self.thread_streams.retain(|(context, _), _| *context != word);
+        self.busy_streams.remove(&word);
+        self.latched.remove(&word);
+        self.spare_events.remove(&word);
+        self.pending_ranges.retain(|p| p.context != word);
+        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
+        self.lent.retain(|p| p.context != word);
+        for range in lent {
+            self.release_heap(range);
+        }
+        self.forget_current();
+    }
+
+    /// Streams and events that were made for the session itself in a context.
+    pub fn own_objects(&self, word: u64) -> (Vec<CUstream>, Vec<CUevent>) {
+        let streams = self.thread_streams.iter().filter(|((context, _), _)| *context == word).map(|(_, s)| *s).collect();
+        (streams, self.spare_events.get(&word).cloned().unwrap_or_default())
     }
 
     /// The primary context of `ordinal` if this worker holds it.
@@ -418,7 +447,9 @@ impl Session {
     }
 
     fn busy(&mut self, stream: CUstream) -> &mut Busy {
-        let of_context = self.busy_streams.entry(self.current).or_default();
+        // A green context's stream may be used while another context of the device is current.
+        let context = self.green.context_of(self.driver, stream).unwrap_or(self.current);
+        let of_context = self.busy_streams.entry(context).or_default();
         of_context.entry(stream as usize).or_insert(Busy { last: 0, mixed: false })
     }
 
@@ -598,6 +629,14 @@ impl Session {
         }
     }
 
+    /// Every handle of a kind that has a meaning, with it.
+    pub fn bound(&self, kind: Kind) -> Vec<(u64, *mut c_void)> {
+        let entries = self.tables[kind as usize].iter().enumerate().filter(|(_, e)| e.generation != 0);
+        entries
+            .map(|(index, e)| (Handle::new(kind, (e.generation - 1) as u16, index as u32).0, e.pointer))
+            .collect()
+    }
+
     /// The client's name for one of the driver's handles, if it has one.
     pub fn name_of(&self, kind: Kind, pointer: *mut c_void) -> Option<u64> {
         self.names.get(&(kind as u8, pointer as usize)).copied()
@@ -632,7 +671,9 @@ impl Session {
         job: impl FnOnce(&'static Driver) -> CUresult + Send + 'static,
         finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
     ) -> Result<Outcome, Fault> {
-        let context = match self.context(header.context) {
+        // A green context may be current to one thread only, and is to the executor's; what blocks concerns memory and
+        // modules, which it shares with the primary one.
+        let context = match self.context(self.green.home(header.context)) {
             Ok(c) => c,
             Err(code) => return Ok(Outcome::Done(code)),
         };
@@ -700,6 +741,7 @@ impl Session {
                     None
                 }
             }
+            Wait::Everywhere(_) => self.poll_everywhere(i),
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
                 // SAFETY: streams this session owns, or a default stream of the current context.
@@ -720,16 +762,49 @@ impl Session {
         result
     }
 
+    /// Asks each stream in its own context, and leaves the caller's context current.
+    fn poll_everywhere(&mut self, i: usize) -> Option<CUresult> {
+        let context = self.parked[i].header.context;
+        let result = loop {
+            let Wait::Everywhere(streams) = &self.parked[i].wait else { break Some(CUDA_SUCCESS) };
+            let Some((of, stream)) = streams.last().copied() else { break Some(CUDA_SUCCESS) };
+            // A context that has gone meanwhile has nothing to wait for.
+            if self.make_current(of).is_ok() {
+                // SAFETY: a stream this session owns, or a default stream of the current context.
+                match unsafe { self.driver.cuStreamQuery(stream) } {
+                    CUDA_SUCCESS => {}
+                    CUDA_ERROR_NOT_READY => break None,
+                    code => break Some(code),
+                }
+            }
+            if let Wait::Everywhere(streams) = &mut self.parked[i].wait {
+                streams.pop();
+            }
+        };
+        match self.make_current(context) {
+            Ok(()) => result,
+            Err(code) => Some(code),
+        }
+    }
+
     /// Streams of the current context that may have work, for `cuCtxSynchronize`, and the time to give to
     /// [`Self::streams_idle`].
     pub fn busy_streams(&mut self) -> (Vec<CUstream>, u64) {
-        let busy = self.busy_streams.entry(self.current).or_default();
-        (busy.keys().map(|p| *p as CUstream).collect(), self.executed.load(Ordering::Relaxed))
+        (self.busy_streams_of(self.current), self.executed.load(Ordering::Relaxed))
+    }
+
+    /// Streams of any context that may have work.
+    pub fn busy_streams_of(&self, context: u64) -> Vec<CUstream> {
+        self.busy_streams.get(&context).map_or_else(Vec::new, |b| b.keys().map(|p| *p as CUstream).collect())
     }
 
     /// All work of the current context up to that time is done.
     pub fn streams_idle(&mut self, until: u64) {
-        if let Some(busy) = self.busy_streams.get_mut(&self.current) {
+        self.streams_idle_in(self.current, until);
+    }
+
+    pub fn streams_idle_in(&mut self, context: u64, until: u64) {
+        if let Some(busy) = self.busy_streams.get_mut(&context) {
             busy.retain(|_, busy| busy.last > until);
         }
     }
@@ -737,14 +812,16 @@ impl Session {
     /// A stream was destroyed: nothing may ask about it any more.
     pub fn stream_gone(&mut self, stream: CUstream) {
         self.captures.stream_gone(stream);
+        self.green.stream_gone(stream);
         for busy in self.busy_streams.values_mut() {
             busy.remove(&(stream as usize));
         }
         for parked in &mut self.parked {
             match &mut parked.wait {
                 Wait::Streams(streams) => streams.retain(|s| *s != stream),
+                Wait::Everywhere(streams) => streams.retain(|(_, s)| *s != stream),
                 Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
-                _ => {}
+                Wait::Landing(_) | Wait::Event(_) | Wait::Job(_) => {}
             }
         }
     }

@@ -14,7 +14,8 @@ use crate::ptx::isa::{Program, RESERVED_SHARED};
 use crate::vram;
 use warp::Warp;
 
-pub const SM_COUNT: u32 = 4;
+/// Two partitions of the size that compute capability 9.0 asks for.
+pub const SM_COUNT: u32 = 16;
 pub const BARRIERS: usize = 17;
 
 /// Warp instructions a block runs before its host thread looks for another one. Long enough that ordinary blocks end

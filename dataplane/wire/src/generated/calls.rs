@@ -2678,59 +2678,6 @@ impl cuGraphConditionalHandleCreate_reply {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct cuGreenCtxCreate {
-    pub phCtx: u64,
-    pub desc: u64,
-    pub dev: i32,
-    pub flags: u32,
-}
-
-impl cuGreenCtxCreate {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.phCtx);
-        w.word(self.desc);
-        w.word(u64::from(self.dev as u32));
-        w.word(u64::from(self.flags));
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGreenCtxCreate { phCtx: r.word()?, desc: r.word()?, dev: narrow_u32(r)? as i32, flags: narrow_u32(r)? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuGreenCtxDestroy {
-    pub hCtx: u64,
-}
-
-impl cuGreenCtxDestroy {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.hCtx);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGreenCtxDestroy { hCtx: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuCtxFromGreenCtx {
-    pub pContext: u64,
-    pub hCtx: u64,
-}
-
-impl cuCtxFromGreenCtx {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.pContext);
-        w.word(self.hCtx);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuCtxFromGreenCtx { pContext: r.word()?, hCtx: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct cuDeviceGetDevResource {
     pub device: i32,
     pub type_: u32,
@@ -2902,36 +2849,6 @@ impl cuGreenCtxStreamCreate {
             flags: narrow_u32(r)?,
             priority: narrow_u32(r)? as i32,
         })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuGreenCtxGetId {
-    pub greenCtx: u64,
-}
-
-impl cuGreenCtxGetId {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.greenCtx);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGreenCtxGetId { greenCtx: r.word()? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct cuGreenCtxGetId_reply {
-    pub greenCtxId: u64,
-}
-
-impl cuGreenCtxGetId_reply {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.greenCtxId);
-    }
-
-    pub fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        Ok(cuGreenCtxGetId_reply { greenCtxId: r.word()? })
     }
 }
 

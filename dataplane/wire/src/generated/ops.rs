@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x6a9cd1094ab0c717;
+pub const API_HASH: u64 = 0x9d85433f8b3fdee5;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -253,7 +253,6 @@ pub const CU_GRAPH_EXEC_NODE_SET_PARAMS: u16 = 0x074d;
 pub const CU_GRAPH_CONDITIONAL_HANDLE_CREATE: u16 = 0x074e;
 pub const CU_GREEN_CTX_CREATE: u16 = 0x0800;
 pub const CU_GREEN_CTX_DESTROY: u16 = 0x0801;
-pub const CU_CTX_FROM_GREEN_CTX: u16 = 0x0802;
 pub const CU_DEVICE_GET_DEV_RESOURCE: u16 = 0x0803;
 pub const CU_CTX_GET_DEV_RESOURCE: u16 = 0x0804;
 pub const CU_GREEN_CTX_GET_DEV_RESOURCE: u16 = 0x0805;
@@ -262,7 +261,6 @@ pub const CU_DEV_RESOURCE_GENERATE_DESC: u16 = 0x0807;
 pub const CU_GREEN_CTX_RECORD_EVENT: u16 = 0x0808;
 pub const CU_GREEN_CTX_WAIT_EVENT: u16 = 0x0809;
 pub const CU_GREEN_CTX_STREAM_CREATE: u16 = 0x080a;
-pub const CU_GREEN_CTX_GET_ID: u16 = 0x080b;
 
 /// In the order of their ids.
 pub static OPS: &[Op] = &[
@@ -726,8 +724,7 @@ pub static OPS: &[Op] = &[
         needs_context: true,
     },
     Op { id: CU_GREEN_CTX_CREATE, name: "cuGreenCtxCreate", posted: false, needs_context: true },
-    Op { id: CU_GREEN_CTX_DESTROY, name: "cuGreenCtxDestroy", posted: true, needs_context: true },
-    Op { id: CU_CTX_FROM_GREEN_CTX, name: "cuCtxFromGreenCtx", posted: false, needs_context: true },
+    Op { id: CU_GREEN_CTX_DESTROY, name: "cuGreenCtxDestroy", posted: false, needs_context: true },
     Op { id: CU_DEVICE_GET_DEV_RESOURCE, name: "cuDeviceGetDevResource", posted: false, needs_context: true },
     Op { id: CU_CTX_GET_DEV_RESOURCE, name: "cuCtxGetDevResource", posted: false, needs_context: true },
     Op { id: CU_GREEN_CTX_GET_DEV_RESOURCE, name: "cuGreenCtxGetDevResource", posted: false, needs_context: true },
@@ -738,10 +735,9 @@ pub static OPS: &[Op] = &[
         needs_context: true,
     },
     Op { id: CU_DEV_RESOURCE_GENERATE_DESC, name: "cuDevResourceGenerateDesc", posted: false, needs_context: true },
-    Op { id: CU_GREEN_CTX_RECORD_EVENT, name: "cuGreenCtxRecordEvent", posted: true, needs_context: true },
-    Op { id: CU_GREEN_CTX_WAIT_EVENT, name: "cuGreenCtxWaitEvent", posted: true, needs_context: true },
+    Op { id: CU_GREEN_CTX_RECORD_EVENT, name: "cuGreenCtxRecordEvent", posted: false, needs_context: true },
+    Op { id: CU_GREEN_CTX_WAIT_EVENT, name: "cuGreenCtxWaitEvent", posted: false, needs_context: true },
     Op { id: CU_GREEN_CTX_STREAM_CREATE, name: "cuGreenCtxStreamCreate", posted: false, needs_context: true },
-    Op { id: CU_GREEN_CTX_GET_ID, name: "cuGreenCtxGetId", posted: false, needs_context: true },
 ];
 
 pub fn find(id: u16) -> Option<&'static Op> {

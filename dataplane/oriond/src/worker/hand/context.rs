@@ -44,7 +44,8 @@ pub fn cuCtxDestroy_v2(
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let context = match s.context(word) {
-        Ok(c) if !c.is_null() => c,
+        // A green one ends with its green context.
+        Ok(c) if !c.is_null() && s.green.home(word) == word => c,
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT)),
     };
     // Destroying waits for the context's work, which may wait for the client.
@@ -96,6 +97,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
         Ok(d) => d,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    super::green_context::end_all(s, ordinal);
     s.context_gone(Handle::primary_context(ordinal as u32).0);
     // SAFETY: a device of this session. The worker's own reference survives a reset.
     let code = unsafe { s.driver.cuDevicePrimaryCtxReset_v2(device) };

@@ -9,6 +9,7 @@ pub mod capture;
 pub mod context;
 pub mod execution;
 pub mod graph;
+pub mod green_context;
 pub mod host_memory;
 pub mod ipc;
 pub mod jit;
@@ -37,7 +38,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
         op::COPY_OUT => memory::copy_out(s, header, r),
         op::COPY_OUT_INLINE => memory::copy_out_inline(s, header, r),
         op::COPY_3D => memory::copy_3d(s, header, r),
-        op::PING => Ok(Outcome::Done(CUDA_SUCCESS)),
+        op::PING | op::LOG => Ok(Outcome::Done(CUDA_SUCCESS)),
         op::CALLBACK_DONE => {
             s.callbacks.done(r.word()?);
             Ok(Outcome::Done(CUDA_SUCCESS))
