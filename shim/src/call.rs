@@ -214,12 +214,11 @@ impl Replies {
     }
 
     fn inbox(&self, slot: u16) -> &Inbox {
-        self.inboxes[slot as usize]
-            .get_or_init(|| Inbox {
-                replies: Mutex::new(VecDeque::new()),
-                logs: Mutex::new(Vec::new()),
-                signal: AtomicU32::new(0),
-            })
+        self.inboxes[slot as usize].get_or_init(|| Inbox {
+            replies: Mutex::new(VecDeque::new()),
+            logs: Mutex::new(Vec::new()),
+            signal: AtomicU32::new(0),
+        })
     }
 
     fn keep_log(&self, slot: u16, level: CUlogLevel, body: &[u8]) -> Result<(), Fault> {

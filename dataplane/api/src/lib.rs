@@ -81,6 +81,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn nothing_is_pending() {
+        let api = load().expect("the table is consistent");
+        let missing: Vec<_> = api.pending.client.iter().chain(&api.pending.worker).collect();
+        assert!(missing.is_empty(), "rows without code behind them: {missing:?}");
+    }
+
     /// The rows' `since`, `_vN` and `per_thread` give the same answers as the real driver's cuGetProcAddress,
     /// whose table for CUDA 13.0 was compared with driver 580 name by name.
     #[test]

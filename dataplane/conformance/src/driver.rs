@@ -43,10 +43,14 @@ macro_rules! functions {
 }
 
 functions! {
+    fn cuArray3DCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR);
+    fn cuArrayDestroy(hArray: CUarray);
     fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
     fn cuCtxDestroy_v2(ctx: CUcontext);
+    fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx);
     fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint);
     fn cuCtxGetCurrent(pctx: *mut CUcontext);
+    fn cuCtxGetDevResource(hCtx: CUcontext, resource: *mut CUdevResource, type_: CUdevResourceType);
     fn cuCtxGetDevice(device: *mut CUdevice);
     fn cuCtxGetFlags(flags: *mut c_uint);
     fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong);
@@ -57,6 +61,11 @@ functions! {
     fn cuCtxSetCurrent(ctx: CUcontext);
     fn cuCtxSetLimit(limit: CUlimit, value: usize);
     fn cuCtxSynchronize();
+    fn cuDevResourceGenerateDesc(phDesc: *mut CUdevResourceDesc, resources: *mut CUdevResource, nbResources: c_uint);
+    fn cuDevSmResourceSplitByCount(
+        result: *mut CUdevResource, nbGroups: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource,
+        useFlags: c_uint, minCount: c_uint
+    );
     fn cuDeviceCanAccessPeer(canAccessPeer: *mut c_int, dev: CUdevice, peerDev: CUdevice);
     fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CUdevice);
     fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
@@ -64,6 +73,7 @@ functions! {
     fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char);
     fn cuDeviceGetCount(count: *mut c_int);
     fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice);
+    fn cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, type_: CUdevResourceType);
     fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
     fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice);
     fn cuDeviceGetP2PAttribute(
@@ -101,6 +111,20 @@ functions! {
         symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: c_int, flags: cuuint64_t, symbolStatus: *mut
         CUdriverProcAddressQueryResult
     );
+    fn cuGreenCtxCreate(phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint);
+    fn cuGreenCtxDestroy(hCtx: CUgreenCtx);
+    fn cuGreenCtxGetDevResource(hCtx: CUgreenCtx, resource: *mut CUdevResource, type_: CUdevResourceType);
+    fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong);
+    fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent);
+    fn cuGreenCtxStreamCreate(phStream: *mut CUstream, greenCtx: CUgreenCtx, flags: c_uint, priority: c_int);
+    fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent);
+    fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint);
+    fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: c_uint);
+    fn cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
+    fn cuLogsRegisterCallback(
+        callbackFunc: CUlogsCallback, userData: *mut c_void, callback_out: *mut CUlogsCallbackHandle
+    );
+    fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle);
     fn cuGraphAddChildGraphNode(
         phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize,
         childGraph: CUgraph
@@ -269,6 +293,12 @@ functions! {
     fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
     fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
     fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D);
+    fn cuMemcpy3DBatchAsync(
+        numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, failIdx: *mut usize, flags: c_ulonglong, hStream: CUstream
+    );
+    fn cuMemcpy3DBatchAsync_v2(
+        numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, hStream: CUstream
+    );
     fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
     fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D);
     fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream);
@@ -341,8 +371,10 @@ functions! {
         numDependencies_out: *mut usize
     );
     fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext);
+    fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx);
     fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice);
     fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint);
+    fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);
     fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong);
     fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int);
     fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus);

@@ -950,6 +950,15 @@ fn batch_copy(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(CUDA_MEMCPY3D, bool), CUre
     Ok((d, op.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL))
 }
 
+/// Bytes of a copy between pointers that leaves nothing out on either side: a plain one, which captures pageable
+/// memory without waiting.
+fn gapless(d: &CUDA_MEMCPY3D) -> Option<usize> {
+    let pointers = d.srcMemoryType == CU_MEMORYTYPE_UNIFIED && d.dstMemoryType == CU_MEMORYTYPE_UNIFIED;
+    let rows = d.Height * d.Depth == 1 || (d.srcPitch == d.WidthInBytes && d.dstPitch == d.WidthInBytes);
+    let layers = d.Depth == 1 || (d.srcHeight == d.Height && d.dstHeight == d.Height);
+    (pointers && rows && layers).then_some(d.WidthInBytes * d.Height * d.Depth)
+}
+
 /// The size of an operand's elements, if it says one.
 fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult> {
     match operand.type_ {
@@ -991,7 +1000,8 @@ fn batch_side(operand: &CUmemcpy3DOperand, extent: CUextent3D, element: usize) -
     let (row, height) = (packed(p.rowLength, extent.width)?, packed(p.layerHeight, extent.height)?);
     let pitch = row.checked_mul(element).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     // Bytes from the first to the end of the last layer have to be an address range at all.
-    let end = pitch.checked_mul(height).and_then(|n| n.checked_mul(extent.depth)).and_then(|n| n.checked_add(p.ptr as usize));
+    let end =
+        pitch.checked_mul(height).and_then(|n| n.checked_mul(extent.depth)).and_then(|n| n.checked_add(p.ptr as usize));
     if p.ptr == 0 || end.is_none() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -1022,7 +1032,12 @@ unsafe fn batch_3d(
     let copies = judged.collect::<Result<Vec<_>, _>>()?;
     for (i, (copy, at_once)) in copies.iter().enumerate() {
         // SAFETY: the caller's promise.
-        let code = unsafe { copy_3d(copy, stream, *at_once) };
+        let code = unsafe {
+            match gapless(copy) {
+                Some(bytes) => copy_any(copy.dstDevice, copy.srcDevice, bytes, stream, *at_once),
+                None => copy_3d(copy, stream, *at_once),
+            }
+        };
         if code != CUDA_SUCCESS {
             return Err((i, code));
         }

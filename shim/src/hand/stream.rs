@@ -46,12 +46,7 @@ pub unsafe fn cuStreamCreateWithPriority(out: *mut CUstream, flags: u32, priorit
 ///
 /// # Safety
 /// As CUDA's `cuGreenCtxStreamCreate`.
-pub unsafe fn cuGreenCtxStreamCreate(
-    out: *mut CUstream,
-    green: CUgreenCtx,
-    flags: u32,
-    priority: i32,
-) -> CUresult {
+pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flags: u32, priority: i32) -> CUresult {
     let answer = (|| {
         let ctx = super::green_context::context_of(green)?;
         if out.is_null() || flags != CU_STREAM_NON_BLOCKING {

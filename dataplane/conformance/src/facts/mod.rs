@@ -1,5 +1,6 @@
 //! The facts, one file a subject. A fact is named by what is true, takes the library, and says why it is not.
 
+mod batch_3d;
 mod before_init;
 mod callback;
 mod capture;
@@ -10,8 +11,10 @@ mod error_name;
 mod event;
 mod fault;
 mod graph;
+mod green_context;
 mod launch;
 mod library;
+mod logs;
 mod memory;
 mod memset;
 mod module;
@@ -48,6 +51,9 @@ pub fn all() -> impl Iterator<Item = &'static Fact> {
         pool::FACTS,
         vmm::FACTS,
         thread::FACTS,
+        green_context::FACTS,
+        batch_3d::FACTS,
+        logs::FACTS,
         fault::FACTS,
     ]
     .into_iter()

@@ -414,7 +414,8 @@ impl Session {
 
     /// Streams and events that were made for the session itself in a context.
     pub fn own_objects(&self, word: u64) -> (Vec<CUstream>, Vec<CUevent>) {
-        let streams = self.thread_streams.iter().filter(|((context, _), _)| *context == word).map(|(_, s)| *s).collect();
+        let streams =
+            self.thread_streams.iter().filter(|((context, _), _)| *context == word).map(|(_, s)| *s).collect();
         (streams, self.spare_events.get(&word).cloned().unwrap_or_default())
     }
 
@@ -632,9 +633,7 @@ impl Session {
     /// Every handle of a kind that has a meaning, with it.
     pub fn bound(&self, kind: Kind) -> Vec<(u64, *mut c_void)> {
         let entries = self.tables[kind as usize].iter().enumerate().filter(|(_, e)| e.generation != 0);
-        entries
-            .map(|(index, e)| (Handle::new(kind, (e.generation - 1) as u16, index as u32).0, e.pointer))
-            .collect()
+        entries.map(|(index, e)| (Handle::new(kind, (e.generation - 1) as u16, index as u32).0, e.pointer)).collect()
     }
 
     /// The client's name for one of the driver's handles, if it has one.

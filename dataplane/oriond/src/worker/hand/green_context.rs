@@ -61,7 +61,10 @@ impl State {
             return None;
         }
         let contexts = &self.contexts;
-        *self.streams.entry(stream as usize).or_insert_with(|| contexts.get(&(green_of(driver, stream)? as usize)).copied())
+        *self
+            .streams
+            .entry(stream as usize)
+            .or_insert_with(|| contexts.get(&(green_of(driver, stream)? as usize)).copied())
     }
 
     pub fn stream_gone(&mut self, stream: CUstream) {
@@ -260,8 +263,7 @@ pub fn cuDevResourceGenerateDesc(
         let mut resources = copies.map(|c| s.green.original(c)).collect::<Result<Vec<_>, _>>()?;
         let mut descriptor = ptr::null_mut();
         // SAFETY: as many resources as the count says, and a valid out pointer.
-        let code =
-            unsafe { s.driver.cuDevResourceGenerateDesc(&mut descriptor, resources.as_mut_ptr(), count as u32) };
+        let code = unsafe { s.driver.cuDevResourceGenerateDesc(&mut descriptor, resources.as_mut_ptr(), count as u32) };
         if code == CUDA_SUCCESS {
             s.bind(Kind::DevResourceDesc, q.phDesc, descriptor.cast())?;
         }
@@ -300,7 +302,12 @@ pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut 
 }
 
 /// name. Waits for its work first, which may wait for the client, where the driver might.
-pub fn cuGreenCtxDestroy(s: &mut Session, header: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Result<Outcome, Fault> {
+pub fn cuGreenCtxDestroy(
+    s: &mut Session,
+    header: &Header,
+    mut r: Reader<'_>,
+    _: &mut Vec<u8>,
+) -> Result<Outcome, Fault> {
     let name = r.word()?;
     let Some(context) = s.green.greens.get(&name).map(|g| g.context) else {
         return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT));
