@@ -109,7 +109,10 @@ impl Context {
 
     /// Ends a green context. Its streams are not destroyed with it, but nothing can be done with them any more.
     pub fn end_green(self: &Arc<Self>) -> R {
-        self.close_streams();
+        for s in self.every_stream() {
+            s.wait_all();
+            s.close();
+        }
         self.alive.store(false, Ordering::Release);
         CONTEXTS.remove::<CUctx_st>(handle(self));
         stack(|s| {
@@ -168,7 +171,8 @@ impl Context {
         self.check()
     }
 
-    fn close_streams(&self) {
+    /// Ends everything that lives in the context.
+    fn tear_down(&self) {
         for s in self.every_stream() {
             s.wait_all();
             s.close();
@@ -183,11 +187,6 @@ impl Context {
         if let Ok(mut s) = self.streams.lock() {
             s.clear();
         }
-    }
-
-    /// Ends everything that lives in the context.
-    fn tear_down(&self) {
-        self.close_streams();
         crate::module::unload_context(self.id);
         for r in vram::all(|r| r.context == self.id) {
             crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });

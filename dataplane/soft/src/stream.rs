@@ -208,10 +208,16 @@ pub fn resolve(h: CUstream) -> R<Arc<Stream>> {
     let s = match h as usize {
         0 | 1 => context::current()?.legacy_stream()?,
         2 => context::current()?.thread_stream()?,
-        _ => STREAMS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?,
+        _ => living(h)?,
     };
     s.context.check()?;
     Ok(s)
+}
+
+/// A stream of the application's. Those of a green context stay after its end, and say what became of them.
+fn living(h: CUstream) -> R<Arc<Stream>> {
+    let s = STREAMS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    if s.context.alive.load(Ordering::Acquire) { Ok(s) } else { Err(CUDA_ERROR_CONTEXT_IS_DESTROYED) }
 }
 
 /// Runs work on a stream, or records it when the stream is being captured.
@@ -263,10 +269,13 @@ pub fn forbid_capture(c: &Arc<Context>) -> R {
 }
 
 fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
-    create_in(&context::current()?, out, flags, priority)
+    // SAFETY: the caller's out parameter.
+    unsafe { create_in(&context::current()?, out, flags, priority) }
 }
 
-pub fn create_in(c: &Arc<Context>, out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
+/// # Safety
+/// `out` is null or valid for writing a handle.
+pub unsafe fn create_in(c: &Arc<Context>, out: *mut CUstream, flags: c_uint, priority: c_int) -> R {
     if out.is_null() || flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -277,7 +286,7 @@ pub fn create_in(c: &Arc<Context>, out: *mut CUstream, flags: c_uint, priority: 
 }
 
 fn destroy(h: CUstream) -> R {
-    let s = STREAMS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let s = living(h)?;
     STREAMS.remove(h);
     if let Some(c) = s.capture() {
         graph::abandon(&s, &c);

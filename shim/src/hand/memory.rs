@@ -354,16 +354,18 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
 fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
     let reply = wait(s, ticket)?;
     let mut r = orion_wire::Reader::new(&reply.body);
-    show_output(s, &mut r);
+    show_output(s, &mut r)?;
     result(reply.result)?;
     crate::call::note_synchronized(stream as u64, ticket.sent);
     Ok(())
 }
 
 /// What kernels before a copy printed is out before the copy returns.
-fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) {
-    if let Ok(events) = r.word() {
-        super::events::wait_for(s, events);
+fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) -> Result<(), CUresult> {
+    match r.word() {
+        Ok(events) => super::events::wait_for(s, events),
+        // A copy that failed has no body.
+        Err(_) => Ok(()),
     }
 }
 
@@ -385,7 +387,7 @@ unsafe fn copy_out_pageable(
         result(reply.result)?;
         let mut r = orion_wire::Reader::new(&reply.body);
         let data = r.bytes().map_err(|f| crate::call::broken(f.0))?;
-        show_output(s, &mut r);
+        show_output(s, &mut r)?;
         if data.len() != bytes {
             return Err(crate::call::broken("copy of another length"));
         }

@@ -38,6 +38,7 @@ facts! { green_context:
         synchronizing_it_waits_for_its_streams,
         no_green_context_cannot_be_destroyed,
         ten_can_be_made_and_destroyed,
+        streams_outlive_it_only_to_say_so,
     ]
 }
 
@@ -386,6 +387,16 @@ fn no_green_context_cannot_be_destroyed(cu: &'static Cuda) -> Verdict {
         [CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE],
         cu.cuGreenCtxDestroy(null_mut())
     );
+    Ok(())
+}
+
+fn streams_outlive_it_only_to_say_so(cu: &'static Cuda) -> Verdict {
+    let (green, _) = green(cu)?;
+    let stream = stream_of(cu, green)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuGreenCtxDestroy(green));
+    answers!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuStreamQuery(stream));
+    answers!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuStreamDestroy_v2(stream));
     Ok(())
 }
 

@@ -441,7 +441,10 @@ impl Session {
         let pointer: CUstream = match word {
             0 | 1 => word as *mut c_void as CUstream,
             2 => self.thread_stream(thread)?,
-            _ => self.lookup(Kind::Stream, word).ok_or(CUDA_ERROR_INVALID_HANDLE)?.cast(),
+            _ => match self.lookup(Kind::Stream, word) {
+                Some(stream) => stream.cast(),
+                None => return Err(self.green.why_no_stream(word)),
+            },
         };
         self.busy(pointer).last = self.executed.load(Ordering::Relaxed);
         Ok(pointer)
@@ -449,7 +452,7 @@ impl Session {
 
     fn busy(&mut self, stream: CUstream) -> &mut Busy {
         // A green context's stream may be used while another context of the device is current.
-        let context = self.green.context_of(self.driver, stream).unwrap_or(self.current);
+        let context = self.green.context_of(stream).unwrap_or(self.current);
         let of_context = self.busy_streams.entry(context).or_default();
         of_context.entry(stream as usize).or_insert(Busy { last: 0, mixed: false })
     }
@@ -620,6 +623,9 @@ impl Session {
         }
         table[index] = Entry { generation: handle.generation() as u32 + 1, pointer };
         self.names.insert((kind as u8, pointer as usize), word);
+        if kind == Kind::Stream {
+            self.green.stream_made(self.driver, word, pointer.cast());
+        }
         Ok(())
     }
 
@@ -628,12 +634,6 @@ impl Session {
             self.tables[kind as usize][Handle(word).index() as usize].generation = 0;
             self.names.remove(&(kind as u8, pointer as usize));
         }
-    }
-
-    /// Every handle of a kind that has a meaning, with it.
-    pub fn bound(&self, kind: Kind) -> Vec<(u64, *mut c_void)> {
-        let entries = self.tables[kind as usize].iter().enumerate().filter(|(_, e)| e.generation != 0);
-        entries.map(|(index, e)| (Handle::new(kind, (e.generation - 1) as u16, index as u32).0, e.pointer)).collect()
     }
 
     /// The client's name for one of the driver's handles, if it has one.

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x9d85433f8b3fdee5;
+pub const API_HASH: u64 = 0x0b375a8e3f374cc2;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;

@@ -6,7 +6,7 @@
 
 // UNSAFETY: calls the driver with handles and resources of this session; resources are read as bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr;
 
 use orion_cuda::driver::Driver;
@@ -50,21 +50,36 @@ pub struct State {
     greens: HashMap<u64, Green>,
     /// By the driver's handle: the client's name of the `CUcontext`.
     contexts: HashMap<usize, u64>,
-    /// Streams looked up so far, and the context each belongs to if that is a green one.
-    streams: HashMap<usize, Option<u64>>,
+    /// By the driver's handle: the client's name of a stream, and of the green context's `CUcontext`.
+    streams: HashMap<usize, (u64, u64)>,
+    /// Names of streams whose green context is gone.
+    orphans: HashSet<u64>,
 }
 
 impl State {
-    /// The context to name a stream by, if it belongs to a green context.
-    pub fn context_of(&mut self, driver: &'static Driver, stream: CUstream) -> Option<u64> {
-        if self.greens.is_empty() || (stream as usize) <= 2 {
-            return None;
+    /// The context to name a stream by, if it is one that the application made in a green context.
+    #[inline]
+    pub fn context_of(&self, stream: CUstream) -> Option<u64> {
+        self.streams.get(&(stream as usize)).map(|(_, context)| *context)
+    }
+
+    /// The application made a stream, and the driver knows where. Later it may be too late to ask: streams outlive
+    /// their contexts as names.
+    pub fn stream_made(&mut self, driver: &'static Driver, name: u64, stream: CUstream) {
+        if self.greens.is_empty() {
+            return;
         }
-        let contexts = &self.contexts;
-        *self
-            .streams
-            .entry(stream as usize)
-            .or_insert_with(|| contexts.get(&(green_of(driver, stream)? as usize)).copied())
+        let mut green = ptr::null_mut();
+        // SAFETY: a stream that was just made, and a valid out pointer.
+        let code = unsafe { driver.cuStreamGetGreenCtx(stream, &mut green) };
+        if let (CUDA_SUCCESS, Some(context)) = (code, self.contexts.get(&(green as usize))) {
+            self.streams.insert(stream as usize, (name, *context));
+        }
+    }
+
+    /// What to answer about a stream that there is not.
+    pub fn why_no_stream(&self, name: u64) -> CUresult {
+        if self.orphans.contains(&name) { CUDA_ERROR_CONTEXT_IS_DESTROYED } else { CUDA_ERROR_INVALID_HANDLE }
     }
 
     pub fn stream_gone(&mut self, stream: CUstream) {
@@ -132,13 +147,6 @@ fn copy_of(number: u64, original: &Bytes) -> Bytes {
     let sm = public..public + size_of::<CUdevSmResource>();
     copy[sm.clone()].copy_from_slice(&original[sm]);
     copy
-}
-
-fn green_of(driver: &'static Driver, stream: CUstream) -> Option<CUgreenCtx> {
-    let mut green = ptr::null_mut();
-    // SAFETY: a stream of this session and a valid out pointer.
-    let code = unsafe { driver.cuStreamGetGreenCtx(stream, &mut green) };
-    (code == CUDA_SUCCESS && !green.is_null()).then_some(green)
 }
 
 fn empty() -> CUdevResource {
@@ -295,8 +303,6 @@ pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut 
         s.bind(Kind::Context, context_name, context.cast())?;
         s.green.greens.insert(name, Green { context: context_name, ordinal });
         s.green.contexts.insert(green as usize, context_name);
-        // Their streams were looked up when it was not there; a driver may use addresses again.
-        s.green.streams.clear();
         Ok(CUDA_SUCCESS)
     })
 }
@@ -340,11 +346,11 @@ fn end(s: &mut Session, name: u64) -> CUresult {
         unsafe { s.driver.cuEventDestroy_v2(event) };
     }
     // The driver does not destroy the application's streams, and no call may name one afterwards.
-    for (word, stream) in s.bound(Kind::Stream) {
-        if green_of(s.driver, stream.cast()) == Some(green) {
-            s.stream_gone(stream.cast());
-            s.unbind(Kind::Stream, word);
-        }
+    let own = s.green.streams.iter().filter(|(_, (_, of))| *of == context).map(|(stream, (word, _))| (*stream, *word));
+    for (stream, word) in own.collect::<Vec<_>>() {
+        s.stream_gone(stream as CUstream);
+        s.unbind(Kind::Stream, word);
+        s.green.orphans.insert(word);
     }
     s.forget_context(context);
     // SAFETY: no context is current on this thread afterwards.
