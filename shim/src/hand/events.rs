@@ -104,6 +104,12 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
     }
 }
 
+/// Prints in the calling thread, as [`output`] does for a thread that waits.
+pub fn print(bytes: &[u8]) {
+    output::keep(bytes);
+    output::print_all();
+}
+
 mod output {
     //! Kernel printf goes through the C library's stdout, so that it stays in order with the program's own printf.
     //!

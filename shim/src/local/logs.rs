@@ -183,7 +183,10 @@ fn write_to_file(line: &str) {
     // A log that cannot be written has nowhere to say so.
     let _ = match place {
         Place::Nowhere => Ok(()),
-        Place::Stdout => std::io::stdout().write_all(line.as_bytes()),
+        Place::Stdout => {
+            crate::hand::events::print(line.as_bytes());
+            Ok(())
+        }
         Place::Stderr => std::io::stderr().write_all(line.as_bytes()),
         Place::File(file) => file.lock().map_or(Ok(()), |mut f| f.write_all(line.as_bytes())),
     };

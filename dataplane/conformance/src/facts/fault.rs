@@ -76,7 +76,7 @@ fn printf_by_many_blocks(cu: &'static Cuda) -> Verdict {
 
 /// Also where the waiter holds the lock of standard output meanwhile.
 fn printf_comes_before_what_its_waiter_prints(cu: &'static Cuda) -> Verdict {
-    let (_, greet) = cu.kernel("greet")?;
+    let greet = cu.printing_kernel("greet")?;
     let mut number = 9u32;
     // SAFETY: the C library's own stream, unlocked by the thread that locked it.
     unsafe { flockfile(stdout) };
