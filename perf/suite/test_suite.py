@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of the turns that speed.py gives, with programs that need no GPU. Prints "N passed, N failed"."""
+"""Tests of what measures, with programs that need no GPU. Prints "N passed, N failed"."""
 
 import itertools
+import json
 import sys
 import tempfile
 import unittest
@@ -11,7 +12,9 @@ from pathlib import Path
 SUITE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SUITE))
+import coefficients  # noqa: E402
 import gate  # noqa: E402
+import network  # noqa: E402
 import run  # noqa: E402
 import speed  # noqa: E402
 from table import GOALS, WORKLOADS, Workload  # noqa: E402
@@ -177,6 +180,67 @@ class Table(unittest.TestCase):
         row = speed.row(goal, {"native": runs, "shm": runs[:1]}, ["native", "shm"])
         text = speed.markdown([row], ["native", "shm"])
         self.assertIn("| 3 (2 to 4) | 4 |", text)
+
+
+def done(steady_ms=None, **extra):
+    return {"status": "ok", "wall_s": 1, "report": {"steady_ms": steady_ms, "extra": extra}}
+
+
+class Network(unittest.TestCase):
+    def row(self, native_ms, network_ms, trips):
+        runs = {"native": [done(native_ms)], "tcp": [done(network_ms, round_trips_per_step=trips)]}
+        return network.entry(network.ROWS[0], runs, ["native", "tcp"])
+
+    def test_ratio_and_round_trips_are_judged(self):
+        good, slow, chatty = self.row(10.0, 10.2, 0.0), self.row(10.0, 11.0, 0.0), self.row(10.0, 10.0, 0.5)
+        self.assertEqual([good["met_ratio"], good["met_round_trips"]], [True, True])
+        self.assertEqual([slow["met_ratio"], slow["met_round_trips"]], [False, True])
+        self.assertEqual([chatty["met_ratio"], chatty["met_round_trips"]], [True, False])
+        text = network.markdown([good, slow, chatty], ["native", "tcp"])
+        self.assertEqual(text.count("**missed**"), 2)
+
+    def test_what_failed_is_neither_met_nor_missed(self):
+        failed = [{"status": "failed, rc 1", "report": None}]
+        row = network.entry(network.ROWS[0], {"native": [done(1.0)], "tcp": failed}, ["native", "tcp"])
+        self.assertEqual([row["met_ratio"], row["met_round_trips"], row["failed"]["tcp"]], [None, None, 1])
+
+
+class Coefficients(unittest.TestCase):
+    MACHINE = {"gpu": "a GPU", "cpus": 16, "commit": "0123456789abcdef"}
+
+    def setUp(self):
+        self.model = json.loads(coefficients.MODEL.read_text())
+
+    def test_the_model_is_filled_from_what_was_measured(self):
+        runs = {
+            "small_ops": {"native": [done(10.0), done(12.0), done(11.0)], "shm": [done(5.5, round_trips_per_step=0.0)]},
+            "launches": {"native": [done(enqueue_ns=3000, launch_us=3)], "shm": [done(launch_us=3.25)]},
+            "copies": {"native": [done(h2d_pinned_gbps=50, d2h_pinned_gbps=40)]},
+        }
+        model = coefficients.filled(self.model, {"machine": self.MACHINE, "runs": runs})
+        small = model["workloads"]["small-ops"]
+        self.assertEqual(small["step_us"]["value"], 11000)
+        self.assertIn("median of 3; a GPU, 16 cores, commit 0123456", small["step_us"]["source"])
+        self.assertEqual(small["measured_slowdown"]["shm"]["value"], 0.5)
+        self.assertEqual(small["round_trips"]["value"], 1)
+        self.assertEqual(model["native"]["launch_us"]["value"], 3)
+        self.assertEqual(model["native"]["pinned_gbps"]["value"], 40)
+        self.assertEqual(model["dispatch_us"]["value"], 0.25)
+        # Nothing was measured of it, so it is as it was.
+        self.assertEqual(model["workloads"]["training"], self.model["workloads"]["training"])
+
+    def test_a_network_is_kept_apart_from_one_machine(self):
+        runs = {"gpt2": {"native": [done(8.0)], "tcp": [done(10.0)]}}
+        link = {"round_trip_added_us": 50.2, "gbit_per_s_4_connections": 24.9}
+        network = {"machine": self.MACHINE, "runs": runs, "network": {"measured": link}}
+        model = coefficients.filled(self.model, {"machine": self.MACHINE, "runs": {}}, network)
+        measured = model["workloads"]["generation"]["measured_slowdown"]
+        self.assertEqual(measured["network"]["value"], 1.25)
+        self.assertIn("50 us added, 25 Gbit/s", measured["network"]["source"])
+        self.assertEqual(measured["tcp"], self.model["workloads"]["generation"]["measured_slowdown"]["tcp"])
+
+    def test_the_committed_file_is_written_as_it_is(self):
+        self.assertEqual(coefficients.written(self.model), coefficients.MODEL.read_text())
 
 
 def main():
