@@ -1,8 +1,8 @@
 //! An emulated network: TCP connections to one address are carried to another, later and no faster than asked for.
 //!
-//! Kernels without `netem` have nothing that delays. A wire of two tun devices needs root and carries 2.5 Gbit/s at most,
-//! because every packet costs two system calls and a checksum; a relay moves 256 KiB with as many. What it does not
-//! emulate is loss, and the congestion control that follows from it.
+//! Kernels without `netem` have nothing that delays. A wire of two tun devices needs root, and one that was tried
+//! carried 2.5 Gbit/s: every packet costs two system calls and a checksum. A relay moves 256 KiB with as many.
+//! What it does not emulate is loss, and the congestion control that follows from it.
 //!
 //!     sender --> | socket | --> queue of QUEUE_BYTES_MAX --> | socket | --> receiver
 //!                               a byte leaves when its turn on the wire and the delay are over
