@@ -2,7 +2,7 @@
 //! it is not.
 //!
 //! It lives in somebody else's process: no constructor, no thread and no mapping before `cuInit`, no destructor
-//! that talks to anybody, no dependency but libc.
+//! that talks to anybody, no dependencies but libc and a hash.
 
 // UNSAFETY: a C ABI is raw pointers from the application; each function says what it asks of them.
 

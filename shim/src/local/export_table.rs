@@ -21,7 +21,7 @@ use super::context::{self, Context};
 use super::device::{self, facts, not_null, put};
 use super::integrity::Statement;
 use super::storage::Destructor;
-use super::{bridge, code, refuse};
+use super::{bridge, code, compile_cache, refuse};
 
 /// Needs neither `cuInit` nor a context.
 pub unsafe fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) -> CUresult {
@@ -48,6 +48,7 @@ fn find(id: u128) -> Option<*const c_void> {
         0x21318c60_97143248_8ca641ff_7324c8f2 => CONTEXT_TOOLS.address(),
         0x6e163fbe_b958444d_835ce182_aff1991e => MODULE_TOOLS.address(),
         0x1734dc26_800d4745_8726c0f1_e7dd8bca => MATMUL_TOOLS.address(),
+        0xda9151d3_3ae6cc41_a5c04f26_d533e328 => COMPILE_CACHE.address(),
         denied => {
             if !DENIED_QUIETLY.contains(&denied) {
                 note_unknown(denied);
@@ -57,9 +58,8 @@ fn find(id: u128) -> Option<*const c_void> {
     })
 }
 
-/// Tables that libraries try and do without: the driver's error log, and the compiler it hosts for NVRTC, whose
-/// absence costs time but nothing else.
-const DENIED_QUIETLY: [u128; 2] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9, 0xda9151d3_3ae6cc41_a5c04f26_d533e328];
+/// A table that libraries try and do without: the driver's error log.
+const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];
 
 /// Says once of each table that something asked for it in vain, to those who want to know: libraries that ask for
 /// tables get along without them, and natively nothing is printed.
@@ -148,7 +148,19 @@ static MODULE_TOOLS: Table<105> = Table::new(refusing_many::<6, 105>(), &[(7, mo
 static MATMUL_TOOLS: Table<17> =
     Table::new(refusing_few::<7, 17>(), &[(4, quietly_refused as *const ()), (13, quietly_refused as *const ())]);
 
-const TABLE_NAMES: [&str; 8] = [
+/// NVRTC's. Without it cuDNN compiles each of a language model's hundreds of attention kernels anew.
+static COMPILE_CACHE: Table<7> = Table::new(
+    refusing_few::<8, 7>(),
+    &[
+        (1, compile_cache::open as *const ()),
+        (2, compile_cache::close as *const ()),
+        (3, compile_cache::find as *const ()),
+        (4, compile_cache::keep as *const ()),
+        (6, compile_cache::free as *const ()),
+    ],
+);
+
+const TABLE_NAMES: [&str; 9] = [
     "CUDART_INTERFACE",
     "TOOLS_RUNTIME_CALLBACK_HOOKS",
     "TOOLS_TLS",
@@ -157,7 +169,11 @@ const TABLE_NAMES: [&str; 8] = [
     "21318c60 (context tools)",
     "6e163fbe (module tools)",
     "1734dc26 (cuBLASLt)",
+    "da9151d3 (compile cache)",
 ];
+
+// Served functions that a test looks for are never inlined: an optimised build may have several of a small one, each
+// at an address of its own.
 
 // CUDART_INTERFACE
 
@@ -167,6 +183,7 @@ unsafe extern "C" fn cudart_load(module: *mut CUmodule, wrapper: *const c_void) 
 }
 
 /// A device's primary context without retaining it. Every cudart asks this when it starts.
+#[inline(never)]
 unsafe extern "C" fn cudart_primary_context(ctx: *mut CUcontext, dev: CUdevice) -> CUresult {
     code(facts().and_then(|f| {
         let primary = &f.device(dev)?.primary;
@@ -205,6 +222,7 @@ unsafe extern "C" fn cudart_load_header(
 }
 
 /// Would load the driver's compilers; they are the worker's.
+#[inline(never)]
 unsafe extern "C" fn cudart_warm_up() -> CUresult {
     CUDA_SUCCESS
 }
@@ -257,6 +275,7 @@ unsafe extern "C" fn tls_current_context(ctx: *mut CUcontext) -> CUresult {
 
 // CONTEXT_LOCAL_STORAGE
 
+#[inline(never)]
 unsafe extern "C" fn storage_put(ctx: CUcontext, key: usize, value: usize, destructor: Option<Destructor>) -> CUresult {
     code(context::resolve(ctx).and_then(|c| {
         if !c.takes_values() {
@@ -266,6 +285,7 @@ unsafe extern "C" fn storage_put(ctx: CUcontext, key: usize, value: usize, destr
     }))
 }
 
+#[inline(never)]
 unsafe extern "C" fn storage_delete(ctx: CUcontext, key: usize) -> CUresult {
     code(context::resolve(ctx).and_then(
         |c| {
@@ -275,6 +295,7 @@ unsafe extern "C" fn storage_delete(ctx: CUcontext, key: usize) -> CUresult {
 }
 
 /// Once per call of the runtime API.
+#[inline(never)]
 unsafe extern "C" fn storage_get(value: *mut usize, ctx: CUcontext, key: usize) -> CUresult {
     let c = match context::resolve(ctx) {
         Ok(c) => c,
@@ -351,6 +372,7 @@ unsafe extern "C" fn context_device(ctx: CUcontext, dev: *mut CUdevice) -> CUres
 }
 
 /// What `cuCtxGetId` says, but 0 instead of an error. cuBLASLt asks once per multiplication.
+#[inline(never)]
 unsafe extern "C" fn context_id(ctx: CUcontext, id: *mut u64) -> CUresult {
     if id.is_null() {
         return CUDA_ERROR_UNKNOWN;
@@ -362,6 +384,7 @@ unsafe extern "C" fn context_id(ctx: CUcontext, id: *mut u64) -> CUresult {
 
 /// The object behind a stream handle. Callers only hand it back, so it is the handle; the legacy stream's two
 /// names are one object.
+#[inline(never)]
 unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object: *mut *const c_void) -> CUresult {
     code(not_null(object).and_then(|()| {
         if named(ctx).is_none() || stream.addr() == usize::MAX {
@@ -374,6 +397,7 @@ unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object: *mu
 }
 
 /// What `cuStreamGetId` says of the stream.
+#[inline(never)]
 unsafe extern "C" fn stream_id(ctx: CUcontext, object: *const c_void, id: *mut u64) -> CUresult {
     code(not_null(object).and_then(|()| {
         let found = bridge::stream_id(ctx, object.cast_mut().cast()).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
@@ -388,6 +412,7 @@ unsafe extern "C" fn stream_id(ctx: CUcontext, object: *const c_void, id: *mut u
 type EachFunction = unsafe extern "C" fn(*mut c_void, CUfunction, *const c_char) -> c_int;
 
 /// Calls back for every function of a module; answers how many there are. cuFFT finds its kernels so.
+#[inline(never)]
 unsafe extern "C" fn module_for_each_function(
     _ctx: CUcontext,
     module: CUmodule,
@@ -476,6 +501,7 @@ mod tests {
             (0x21318c60_97143248_8ca641ff_7324c8f2, 96),
             (0x6e163fbe_b958444d_835ce182_aff1991e, 105),
             (0x1734dc26_800d4745_8726c0f1_e7dd8bca, 17),
+            (0xda9151d3_3ae6cc41_a5c04f26_d533e328, 7),
         ] {
             let (code, p) = table(id);
             assert_eq!(code, CUDA_SUCCESS);
@@ -489,7 +515,7 @@ mod tests {
 
     #[test]
     fn an_unknown_table_is_null_and_an_error() {
-        for id in [0, DENIED_QUIETLY[0], DENIED_QUIETLY[1], 0x7cb63f9b_9ca48e42_a484beb6_6e6aed7f] {
+        for id in [0, DENIED_QUIETLY[0], 0x7cb63f9b_9ca48e42_a484beb6_6e6aed7f] {
             assert_eq!(table(id), (CUDA_ERROR_INVALID_VALUE, std::ptr::null()));
         }
         let mut p = std::ptr::null();
@@ -549,6 +575,15 @@ mod tests {
         assert_eq!(
             [at(streams, 4), at(streams, 39), at(streams, 51)],
             [context_id as *const (), stream_id as *const (), stream_object as *const ()]
+        );
+        let compile_cache = 0xda9151d3_3ae6cc41_a5c04f26_d533e328;
+        assert_eq!(
+            [at(compile_cache, 1), at(compile_cache, 2)],
+            [compile_cache::open as *const (), compile_cache::close as *const ()]
+        );
+        assert_eq!(
+            [at(compile_cache, 3), at(compile_cache, 4), at(compile_cache, 6)],
+            [compile_cache::find as *const (), compile_cache::keep as *const (), compile_cache::free as *const ()]
         );
         assert_eq!(at(0x6e163fbe_b958444d_835ce182_aff1991e, 7), module_for_each_function as *const ());
     }

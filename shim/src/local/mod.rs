@@ -10,6 +10,8 @@
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod bridge;
+mod compile_cache;
+mod compile_cache_disk;
 pub mod context;
 mod context_wire;
 pub mod device;
