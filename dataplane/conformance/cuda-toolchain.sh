@@ -2,28 +2,57 @@
 # Prints the folder of a CUDA 13 toolchain (bin/nvcc, include, lib). An nvcc on PATH is taken as it is;
 # otherwise NVIDIA's wheels are downloaded once into .cuda/ at the repository's root, which git ignores.
 # NVIDIA's EULA lets you download them; it does not let us ship them.
+#   cuda-toolchain.sh [nvrtc]    with nvrtc: prints the folder of libnvrtc.so.13 instead
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
 
+# folder wheel…: into the folder, in place of what is there
+download() {
+    local folder=$1
+    shift
+    rm -rf "$folder"
+    mkdir -p "$folder/wheels"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --dest "$folder/wheels" "$@" >&2
+    for wheel in "$folder"/wheels/*.whl; do
+        python3 -m zipfile -e "$wheel" "$folder"
+    done
+    rm -r "$folder/wheels"
+}
+
+nvcc=
 if command -v nvcc >/dev/null; then
-    dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
+    nvcc=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+fi
+
+if [ "${1:-}" = nvrtc ]; then
+    for folder in ${nvcc:+"$nvcc/lib" "$nvcc/lib64"}; do
+        if [ -e "$folder/libnvrtc.so.13" ]; then
+            echo "$folder"
+            exit 0
+        fi
+    done
+    # Beside the compiler's: both may be wanted at once.
+    if [ ! -e "$root/.cuda-nvrtc/complete" ]; then
+        echo "downloading NVRTC 13.0 from PyPI into $root/.cuda-nvrtc" >&2
+        download "$root/.cuda-nvrtc" 'nvidia-cuda-nvrtc==13.0.*'
+        touch "$root/.cuda-nvrtc/complete"
+    fi
+    echo "$root/.cuda-nvrtc/nvidia/cu13/lib"
+    exit 0
+fi
+
+if [ -n "$nvcc" ]; then
+    echo "$nvcc"
     exit 0
 fi
 
 cu="$root/.cuda/nvidia/cu13"
 if [ ! -e "$root/.cuda/complete" ]; then
-    rm -rf "$root/.cuda"
-    mkdir -p "$root/.cuda/wheels"
     echo "downloading the CUDA 13.0 compiler and runtime from PyPI into $root/.cuda" >&2
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-        --dest "$root/.cuda/wheels" \
-        'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-runtime==13.0.*' \
-        'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*' >&2
-    for wheel in "$root"/.cuda/wheels/*.whl; do
-        python3 -m zipfile -e "$wheel" "$root/.cuda"
-    done
-    rm -r "$root/.cuda/wheels"
+    download "$root/.cuda" 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+        'nvidia-cuda-runtime==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*'
     # Wheels carry no symbolic links and may lose the right to be executed.
     chmod -R a+x "$cu/bin" "$cu/nvvm/bin"
     ln -sf libcudart.so.13 "$cu/lib/libcudart.so"

@@ -28,6 +28,44 @@ fn a_cudarc_program_runs_over_both() {
     }
 }
 
+/// What NVRTC compiled once it finds again, in the same process and in later ones, and the kernels are the same.
+#[test]
+fn nvrtc_finds_what_it_compiled_before() {
+    let program =
+        orion::build(&["-p", "orion-conformance", "--example", "compile_twice"]).join("examples/compile_twice");
+    let toolchain = Command::new(orion::root().join("dataplane/conformance/cuda-toolchain.sh"))
+        .arg("nvrtc")
+        .output()
+        .expect("cuda-toolchain.sh starts");
+    assert!(toolchain.status.success(), "no NVRTC: {}", orion::complaint(&toolchain));
+    let nvrtc = String::from_utf8_lossy(&toolchain.stdout).trim_end().to_owned();
+    let cache = orion::built().join(format!("compile-cache-{}", std::process::id()));
+
+    let run = |disable: &str| {
+        let output = orion::command("shm", &program, &[])
+            .env("LD_LIBRARY_PATH", &nvrtc)
+            .env("CUDA_CACHE_PATH", &cache)
+            .env("CUDA_CACHE_DISABLE", disable)
+            .env("ORION_DEBUG", "1")
+            .output()
+            .expect("orion-run starts");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && printed.contains("PASS "), "{printed}{}", orion::complaint(&output));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let count = |what| said.matches(what).count();
+        (printed, [count("bytes kept"), count("bytes found in memory"), count("bytes found on disk")])
+    };
+    let without = run("1");
+    // PTX twice; PTX and machine code three times.
+    let (cold, warm) = (run("0"), run("0"));
+    std::fs::remove_dir_all(&cache).expect("the cache was made where it was asked for");
+    assert_eq!([without.1, cold.1, warm.1], [[0, 0, 0], [3, 5, 0], [0, 5, 3]]);
+    assert!(
+        without.0.contains("cubin ") && without.0 == cold.0 && without.0 == warm.0,
+        "{without:?} {cold:?} {warm:?}"
+    );
+}
+
 fn run_all(transport: &str) {
     let programs = programs();
     let failures: Vec<String> = programs.iter().filter_map(|program| run(transport, program)).collect();

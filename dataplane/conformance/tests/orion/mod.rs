@@ -28,12 +28,14 @@ pub fn root() -> &'static Path {
 
 /// Runs a program on the software GPU through the whole path.
 pub fn through_orion(transport: &str, program: &Path, arguments: &[&str]) -> Output {
-    Command::new(built().join("orion-run"))
-        .args(["--software-gpu", "--transport", transport, "--"])
-        .arg(program)
-        .args(arguments)
-        .output()
-        .expect("orion-run starts")
+    command(transport, program, arguments).output().expect("orion-run starts")
+}
+
+/// The same, not started yet.
+pub fn command(transport: &str, program: &Path, arguments: &[&str]) -> Command {
+    let mut run = Command::new(built().join("orion-run"));
+    run.args(["--software-gpu", "--transport", transport, "--"]).arg(program).args(arguments);
+    run
 }
 
 /// How a program ended and what it said on standard error.
