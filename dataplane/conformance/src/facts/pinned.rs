@@ -4,12 +4,13 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{as_void, read, write};
+use crate::lab::{as_void, counter, counter_argument, read, tally, write};
 
 facts! { pinned:
     Context [
@@ -31,6 +32,7 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         many_allocations_are_distinct,
+        freed_memory_is_used_again_while_the_device_is_busy,
     ]
 }
 
@@ -255,5 +257,35 @@ fn many_allocations_are_distinct(cu: &'static Cuda) -> Verdict {
         same!(read::<u32>(*address), i as u32);
         ok!(cu.cuMemFreeHost(*address));
     }
+    Ok(())
+}
+
+/// A host function that takes a millisecond.
+extern "C" fn dawdle(count: *mut c_void) {
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_millis(1) {
+        std::hint::spin_loop();
+    }
+    tally(count);
+}
+
+/// A program that always has work queued, and never waits for all of it, lives in bounded memory.
+fn freed_memory_is_used_again_while_the_device_is_busy(cu: &'static Cuda) -> Verdict {
+    let (streams, done) = ([cu.stream()?, cu.stream()?], counter());
+    let mut seen = std::collections::HashSet::new();
+    for i in 0..100 {
+        ok!(cu.cuLaunchHostFunc(streams[i % 2], Some(dawdle), counter_argument(done)));
+        seen.insert(cu.pinned(64 << 10).and_then(|address| {
+            ok!(cu.cuMemFreeHost(address));
+            Ok(address.addr())
+        })?);
+        // Four are under way at any time, and so there is always one.
+        while (done.load(Ordering::SeqCst) as usize) + 4 < i {
+            std::thread::yield_now();
+        }
+    }
+    ok!(cu.cuCtxSynchronize());
+    streams.iter().for_each(|stream| drop(cu.cuStreamDestroy_v2(*stream)));
+    holds!(seen.len() <= 60, "100 buffers, one after the other, took {} places", seen.len());
     Ok(())
 }

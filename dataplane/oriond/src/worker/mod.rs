@@ -194,8 +194,8 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             commands.consume(header.size as usize);
             s.execute(&header, &body)?;
             since_poll += 1;
-            // A client thread that keeps sending must not starve one that waits.
-            if since_poll < 32 || !(s.has_parked() || s.has_lent()) {
+            // A client thread that keeps sending must not starve one that waits, nor hold on to what another freed.
+            if since_poll < 32 || !(s.has_parked() || s.has_lent() || hand::host_memory::has_freed(s)) {
                 continue;
             }
         }
@@ -203,6 +203,7 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         since_poll = 0;
+        hand::host_memory::release_fenced(s);
         if s.has_parked() || s.has_lent() {
             s.poll_lent();
             let progress = s.poll_parked()?;

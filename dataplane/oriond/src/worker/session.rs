@@ -114,6 +114,11 @@ struct Parked {
     finish: Finish,
 }
 
+/// Events behind everything that was queued at some time, each in a context. See [`Session::fence`].
+pub struct Fence {
+    events: Vec<(u64, CUevent)>,
+}
+
 /// A device-to-host copy into the heap that a mirrored client has not got yet.
 struct PendingRange {
     context: u64,
@@ -173,6 +178,8 @@ pub struct Session {
     latched: HashMap<u64, CUresult>,
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
+    /// When a fence was last refused, counted in commands.
+    fence_refused_at: u64,
     /// Heap ranges the client lent to copies that may still be reading them.
     lent: VecDeque<PendingRange>,
     /// Events without timing, by the context they belong to.
@@ -263,6 +270,7 @@ impl Session {
             latched: HashMap::new(),
             parked: Vec::new(),
             pending_ranges: Vec::new(),
+            fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
             spare_events: HashMap::new(),
             spare_scratch: Vec::new(),
@@ -406,6 +414,9 @@ impl Session {
         self.pending_ranges.retain(|p| p.context != word);
         let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
         self.lent.retain(|p| p.context != word);
+        if let Some(fence) = self.host_memory.fence() {
+            fence.events.retain(|(context, _)| *context != word);
+        }
         for range in lent {
             self.release_heap(range);
         }
@@ -938,6 +949,67 @@ impl Session {
             range.put(&mut body);
         }
         self.events.send(op::HEAP_RELEASED, (0, 0), &body);
+    }
+
+    /// What will have happened once all work queued so far is done; nothing if that cannot be told without changing
+    /// what the work does.
+    pub fn fence(&mut self) -> Option<Fence> {
+        let now = self.executed.load(Ordering::Relaxed);
+        // In a stream that is being captured it would become part of the graph. What could not be told a moment ago
+        // is not asked again before something has been executed: each time asks every stream.
+        if self.captures.open() || self.fence_refused_at == now {
+            return None;
+        }
+        let mut fence = Fence { events: Vec::new() };
+        let contexts: Vec<u64> = self.busy_streams.keys().copied().collect();
+        for context in contexts {
+            if context == 0 || self.make_current(context).is_err() {
+                continue;
+            }
+            let (mut streams, _) = self.busy_streams();
+            // SAFETY: streams of this session, or default streams of the current context. After an error nothing runs.
+            streams.retain(|s| unsafe { self.driver.cuStreamQuery(*s) } == CUDA_ERROR_NOT_READY);
+            if self.would_order(&streams) {
+                for (context, event) in fence.events {
+                    self.return_event_of(context, event);
+                }
+                self.fence_refused_at = now;
+                return None;
+            }
+            for stream in streams {
+                // A context that cannot record an event runs nothing any more either.
+                if let Ok(event) = self.record_spare_event(stream) {
+                    fence.events.push((context, event));
+                }
+            }
+        }
+        Some(fence)
+    }
+
+    /// Whether events in these streams of the current context would make work wait that need not: one in the legacy
+    /// default stream waits for all blocking streams, which may wait for each other through the host.
+    fn would_order(&self, streams: &[CUstream]) -> bool {
+        let is_blocking = |stream: &CUstream| {
+            let mut flags = CU_STREAM_DEFAULT;
+            // SAFETY: a stream of this session and a valid out pointer.
+            let code = unsafe { self.driver.cuStreamGetFlags(*stream, &mut flags) };
+            code != CUDA_SUCCESS || flags & CU_STREAM_NON_BLOCKING == 0
+        };
+        let is_legacy = |stream: &CUstream| *stream as usize <= 1;
+        streams.iter().any(is_legacy) && streams.iter().any(|s| !is_legacy(s) && is_blocking(s))
+    }
+
+    /// Whether all of it is done. It asks for the rest only.
+    pub fn is_past(&mut self, fence: &mut Fence) -> bool {
+        while let Some((context, event)) = fence.events.last().copied() {
+            // SAFETY: an event this session owns.
+            if unsafe { self.driver.cuEventQuery(event) } == CUDA_ERROR_NOT_READY {
+                return false;
+            }
+            fence.events.pop();
+            self.return_event_of(context, event);
+        }
+        true
     }
 
     /// Whether every stream that had work, in every context, has none now.

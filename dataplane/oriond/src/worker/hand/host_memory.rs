@@ -12,7 +12,7 @@ use orion_ring::memory::HEAP_OFFSET;
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
-use crate::worker::session::{Outcome, Session, log};
+use crate::worker::session::{Fence, Outcome, Session, log};
 
 const PAGE: u64 = 4096;
 const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
@@ -32,6 +32,15 @@ pub struct State {
     mirrored: Vec<(HeapRange, Vec<u8>)>,
     /// Pinned memory that the client has freed, and where it is registered if it is so on its own.
     freed: Vec<(HeapRange, usize)>,
+    /// Parts of registered blocks among them that come free with the work that was queued at some time, although the
+    /// device may never be idle.
+    fenced: Option<(Fence, Vec<HeapRange>)>,
+}
+
+impl State {
+    pub fn fence(&mut self) -> Option<&mut Fence> {
+        self.fenced.as_mut().map(|(fence, _)| fence)
+    }
 }
 
 /// The heap behind an address of shared host memory, if all of `bytes` is such memory.
@@ -118,7 +127,40 @@ pub fn cuMemFreeHost(
 
 /// Whether freed ranges wait for the device.
 pub fn has_freed(s: &Session) -> bool {
-    !s.host_memory.freed.is_empty() || !s.retired.is_empty()
+    !s.host_memory.freed.is_empty() || s.host_memory.fenced.is_some() || !s.retired.is_empty()
+}
+
+/// Gives back what the queued work was done with when it was freed. Nothing has to be unregistered for it, so nothing
+/// waits for an idle device, which a program that never waits does not have. One fence at a time: what is freed
+/// meanwhile gets the next one.
+pub fn release_fenced(s: &mut Session) {
+    if let Some((mut fence, ranges)) = s.host_memory.fenced.take() {
+        if !s.is_past(&mut fence) {
+            s.host_memory.fenced = Some((fence, ranges));
+            return;
+        }
+        release_parts(s, &ranges);
+    }
+    if !s.host_memory.freed.iter().any(|(_, registered)| *registered == 0) {
+        return;
+    }
+    let Some(mut fence) = s.fence() else { return };
+    let mut parts = Vec::new();
+    s.host_memory.freed.retain(|(range, registered)| {
+        if *registered == 0 {
+            parts.push(*range);
+        }
+        *registered != 0
+    });
+    if s.is_past(&mut fence) {
+        release_parts(s, &parts);
+    } else {
+        s.host_memory.fenced = Some((fence, parts));
+    }
+}
+
+fn release_parts(s: &mut Session, ranges: &[HeapRange]) {
+    ranges.chunks(1000).for_each(|some| s.release_all(some));
 }
 
 /// Gives freed ranges back if the device is idle. On the executor, so nothing is submitted meanwhile and
