@@ -177,6 +177,9 @@ functions! {
     fn cuGraphDestroy(hGraph: CUgraph);
     fn cuGraphDestroyNode(hNode: CUgraphNode);
     fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
+    fn cuGraphExecHostNodeSetParams(
+        hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS
+    );
     fn cuGraphExecKernelNodeSetParams_v2(
         hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS
     );

@@ -19,6 +19,7 @@ facts! { graph:
         dependencies_order_the_nodes,
         a_copy_reads_the_host_at_each_launch,
         a_host_node_runs_here,
+        a_host_node_can_be_changed_between_launches,
         nodes_are_counted_and_listed,
         a_node_tells_its_type,
         a_node_tells_its_neighbours,
@@ -233,6 +234,29 @@ fn a_host_node_runs_here(cu: &'static Cuda) -> Verdict {
     same!(count.load(Ordering::SeqCst), 2);
     ok!(cu.cuGraphExecDestroy(exec));
     ok!(cu.cuGraphDestroy(graph));
+    Ok(())
+}
+
+/// Each launch runs what was set when it was launched, also when that has been replaced before the launch comes to run.
+fn a_host_node_can_be_changed_between_launches(cu: &'static Cuda) -> Verdict {
+    let (graph, first, stream) = (graph(cu)?, counter(), cu.stream()?);
+    let node = host_node(cu, graph, &[], first)?;
+    let exec = instantiate(cu, graph)?;
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuGraphLaunch(exec, stream));
+    let later: Vec<_> = (0..50).map(|_| counter()).collect();
+    for count in &later {
+        let params = CUDA_HOST_NODE_PARAMS { fn_: Some(tally), userData: counter_argument(count) };
+        ok!(cu.cuGraphExecHostNodeSetParams(exec, node, &params));
+        ok!(cu.cuGraphLaunch(exec, stream));
+    }
+    gate.open();
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(first.load(Ordering::SeqCst), 1);
+    same!(later.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>(), vec![1; 50]);
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
 }
 

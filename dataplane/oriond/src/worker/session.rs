@@ -178,6 +178,8 @@ pub struct Session {
     latched: HashMap<u64, CUresult>,
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
+    /// Events, each in a context, behind what streams had queued when they were destroyed.
+    orphaned: Vec<(u64, CUevent)>,
     /// When a fence was last refused, counted in commands.
     fence_refused_at: u64,
     /// Heap ranges the client lent to copies that may still be reading them.
@@ -270,6 +272,7 @@ impl Session {
             latched: HashMap::new(),
             parked: Vec::new(),
             pending_ranges: Vec::new(),
+            orphaned: Vec::new(),
             fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
             spare_events: HashMap::new(),
@@ -414,6 +417,7 @@ impl Session {
         self.pending_ranges.retain(|p| p.context != word);
         let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
         self.lent.retain(|p| p.context != word);
+        self.orphaned.retain(|(context, _)| *context != word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|(context, _)| *context != word);
         }
@@ -819,8 +823,17 @@ impl Session {
         }
     }
 
-    /// A stream was destroyed: nothing may ask about it any more.
+    /// A stream will be destroyed: nothing may ask about it any more. What it has queued still runs.
     pub fn stream_gone(&mut self, stream: CUstream) {
+        let is_busy = |busy: &HashMap<usize, u64>| busy.contains_key(&(stream as usize));
+        // SAFETY: a stream of this session.
+        let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
+        if !self.captures.open() && self.busy_streams.get(&self.current).is_some_and(is_busy) && runs() {
+            // A stream of another context, or of a broken one, takes no event of this one.
+            if let Ok(event) = self.record_spare_event(stream) {
+                self.orphaned.push((self.current, event));
+            }
+        }
         self.captures.stream_gone(stream);
         self.green.stream_gone(stream);
         for busy in self.busy_streams.values_mut() {
@@ -970,20 +983,28 @@ impl Session {
             // SAFETY: streams of this session, or default streams of the current context. After an error nothing runs.
             streams.retain(|s| unsafe { self.driver.cuStreamQuery(*s) } == CUDA_ERROR_NOT_READY);
             if self.would_order(&streams) {
-                for (context, event) in fence.events {
-                    self.return_event_of(context, event);
-                }
-                self.fence_refused_at = now;
+                self.refuse_fence(fence, now);
                 return None;
             }
             for stream in streams {
-                // A context that cannot record an event runs nothing any more either.
-                if let Ok(event) = self.record_spare_event(stream) {
-                    fence.events.push((context, event));
+                match self.record_spare_event(stream) {
+                    Ok(event) => fence.events.push((context, event)),
+                    Err(_) => {
+                        self.refuse_fence(fence, now);
+                        return None;
+                    }
                 }
             }
         }
+        fence.events.append(&mut self.orphaned);
         Some(fence)
+    }
+
+    fn refuse_fence(&mut self, fence: Fence, now: u64) {
+        for (context, event) in fence.events {
+            self.return_event_of(context, event);
+        }
+        self.fence_refused_at = now;
     }
 
     /// Whether events in these streams of the current context would make work wait that need not: one in the legacy
@@ -1016,6 +1037,11 @@ impl Session {
     pub fn device_idle(&mut self) -> bool {
         // Asking a stream that is being captured would end its capture.
         if self.captures.open() {
+            return false;
+        }
+        let mut orphaned = Fence { events: std::mem::take(&mut self.orphaned) };
+        if !self.is_past(&mut orphaned) {
+            self.orphaned = orphaned.events;
             return false;
         }
         let contexts: Vec<u64> = self.busy_streams.keys().copied().collect();

@@ -49,9 +49,13 @@ pub struct State {
     functions: HashMap<usize, u64>,
     /// Heap memory that executable graphs copy from and to, by the top-level node that does.
     copies: HashMap<usize, exec::Copies>,
+    /// Host functions that were put into executable graphs.
+    pub tickets: exec::Tickets,
     /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.
     dot: Vec<u8>,
 }
+
+pub use exec::Unused;
 
 /// Why a handler stops.
 pub enum Stop {

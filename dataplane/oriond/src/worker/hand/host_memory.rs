@@ -12,6 +12,7 @@ use orion_ring::memory::HEAP_OFFSET;
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
+use super::graph::Unused;
 use crate::worker::session::{Fence, Outcome, Session, log};
 
 const PAGE: u64 = 4096;
@@ -34,12 +35,12 @@ pub struct State {
     freed: Vec<(HeapRange, usize)>,
     /// Parts of registered blocks among them that come free with the work that was queued at some time, although the
     /// device may never be idle.
-    fenced: Option<(Fence, Vec<HeapRange>)>,
+    fenced: Option<(Fence, Vec<HeapRange>, Vec<Unused>)>,
 }
 
 impl State {
     pub fn fence(&mut self) -> Option<&mut Fence> {
-        self.fenced.as_mut().map(|(fence, _)| fence)
+        self.fenced.as_mut().map(|(fence, ..)| fence)
     }
 }
 
@@ -127,21 +128,24 @@ pub fn cuMemFreeHost(
 
 /// Whether freed ranges wait for the device.
 pub fn has_freed(s: &Session) -> bool {
-    !s.host_memory.freed.is_empty() || s.host_memory.fenced.is_some() || !s.retired.is_empty()
+    !s.host_memory.freed.is_empty()
+        || s.host_memory.fenced.is_some()
+        || !s.retired.is_empty()
+        || s.graph_nodes.tickets.has_unused()
 }
 
 /// Gives back what the queued work was done with when it was freed. Nothing has to be unregistered for it, so nothing
 /// waits for an idle device, which a program that never waits does not have. One fence at a time: what is freed
 /// meanwhile gets the next one.
 pub fn release_fenced(s: &mut Session) {
-    if let Some((mut fence, ranges)) = s.host_memory.fenced.take() {
+    if let Some((mut fence, ranges, tickets)) = s.host_memory.fenced.take() {
         if !s.is_past(&mut fence) {
-            s.host_memory.fenced = Some((fence, ranges));
+            s.host_memory.fenced = Some((fence, ranges, tickets));
             return;
         }
         release_parts(s, &ranges);
     }
-    if !s.host_memory.freed.iter().any(|(_, registered)| *registered == 0) {
+    if !s.graph_nodes.tickets.has_unused() && !s.host_memory.freed.iter().any(|(_, registered)| *registered == 0) {
         return;
     }
     let Some(mut fence) = s.fence() else { return };
@@ -152,10 +156,11 @@ pub fn release_fenced(s: &mut Session) {
         }
         *registered != 0
     });
+    let tickets = s.graph_nodes.tickets.take_unused();
     if s.is_past(&mut fence) {
         release_parts(s, &parts);
     } else {
-        s.host_memory.fenced = Some((fence, parts));
+        s.host_memory.fenced = Some((fence, parts, tickets));
     }
 }
 
@@ -166,9 +171,10 @@ fn release_parts(s: &mut Session, ranges: &[HeapRange]) {
 /// Gives freed ranges back if the device is idle. On the executor, so nothing is submitted meanwhile and
 /// unregistering has nothing to wait for.
 pub fn release_freed(s: &mut Session) {
-    if !has_freed(s) || !s.device_idle() {
+    if !has_freed(s) || s.host_memory.fenced.is_some() || !s.device_idle() {
         return;
     }
+    drop(s.graph_nodes.tickets.take_unused());
     super::module::unload_retired(s);
     let freed = std::mem::take(&mut s.host_memory.freed);
     for (range, registered) in &freed {

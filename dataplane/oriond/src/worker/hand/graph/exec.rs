@@ -8,6 +8,7 @@
 // UNSAFETY: calls the driver with handles that were looked up here and structs that were built here.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::ptr;
 
 use orion_cuda::driver::Driver;
@@ -17,6 +18,7 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::{Answer, Fresh, Params, Side, Stop, existing, finish, graph, handlers, keep_range, node, nodes_of};
+use crate::worker::callback;
 use crate::worker::session::{Outcome, Session, Wait};
 
 /// Child graphs inside child graphs that are searched for copies.
@@ -64,6 +66,51 @@ impl Copies {
             copy.range.put(reply);
             reply.word(copy.to_host as u64);
         }
+    }
+}
+
+/// A ticket that no graph refers to any more, but perhaps a launch that is under way. Dropped, it is freed.
+pub struct Unused(*mut c_void);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        // SAFETY: it was handed over in `Tickets::put`, and whoever drops this has seen the device past its launches.
+        unsafe { callback::drop_ticket(self.0) };
+    }
+}
+
+/// The tickets of host functions that were put into nodes of executable graphs. Those of a graph's own nodes belong to
+/// the graph and to what was made from it; an executable graph takes no such share in what it is given later.
+#[derive(Default)]
+pub struct Tickets {
+    /// By executable graph and node.
+    used: HashMap<usize, HashMap<usize, Unused>>,
+    unused: Vec<Unused>,
+}
+
+impl Tickets {
+    /// # Safety
+    /// `ticket` came from `Callbacks::ticket`, and nothing but this node of this executable graph refers to it.
+    unsafe fn put(&mut self, exec: usize, node: usize, ticket: *mut c_void) {
+        self.unused.extend(self.used.entry(exec).or_default().insert(node, Unused(ticket)));
+    }
+
+    fn exec_gone(&mut self, exec: usize) {
+        self.unused.extend(self.used.remove(&exec).into_iter().flatten().map(|(_, ticket)| ticket));
+    }
+
+    /// The executable graph became part of a captured one, whose life is not known here.
+    fn keep_for_good(&mut self, exec: usize) {
+        self.used.remove(&exec).into_iter().flatten().for_each(|(_, ticket)| std::mem::forget(ticket));
+    }
+
+    pub fn has_unused(&self) -> bool {
+        !self.unused.is_empty()
+    }
+
+    /// For whoever waits until all that is queued now is done.
+    pub fn take_unused(&mut self) -> Vec<Unused> {
+        std::mem::take(&mut self.unused)
     }
 }
 
@@ -156,7 +203,10 @@ fn set(
         params.discard();
         return Ok(code);
     }
-    // A host node's ticket stays for good: launches under way may still run it after the graph is gone.
+    if !params.ticket().is_null() {
+        // SAFETY: the driver has put it into this node, in place of the one before.
+        unsafe { s.graph_nodes.tickets.put(exec as usize, node as usize, params.ticket()) };
+    }
     let mut found = Vec::new();
     match (params.copy(), params.child()) {
         (Some(c), _) => find_in_copy(s, c, &mut found),
@@ -237,6 +287,7 @@ handlers! {
         let copies = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default();
         // SAFETY: an executable graph of this session that has no name any more.
         let code = unsafe { s.driver.cuGraphExecDestroy(exec) };
+        s.graph_nodes.tickets.exec_gone(exec as usize);
         for offset in copies.staging {
             keep_range(s, None, offset);
         }
@@ -321,7 +372,11 @@ pub fn cuGraphLaunch(
         // SAFETY: handles of this session.
         let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
         // Captured, the launch becomes a child graph, which is searched when it is instantiated in turn.
-        if code != CUDA_SUCCESS || s.captures.is_capturing(s.driver, stream) {
+        if code != CUDA_SUCCESS {
+            return Ok(code);
+        }
+        if s.captures.is_capturing(s.driver, stream) {
+            s.graph_nodes.tickets.keep_for_good(exec as usize);
             return Ok(code);
         }
         if s.mirrored {
@@ -341,5 +396,38 @@ pub fn cuGraphLaunch(
     match wait {
         Some(stream) if header.sequence != 0 => Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code)),
         _ => Ok(outcome),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_ring::Memory;
+    use orion_ring::memory::{Layout, Which};
+
+    use super::*;
+    use crate::worker::callback::{Callbacks, kind};
+    use crate::worker::out::Events;
+
+    #[test]
+    fn a_replaced_host_function_is_freed_and_the_last_with_its_graph() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("creating memory");
+        let callbacks = Callbacks::new(Events::new(memory.producer(Which::Event).expect("mapping")));
+        let mut tickets = Tickets::default();
+        let put = |tickets: &mut Tickets, exec, node| {
+            let ticket = callbacks.ticket(1, 2, kind::HOST_FUNCTION, 0, false);
+            // SAFETY: a fresh ticket.
+            unsafe { tickets.put(exec, node, ticket) };
+        };
+        for _ in 0..10 {
+            put(&mut tickets, 1, 7);
+        }
+        put(&mut tickets, 1, 8);
+        // Launches under way may still run those that were replaced.
+        assert!(callbacks.outstanding());
+        assert_eq!(tickets.take_unused().len(), 9);
+        assert!(!tickets.has_unused());
+        tickets.exec_gone(1);
+        assert_eq!(tickets.take_unused().len(), 2);
+        assert!(!callbacks.outstanding());
     }
 }

@@ -234,6 +234,11 @@ impl Params {
         Some(unsafe { &self.raw.__bindgen_anon_1.memcpy.copyParams })
     }
 
+    /// The ticket of a host node, null for other kinds.
+    pub fn ticket(&self) -> *mut c_void {
+        self.ticket
+    }
+
     /// The driver did not take the parameters.
     pub fn discard(&mut self) {
         if !self.ticket.is_null() {
