@@ -266,9 +266,9 @@ pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult
 /// Attribute ids below this are found by index; CUDA 13.0 ends at 147.
 const ATTRIBUTES_DIRECT: usize = 256;
 
-/// What a GPU may do with the pages of its own host, and none can do with those of another process or machine: a program
-/// that asks before it allocates managed memory, or passes plain host memory to a kernel, takes its other way. The
-/// table refuses `cuMemAllocManaged` and its kin for the same reason.
+/// What a GPU may do with the pages of its own host, and none can do with those of another process or machine: a
+/// program that asks before it allocates managed memory, or passes plain host memory to a kernel, takes its other way.
+/// The table refuses `cuMemAllocManaged` and its kin for the same reason.
 const NOT_SHARED_WITH_THE_HOST: [CUdevice_attribute; 5] = [
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
