@@ -171,6 +171,15 @@ pub fn send_with(
     // SAFETY: inside the same reservation.
     fill(unsafe { at.add(HEADER_BYTES) });
     producer.commit(size);
+    if s.mirrored && op != op::HEAP_WRITTEN {
+        // Under the lock, so both only grow.
+        let commands = s.commands.load(Ordering::Relaxed) + 1;
+        s.commands.store(commands, Ordering::Relaxed);
+        if op >= op::HAND_FIRST {
+            s.last_work.store(commands, Ordering::Relaxed);
+            crate::hand::in_step::work_sent();
+        }
+    }
     Ok(s.sent.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
@@ -467,13 +476,13 @@ fn hand_over(s: &Session) {
     }
 }
 
-fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
+pub fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
     // SAFETY: a valid word and timespec; every error means "look again".
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, seen, &ts) };
 }
 
-fn futex_wake(word: &AtomicU32) {
+pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE uses the address as a key only.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
 }

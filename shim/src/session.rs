@@ -29,6 +29,10 @@ pub struct Session {
     pub sender: Mutex<Producer>,
     /// Records sent so far. Equal before and after means that nothing happened in between.
     pub sent: AtomicU64,
+    /// Commands among them that the worker executes: what a carrier consumes on the way is not. And the last of those
+    /// that may have given the device something to do.
+    pub commands: AtomicU64,
+    pub last_work: AtomicU64,
     pub replies: Replies,
     /// Event records handled by the service thread.
     pub events_handled: AtomicU64,
@@ -115,7 +119,7 @@ fn code_of(refused: Option<Reason>) -> CUresult {
 }
 
 fn attach_now() -> Result<&'static Session, NoSession> {
-    carrier::set_heap_listener(crate::hand::host_memory::heap_arrived);
+    carrier::set_heap_listener(crate::hand::in_step::LISTENER);
     let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
     let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
@@ -134,6 +138,8 @@ fn attach_now() -> Result<&'static Session, NoSession> {
         mirrored,
         sender: Mutex::new(sender),
         sent: AtomicU64::new(0),
+        commands: AtomicU64::new(0),
+        last_work: AtomicU64::new(0),
         replies: Replies::new(replies),
         events_handled: AtomicU64::new(0),
     })))

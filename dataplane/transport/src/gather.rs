@@ -104,6 +104,12 @@ impl Gather {
             if ready - at < size {
                 break;
             }
+            // The worker takes patches itself, between two commands; to the client its carrier brings them.
+            if header.op == op::HEAP_PATCH && frame != Frame::Command {
+                self.ring_bytes(frame, from, run, at - run);
+                self.ring_bytes(Frame::Patch, from, at + HEADER_BYTES, size - HEADER_BYTES);
+                run = at + size;
+            }
             if header.op == op::HEAP_WRITTEN {
                 if size != HEADER_BYTES + 16 {
                     return Err(Fault("HEAP_WRITTEN is not one range"));

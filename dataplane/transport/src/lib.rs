@@ -2,7 +2,8 @@
 //!
 //! Each side has its own rings and its own heap; a carrier copies what one side wrote to the other. The format of
 //! the stream is in [`stream`]; [`gather`] turns ring bytes into a `sendmsg`, [`scatter`] turns received bytes into
-//! ring bytes again, and [`lanes`] counts bulk bytes that travel on connections of their own. The engine of oriond
+//! ring bytes again, and [`lanes`] counts bulk bytes that travel on connections of their own. [`mirror`] finds what
+//! changed in memory that a device uses in place. The engine of oriond
 //! and the client's pump threads ([`client`]) use the same pieces; only their way of waiting differs.
 //!
 //! ```text
@@ -15,10 +16,12 @@ pub mod client;
 pub mod fds;
 pub mod gather;
 pub mod lanes;
+pub mod mirror;
 pub mod scatter;
 pub mod socket;
 pub mod stream;
 
 pub use gather::Gather;
 pub use lanes::{LANES_MAX, LaneCounts, Striper};
+pub use mirror::Mirror;
 pub use scatter::{Blocked, Scatter};

@@ -8,6 +8,17 @@ use orion_wire::Fault;
 use crate::lanes::{LANES_MAX, LaneCounts};
 use crate::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
 
+/// Who hears what a carrier does to the heap, on the threads that do it.
+#[derive(Clone, Copy)]
+pub struct Listener {
+    /// A range (offset, bytes) is about to be written.
+    pub arriving: fn(u64, u64),
+    /// A range, or the first part of one that was about to be, has been written. Before anything that follows it.
+    pub arrived: fn(u64, u64),
+    /// The body of a `HEAP_PATCH`, to be applied before anything that follows it.
+    pub patch: fn(&[u8]) -> Result<(), Fault>,
+}
+
 /// Why no more bytes can be taken now. Nothing is lost: the same bytes are offered again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {
@@ -24,6 +35,7 @@ enum State {
     Ring { index: usize, left: usize },
     Heap { offset: u64, left: usize },
     Barrier { have: usize, len: usize, bytes: [u8; LANES_MAX * 8] },
+    Patch { len: usize, bytes: Vec<u8> },
 }
 
 const START: State = State::Header { have: 0, bytes: [0; STREAM_HEADER_BYTES] };
@@ -34,8 +46,7 @@ pub struct Scatter {
     rings: Vec<(Frame, Producer)>,
     heap: Heap,
     state: State,
-    /// Hears of every heap range (offset, bytes) once it is written.
-    listener: Option<fn(u64, u64)>,
+    listener: Option<Listener>,
 }
 
 impl Scatter {
@@ -43,7 +54,7 @@ impl Scatter {
         Scatter { rings, heap, state: START, listener: None }
     }
 
-    pub fn with_listener(self, listener: Option<fn(u64, u64)>) -> Scatter {
+    pub fn with_listener(self, listener: Option<Listener>) -> Scatter {
         Scatter { listener, ..self }
     }
 
@@ -95,8 +106,8 @@ impl Scatter {
                     let to = self.heap.at(*offset, n as u64).ok_or(Fault("range outside the session's host heap"))?;
                     // SAFETY: `at` gave `n` writable bytes; `from` is this process's own buffer.
                     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
-                    if let Some(hear) = self.listener {
-                        hear(*offset, n as u64);
+                    if let Some(listener) = self.listener {
+                        (listener.arrived)(*offset, n as u64);
                     }
                     *offset += n as u64;
                     *left -= n;
@@ -115,6 +126,17 @@ impl Scatter {
                     }
                     self.state = START;
                 }
+                State::Patch { len, bytes } => {
+                    let n = from.len().min(*len - bytes.len());
+                    bytes.extend_from_slice(&from[..n]);
+                    from = &from[n..];
+                    if bytes.len() < *len {
+                        return Ok((offered, None));
+                    }
+                    let listener = self.listener.expect("no patch begins without one");
+                    (listener.patch)(bytes)?;
+                    self.state = START;
+                }
             }
             if from.is_empty() && matches!(self.state, State::Header { .. }) {
                 return Ok((offered, None));
@@ -125,7 +147,14 @@ impl Scatter {
     fn begin(&self, header: StreamHeader) -> Result<State, Fault> {
         let len = header.len as usize;
         Ok(match header.frame {
-            Frame::Heap => State::Heap { offset: header.offset, left: len },
+            Frame::Heap => {
+                if let Some(listener) = self.listener {
+                    (listener.arriving)(header.offset, len as u64);
+                }
+                State::Heap { offset: header.offset, left: len }
+            }
+            Frame::Patch if self.listener.is_some() => State::Patch { len, bytes: Vec::with_capacity(len) },
+            Frame::Patch => return Err(Fault("patch for somebody who keeps no memory in step")),
             Frame::Barrier => State::Barrier { have: 0, len, bytes: [0; LANES_MAX * 8] },
             Frame::Chunk => return Err(Fault("bulk chunk on a session's main connection")),
             frame => {
@@ -150,8 +179,8 @@ impl Scatter {
     pub fn received_in_place(&mut self, n: usize) {
         if let State::Heap { offset, left } = &mut self.state {
             assert!(n <= *left, "more bytes received in place than were asked for");
-            if let Some(hear) = self.listener {
-                hear(*offset, n as u64);
+            if let Some(listener) = self.listener {
+                (listener.arrived)(*offset, n as u64);
             }
             *offset += n as u64;
             *left -= n;
@@ -248,6 +277,7 @@ mod tests {
         for bad in [
             frame(Frame::Command, 0, &[1; 8]),
             frame(Frame::Chunk, 0, &[1; 8]),
+            frame(Frame::Patch, 0, &[1; 32]),
             frame(Frame::Heap, 1 << 20, &[1; 8]),
             vec![0xff; 64],
         ] {

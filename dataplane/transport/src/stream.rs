@@ -4,6 +4,7 @@
 //! main connection:  | kind u32 | len u32 | offset u64 | len bytes ... |
 //!   COMMAND, REPLY, EVENT   bytes of that ring, cut anywhere
 //!   HEAP                    bytes of the heap at `offset`
+//!   PATCH                   a `HEAP_PATCH` for the client, whole
 //!   BARRIER                 one word a lane: wait until that many bytes have come in on it
 //! lane:             | CHUNK | len u32 | offset u64 | len bytes of the heap ... |
 //! ```
@@ -11,7 +12,7 @@
 //! all that `HEAP_WRITTEN` promises.
 
 use orion_wire::Fault;
-use orion_wire::record::HeapRange;
+use orion_wire::record::{HeapRange, RECORD_BYTES_MAX};
 
 use crate::lanes::LANES_MAX;
 
@@ -30,6 +31,7 @@ pub enum Frame {
     Heap = 4,
     Barrier = 5,
     Chunk = 6,
+    Patch = 7,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +62,7 @@ impl StreamHeader {
             4 => Frame::Heap,
             5 => Frame::Barrier,
             6 => Frame::Chunk,
+            7 => Frame::Patch,
             _ => return Err(Fault("unknown frame in a session's stream")),
         };
         if len > FRAME_LEN_MAX {
@@ -74,6 +77,11 @@ impl StreamHeader {
                     return Err(Fault("barrier frame has an impossible length"));
                 }
             }
+            Frame::Patch => {
+                if len as usize > RECORD_BYTES_MAX {
+                    return Err(Fault("patch too long"));
+                }
+            }
             Frame::Command | Frame::Reply | Frame::Event => {}
         }
         Ok(StreamHeader { frame, len, offset })
@@ -86,7 +94,7 @@ mod tests {
 
     #[test]
     fn headers_come_back() {
-        for frame in [Frame::Command, Frame::Reply, Frame::Event, Frame::Heap, Frame::Chunk] {
+        for frame in [Frame::Command, Frame::Reply, Frame::Event, Frame::Heap, Frame::Chunk, Frame::Patch] {
             let h = StreamHeader { frame, len: 4096, offset: 8192 };
             assert_eq!(StreamHeader::decode(&h.encode(), 12288), Ok(h));
         }

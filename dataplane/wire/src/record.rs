@@ -109,6 +109,9 @@ pub mod op {
     /// reply. The result's place holds the `CUlogLevel`. Body: bytes. As a command: answers with `CUDA_SUCCESS`, for
     /// the sake of what comes before.
     pub const LOG: u16 = 0x0009;
+    /// Carried sessions only: bytes of host memory that one side has changed and the other has a copy of. Body: see
+    /// `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which keeps it.
+    pub const HEAP_PATCH: u16 = 0x000a;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;

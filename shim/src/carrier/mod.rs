@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use orion_ring::{Heap, Memory};
-pub use orion_transport::client::set_heap_listener;
 use orion_transport::client::{self, Link, NoSession, Server, Tuning};
+pub use orion_transport::client::{Listener, set_heap_listener};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Hello, Welcome};
 

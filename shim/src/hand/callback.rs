@@ -118,8 +118,11 @@ pub fn forget_announced(range: HeapRange) {
 /// A host function has run: what it may have written comes to the worker before the copies behind it start.
 fn announce_again() {
     let ranges = ANNOUNCED.lock().expect("no panic happens under this lock").clone();
-    for range in ranges {
-        post(op::HEAP_WRITTEN, |w| range.put(w));
+    if let Ok(s) = session() {
+        for range in ranges {
+            super::host_memory::announce_source(s, range);
+        }
+        super::host_memory::before_launch();
     }
     // Functions of graph nodes are not counted on their way in.
     let left = OUTSTANDING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));

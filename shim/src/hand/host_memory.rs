@@ -6,15 +6,15 @@
 //! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
 //! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
 //!
-//! Over TCP each side has pages of its own. Copies announce what they touch; ranges that kernels may touch are
-//! compared with a copy of what the other side knows, before every launch and after every wait.
+//! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
+//! [`super::in_step`].
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
@@ -24,7 +24,8 @@ use orion_wire::record::HeapRange;
 use super::address_map::{self, Kind, Range};
 use super::execution::write;
 use super::heap::{PAGE, Region};
-use super::payload;
+pub use super::in_step::{announce_source, before_access, before_launch, before_overwrite, note_parameter};
+use super::in_step::{forget_mirrored, mirror};
 use crate::call::{call, post};
 use crate::local::context;
 use crate::session::{Session, session};
@@ -32,10 +33,6 @@ use crate::session::{Session, session};
 /// Allocations up to half of this share blocks of this size, which are registered once: registering costs
 /// about 100 us, however small the range.
 const BLOCK: u64 = 2 << 20;
-/// What kernels may touch over TCP; each launch compares all of it.
-const MIRRORED_BYTES_MAX: u64 = 256 << 20;
-/// How finely mirrored memory is compared.
-const LINE: usize = 64;
 
 /// What the first word of the worker's command says.
 pub mod request {
@@ -43,6 +40,8 @@ pub mod request {
     pub const REGISTER: u64 = 0;
     /// Kernels may touch a range of the heap: tell a mirrored client what they change.
     pub const MAPPED: u64 = 1;
+    /// Answered when the copies into a range that are under way are done, and their bytes have been announced.
+    pub const COPIED: u64 = 2;
 }
 
 /// Free parts of blocks that are registered already.
@@ -524,163 +523,6 @@ pub fn in_forked_child(s: &Session) {
     }
 }
 
-// Mapped memory over TCP.
-
-/// A range that kernels may touch, and what the worker has of it.
-struct Mirrored {
-    range: HeapRange,
-    known: Vec<u8>,
-}
-
-static MIRRORED: Mutex<Vec<Mirrored>> = Mutex::new(Vec::new());
-static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// From now on changes of an allocation reach kernels, and theirs reach the application.
-fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
-    let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
-    if MIRRORED.lock().expect("no panic happens under this lock").iter().any(|m| m.range == range) {
-        return Ok(());
-    }
-    // What copies are still writing to it in the worker has to be here first: all of it is announced below.
-    // SAFETY: no pointers are involved.
-    let waited = unsafe { super::sync::cuCtxSynchronize() };
-    if waited != CUDA_SUCCESS {
-        return Err(waited);
-    }
-    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
-    let total = range.bytes + all.iter().map(|m| m.range.bytes).sum::<u64>();
-    if total > MIRRORED_BYTES_MAX {
-        eprintln!(
-            "orion: {total} bytes of host memory are mapped into kernels; over the network at most \
-             {MIRRORED_BYTES_MAX} can be kept in step (use copies, or run on the GPU's own host)"
-        );
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let at = s.heap.at(range.offset, range.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let mut known = vec![0u8; range.bytes as usize];
-    // SAFETY: the range lies inside the heap. The application may write to it meanwhile; what is copied here is
-    // what the next comparison starts from, and all of it is announced below.
-    unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
-    payload::announce(s, range);
-    posted(post(ops::CU_MEM_HOST_ALLOC, |w| {
-        w.word(request::MAPPED);
-        range.put(w);
-    }))?;
-    all.push(Mirrored { range, known });
-    MIRRORED_COUNT.store(all.len(), Ordering::Release);
-    Ok(())
-}
-
-fn forget_mirrored(range: HeapRange) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
-    all.retain(|m| m.range.offset != range.offset);
-    MIRRORED_COUNT.store(all.len(), Ordering::Release);
-}
-
-/// A carrier has brought bytes from the worker: they are no change of the application's.
-pub fn heap_arrived(offset: u64, bytes: u64) {
-    if MIRRORED_COUNT.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    let Ok(s) = session() else { return };
-    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
-    for m in all.iter_mut() {
-        let start = offset.max(m.range.offset);
-        let end = (offset + bytes).min(m.range.offset + m.range.bytes);
-        if start < end
-            && let Some(at) = s.heap.at(start, end - start)
-        {
-            let from = (start - m.range.offset) as usize;
-            let known = &mut m.known[from..from + (end - start) as usize];
-            // SAFETY: inside the heap; the copy has as many bytes.
-            unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
-        }
-    }
-}
-
-/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel: a memset.
-/// Whatever it writes must not be taken back by content of the client's that is older.
-pub fn before_access(s: &'static Session, address: u64) {
-    if s.mirrored {
-        note_parameter(s, address);
-        before_launch();
-    }
-}
-
-/// Has a carrier bring the source of a copy over. Of mirrored memory only what the application changed: the rest
-/// of it the worker has, and perhaps newer, from a kernel.
-pub fn announce_source(s: &Session, range: HeapRange) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
-        let all = MIRRORED.lock().expect("no panic happens under this lock");
-        let inside = |m: &Mirrored| {
-            range.offset >= m.range.offset && range.offset + range.bytes <= m.range.offset + m.range.bytes
-        };
-        if all.iter().any(inside) {
-            drop(all);
-            return announce_changes();
-        }
-    }
-    payload::announce(s, range);
-}
-
-/// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
-/// so from now on a mirrored client keeps it in step.
-pub fn note_parameter(s: &'static Session, word: u64) {
-    if s.heap.offset_of(word, 1).is_none() {
-        return;
-    }
-    if let Some(range) = address_map::find(word)
-        && !range.is_device()
-        && range.device_pointer != 0
-    {
-        // Refused beyond the bound, with a line that says so.
-        let _ = mirror(s, &range);
-    }
-}
-
-/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
-/// such memory.
-#[inline]
-pub fn before_launch() {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
-        announce_changes();
-    }
-}
-
-#[cold]
-fn announce_changes() {
-    let Ok(s) = session() else { return };
-    let mut all = MIRRORED.lock().expect("no panic happens under this lock");
-    for m in all.iter_mut() {
-        let Some(at) = s.heap.at(m.range.offset, m.range.bytes) else { continue };
-        let mut changed = Vec::new();
-        for (i, known) in m.known.chunks_exact_mut(LINE).enumerate() {
-            let mut now = [0u8; LINE];
-            // SAFETY: a line inside the heap; other threads of the application may write to it, so it is
-            // copied before it is looked at.
-            unsafe { std::ptr::copy_nonoverlapping(at.add(i * LINE), now.as_mut_ptr(), LINE) };
-            if now != *known {
-                known.copy_from_slice(&now);
-                extend(&mut changed, m.range.offset + (i * LINE) as u64);
-            }
-        }
-        for range in changed {
-            payload::announce(s, range);
-        }
-    }
-}
-
-/// Adds a line to runs of changed lines.
-fn extend(runs: &mut Vec<HeapRange>, offset: u64) {
-    match runs.last_mut() {
-        Some(last) if last.offset + last.bytes == offset => last.bytes += LINE as u64,
-        _ => runs.push(HeapRange { offset, bytes: LINE as u64 }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -754,14 +596,5 @@ mod tests {
             }
             assert_eq!(at, 0x10000 + pages * PAGE);
         }
-    }
-
-    #[test]
-    fn changed_lines_join() {
-        let mut runs = Vec::new();
-        for offset in [0, 64, 192] {
-            extend(&mut runs, offset);
-        }
-        assert_eq!(runs, [HeapRange { offset: 0, bytes: 128 }, HeapRange { offset: 192, bytes: 64 }]);
     }
 }

@@ -335,8 +335,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 if s.mirrored {
                     super::callback::forget_announced(range);
                 }
-                // What the application wrote there before must not arrive after the copy.
-                host_memory::before_launch();
+                host_memory::before_overwrite(s, range);
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 if !synchronous && is_known(s, from, bytes) {
                     return result(post(op::COPY_OUT, request));
@@ -685,8 +684,9 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         }
         if let Some(to) = dst {
             d.dstHost = dst_host as *mut c_void;
-            host_memory::before_launch();
-            if host_memory::shared_range(s, to.first as u64, to.span() as u64).is_none() {
+            if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
+                host_memory::before_overwrite(s, range);
+            } else {
                 let l = super::payload::Loan::general(s, to.packed_bytes())?;
                 d.dstHost = l.pointer().cast();
                 (d.dstPitch, d.dstHeight) = (d.WidthInBytes, d.Height);

@@ -15,6 +15,7 @@ pub mod green_context;
 pub mod heap;
 pub mod host_memory;
 pub mod image;
+pub mod in_step;
 pub mod init;
 pub mod ipc;
 pub mod jit;

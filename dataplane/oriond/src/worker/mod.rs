@@ -194,8 +194,9 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             commands.consume(header.size as usize);
             s.execute(&header, &body)?;
             since_poll += 1;
+            let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || hand::host_memory::has_freed(s);
             // A client thread that keeps sending must not starve one that waits, nor hold on to what another freed.
-            if since_poll < 32 || !(s.has_parked() || s.has_lent() || hand::host_memory::has_freed(s)) {
+            if since_poll < 32 || !waits {
                 continue;
             }
         }
@@ -204,6 +205,7 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         since_poll = 0;
         hand::host_memory::release_fenced(s);
+        let again = hand::in_step::look(s);
         if s.has_parked() || s.has_lent() {
             s.poll_lent();
             let progress = s.poll_parked()?;
@@ -216,7 +218,14 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             hand::host_memory::release_freed(s);
             // The device is busy: look again in a moment, or when a command comes.
             if hand::host_memory::has_freed(s) && !spin_briefly.until(|| commands.has_news() != Ok(false)) {
-                commands.sleep(Duration::from_millis(1));
+                commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
+            }
+            continue;
+        }
+        if let Some(again) = again {
+            let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
+            if !news.until(|| commands.has_news() != Ok(false)) && again.may_sleep {
+                commands.sleep(again.within);
             }
             continue;
         }

@@ -64,6 +64,13 @@ impl Replies {
         let header = Header { size, op: op::HEAP_WRITTEN, thread: 0, context: 0, sequence: 0 };
         push(&mut self.producer, &header, &body)
     }
+
+    /// Bytes of host memory for the client's carrier to write.
+    pub fn heap_patch(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let size = (HEADER_BYTES + body.len()) as u32;
+        let header = Header { size, op: op::HEAP_PATCH, thread: 0, context: 0, sequence: 0 };
+        push(&mut self.producer, &header, body)
+    }
 }
 
 /// The event ring, shared by the executor, the driver's callback threads and the output reader.

@@ -38,6 +38,8 @@ pub enum Wait {
     /// Streams of several contexts, each with its own: a default stream can be asked only in its context.
     Everywhere(Vec<(u64, CUstream)>),
     Event(CUevent),
+    /// Copies into this range of the heap.
+    Copies(HeapRange),
     Job(Arc<Job>),
     Landing(Landing),
 }
@@ -159,6 +161,7 @@ pub struct Session {
     /// Kernel nodes' and other objects' facts that hand modules keep, by handle.
     pub graph_nodes: crate::worker::hand::graph::State,
     pub host_memory: crate::worker::hand::host_memory::State,
+    pub in_step: crate::worker::hand::in_step::InStep,
     pub links: crate::worker::hand::link::Links,
     pub green: crate::worker::hand::green_context::State,
     tables: Vec<Vec<Entry>>,
@@ -257,6 +260,7 @@ impl Session {
             kernels: HashSet::new(),
             graph_nodes: Default::default(),
             host_memory: Default::default(),
+            in_step: Default::default(),
             links: Default::default(),
             green: Default::default(),
             tables: vec![Vec::new(); KIND_MAX as usize + 1],
@@ -291,9 +295,13 @@ impl Session {
 
     /// Executes one command whose body was copied out of the ring.
     pub fn execute(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
-        self.executed.fetch_add(1, Ordering::Relaxed);
-        self.threads = self.threads.max(header.thread + 1);
-        if self.small_copy.is_some() && self.follows_small_copy(header, body)? {
+        let executed = self.executed.fetch_add(1, Ordering::Relaxed) + 1;
+        self.in_step.note(header, executed);
+        // What the client's own thread changes in mapped memory is not another thread's work.
+        if header.op != op::HEAP_PATCH {
+            self.threads = self.threads.max(header.thread + 1);
+        }
+        if self.small_copy.is_some() && header.op >= op::HAND_FIRST && self.follows_small_copy(header, body)? {
             return Ok(());
         }
         let mut reply = std::mem::take(&mut self.reply);
@@ -734,6 +742,16 @@ impl Session {
         let relaxed = self.captures.relax(self.driver, thread);
         let result = match &mut self.parked[i].wait {
             Wait::Job(job) => job.result(),
+            Wait::Copies(range) => {
+                let (first, last) = (range.offset, range.offset + range.bytes);
+                let under_way = self.pending_ranges.iter().any(|p| {
+                    p.range.offset < last
+                        && first < p.range.offset + p.range.bytes
+                        // SAFETY: an event this session owns.
+                        && unsafe { self.driver.cuEventQuery(p.event) } == CUDA_ERROR_NOT_READY
+                });
+                (!under_way).then_some(CUDA_SUCCESS)
+            }
             Wait::Event(event) => {
                 // SAFETY: an event this session owns.
                 match unsafe { self.driver.cuEventQuery(*event) } {
@@ -901,10 +919,10 @@ impl Session {
             // Order is kept: two copies into one buffer must arrive in the order they were made.
             let done = self.pending_ranges.remove(i);
             self.return_event_of(done.context, done.event);
-            crate::worker::hand::host_memory::heap_written(self, done.range);
+            crate::worker::hand::in_step::heap_written(self, done.range);
             self.replies.heap_written(done.range)?;
         }
-        crate::worker::hand::host_memory::announce_changes(self);
+        crate::worker::hand::in_step::announce_changes(self);
         Ok(())
     }
 
@@ -915,7 +933,7 @@ impl Session {
 
     /// Tells a mirrored client of bytes that are there.
     pub fn announce(&mut self, range: HeapRange) {
-        crate::worker::hand::host_memory::heap_written(self, range);
+        crate::worker::hand::in_step::heap_written(self, range);
         if let Err(fault) = self.replies.heap_written(range) {
             log::warn(&format!("heap range lost: {fault}"));
         }

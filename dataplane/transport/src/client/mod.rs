@@ -15,6 +15,7 @@ use orion_wire::hello::{Hello, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
 use crate::fds;
+pub use crate::scatter::Listener;
 
 mod local;
 mod tcp;
@@ -235,14 +236,13 @@ fn fd_of(socket: &impl AsFd) -> RawFd {
     socket.as_fd().as_raw_fd()
 }
 
-static HEAP_LISTENER: std::sync::OnceLock<fn(u64, u64)> = std::sync::OnceLock::new();
+static HEAP_LISTENER: std::sync::OnceLock<Listener> = std::sync::OnceLock::new();
 
-/// Has `listener` hear of every heap range (offset, bytes) that a carrier has brought, before anything that follows
-/// it. Said before attaching; later is without effect.
-pub fn set_heap_listener(listener: fn(u64, u64)) {
+/// Has `listener` hear of what a carrier does to the heap. Said before attaching; later is without effect.
+pub fn set_heap_listener(listener: Listener) {
     HEAP_LISTENER.get_or_init(|| listener);
 }
 
-fn heap_listener() -> Option<fn(u64, u64)> {
+fn heap_listener() -> Option<Listener> {
     HEAP_LISTENER.get().copied()
 }

@@ -405,10 +405,13 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
             return Err(Fault("a lane carries chunks only").into());
         }
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
+        if let Some(listener) = super::heap_listener() {
+            (listener.arriving)(chunk.offset, chunk.len as u64);
+        }
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
-        if let Some(hear) = super::heap_listener() {
-            hear(chunk.offset, chunk.len as u64);
+        if let Some(listener) = super::heap_listener() {
+            (listener.arrived)(chunk.offset, chunk.len as u64);
         }
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {

@@ -13,24 +13,18 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
 use super::graph::Unused;
-use crate::worker::session::{Fence, Outcome, Session, log};
+use crate::worker::session::{Fence, Outcome, Session, Wait, log};
 
 const PAGE: u64 = 4096;
 const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 /// Registered ranges of one session, and so mappings that a client can make here.
 const ALIASES_MAX: usize = 16 << 10;
 const USER_ADDRESS_MAX: u64 = 1 << 47;
-/// What a client may have compared after each wait; see the shim's constant of the same name.
-const MIRRORED_BYTES_MAX: u64 = 256 << 20;
-/// How finely mirrored memory is compared.
-const LINE: usize = 64;
 
 #[derive(Default)]
 pub struct State {
     /// Heap ranges mapped at the application's own addresses, by address.
     aliases: BTreeMap<u64, HeapRange>,
-    /// Ranges that kernels may write to, and what a mirrored client has of them.
-    mirrored: Vec<(HeapRange, Vec<u8>)>,
     /// Pinned memory that the client has freed, and where it is registered if it is so on its own.
     freed: Vec<(HeapRange, usize)>,
     /// Parts of registered blocks among them that come free with the work that was queued at some time, although the
@@ -63,10 +57,10 @@ fn pages(s: &Session, r: &mut Reader<'_>) -> Result<(HeapRange, *mut u8), Fault>
     Ok((range, s.heap_pointer(range)?))
 }
 
-/// Two requests in one: see the shim's `host_memory::request`.
+/// Three requests in one: see the shim's `host_memory::request`.
 pub fn cuMemHostAlloc(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -82,18 +76,15 @@ pub fn cuMemHostAlloc(
             Ok(Outcome::Done(code))
         }
         1 => {
-            let (range, at) = pages(s, &mut r)?;
-            let total: u64 = s.host_memory.mirrored.iter().map(|(r, _)| r.bytes).sum();
-            if total + range.bytes > MIRRORED_BYTES_MAX {
-                return Err(Fault("more mirrored memory than allowed"));
-            }
+            let (range, _) = pages(s, &mut r)?;
             if s.mirrored {
-                let mut known = vec![0u8; range.bytes as usize];
-                // SAFETY: the range lies inside the heap; it was checked above.
-                unsafe { std::ptr::copy_nonoverlapping(at, known.as_mut_ptr(), known.len()) };
-                s.host_memory.mirrored.push((range, known));
+                s.in_step.add(&s.heap, range)?;
             }
             Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        2 => {
+            let (range, _) = pages(s, &mut r)?;
+            Ok(s.park(header, Wait::Copies(range), |_, code, _| code))
         }
         _ => Err(Fault("pinned memory request of an unknown kind")),
     }
@@ -121,7 +112,7 @@ pub fn cuMemFreeHost(
 ) -> Result<Outcome, Fault> {
     let (range, at) = pages(s, &mut r)?;
     let registered_alone = r.word()? != 0;
-    s.host_memory.mirrored.retain(|(m, _)| m.offset != range.offset);
+    s.in_step.remove(range);
     s.host_memory.freed.push((range, if registered_alone { at as usize } else { 0 }));
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
@@ -246,7 +237,7 @@ pub fn cuMemHostUnregister(
     let Some(range) = s.host_memory.aliases.remove(&address) else {
         return Ok(Outcome::Done(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
     };
-    s.host_memory.mirrored.retain(|(m, _)| m.offset != range.offset);
+    s.in_step.remove(range);
     s.park_blocking(
         header,
         move |driver| {
@@ -263,48 +254,4 @@ pub fn cuMemHostUnregister(
 fn unmap(address: u64, bytes: u64) {
     // SAFETY: called only with what this module mapped.
     unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
-}
-
-/// A carrier has written what the client changed: it is no news to the client.
-pub fn heap_written(s: &mut Session, range: HeapRange) {
-    let heap = s.heap;
-    for (mirrored, known) in &mut s.host_memory.mirrored {
-        let start = range.offset.max(mirrored.offset);
-        let end = (range.offset + range.bytes).min(mirrored.offset + mirrored.bytes);
-        if start >= end {
-            continue;
-        }
-        let Some(at) = heap.at(start, end - start) else { continue };
-        let (from, len) = ((start - mirrored.offset) as usize, (end - start) as usize);
-        // SAFETY: inside the heap, and inside the copy: both were clipped.
-        unsafe { std::ptr::copy_nonoverlapping(at, known[from..from + len].as_mut_ptr(), len) };
-    }
-}
-
-/// The client is about to learn that work is done: what kernels wrote to mapped host memory has to be there first.
-pub fn announce_changes(s: &mut Session) {
-    if s.host_memory.mirrored.is_empty() {
-        return;
-    }
-    let heap = s.heap;
-    let mut changed: Vec<HeapRange> = Vec::new();
-    for (range, known) in &mut s.host_memory.mirrored {
-        let Some(at) = heap.at(range.offset, range.bytes) else { continue };
-        for (i, known) in known.chunks_exact_mut(LINE).enumerate() {
-            let mut now = [0u8; LINE];
-            // SAFETY: a line inside the heap; a kernel may be writing to it, so it is copied first.
-            unsafe { std::ptr::copy_nonoverlapping(at.add(i * LINE), now.as_mut_ptr(), LINE) };
-            if now != *known {
-                known.copy_from_slice(&now);
-                let offset = range.offset + (i * LINE) as u64;
-                match changed.last_mut() {
-                    Some(last) if last.offset + last.bytes == offset => last.bytes += LINE as u64,
-                    _ => changed.push(HeapRange { offset, bytes: LINE as u64 }),
-                }
-            }
-        }
-    }
-    for range in changed {
-        s.announce(range);
-    }
 }

@@ -11,6 +11,7 @@ pub mod execution;
 pub mod graph;
 pub mod green_context;
 pub mod host_memory;
+pub mod in_step;
 pub mod ipc;
 pub mod jit;
 pub mod link;
@@ -47,9 +48,13 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             s.devices = r.devices(&s.granted)?;
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
-        // A carrier's business; in shared memory there is nothing to do.
+        // A carrier's business, which keeps it; in shared memory there is nothing to do.
         op::HEAP_WRITTEN => {
-            host_memory::heap_written(s, HeapRange::get(&mut r)?.check(s.heap.bytes())?);
+            HeapRange::get(&mut r)?.check(s.heap.bytes())?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::HEAP_PATCH => {
+            in_step::patch(s, body)?;
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         _ => crate::generated::dispatch::dispatch(s, header, r, reply),

@@ -1,0 +1,796 @@
+//! Host memory of which client and worker each have pages of their own, kept in step by sending what changed.
+//!
+//! Each side compares its pages with what the other side is known to have and sends the bytes that differ, in
+//! patches that carry them: what was compared is what is sent, and what is known afterwards.
+//!
+//! ```text
+//! patch:  | number | acknowledged | idle after | live | run ... |
+//! run:    | offset | words | a mask of changed bytes for each word, padded | words ... |
+//! ```
+//! Words of eight bytes are read and written whole, so nobody sees half of one.
+//!
+//! **Order.** A program writes data, then a flag. A scan that passed the data before it was written may see the flag,
+//! so what a scan finds is sent only after a further scan has found no other place changed: then everything that was
+//! written before the flag is among it. Words that changed from one scan to the next were still being written; they
+//! go last, as the scan before saw them. Of what was found together the order is not known: see [`in_order`].
+//!
+//! **Echo and conflict.** What arrives becomes known in the same step, so it is no change of this side's. Where the
+//! client has changed a byte and the worker has not got that yet, the client's byte stays: the worker will get it, and
+//! both have the same in the end. A program in which that happens has host and device write to one byte at a time.
+
+// UNSAFETY: reads and writes heap memory that the application or the device uses at the same time, word by word.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use orion_ring::Heap;
+use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Reader, Writer};
+
+/// What is kept in step at launches and completions; each of them compares all of it.
+pub const MIRRORED_BYTES_MAX: u64 = 256 << 20;
+/// What is also kept in step while the device works; every look compares all of it.
+pub const LIVE_BYTES_MAX: u64 = 1 << 20;
+/// Scans until what one found is sent although others found more.
+const SCANS_MAX: usize = 4;
+/// Words of one patch: 64 KiB, a quarter of the longest record.
+const PATCH_WORDS_MAX: usize = 8 << 10;
+const WORD: u64 = 8;
+/// Compared at once.
+const LINE_WORDS: usize = 8;
+
+/// Which end of the session this is. Conflicts are the client's to win.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Client,
+    Worker,
+}
+
+/// What to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    Live,
+}
+
+/// What a patch says besides the bytes in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notice {
+    /// The device was idle after this many commands.
+    pub idle_after: u64,
+    /// Found while the device works, not because of a launch or a completion.
+    pub live: bool,
+}
+
+struct Mirrored {
+    bytes: u64,
+    live: bool,
+    /// What the other side has.
+    known: Vec<u64>,
+}
+
+/// Some bytes of one word of the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    offset: u64,
+    value: u64,
+    /// `0xff` for each byte that is meant.
+    mask: u64,
+}
+
+/// Bytes that the worker may not have got yet.
+struct Unacknowledged {
+    number: u64,
+    /// In order of address.
+    changes: Vec<(u64, u64)>,
+}
+
+/// The mirrored ranges of one session, at one of its ends.
+pub struct Mirror {
+    side: Side,
+    ranges: BTreeMap<u64, Mirrored>,
+    /// Ranges that a carrier is writing.
+    arriving: Vec<HeapRange>,
+    /// Patches with bytes in them sent so far.
+    sent: u64,
+    /// The other side's last patch that was applied, and the last one that it was told so of.
+    applied: u64,
+    acknowledged: u64,
+    unacknowledged: VecDeque<Unacknowledged>,
+}
+
+impl Mirror {
+    pub const fn new(side: Side) -> Mirror {
+        Mirror {
+            side,
+            ranges: BTreeMap::new(),
+            arriving: Vec::new(),
+            sent: 0,
+            applied: 0,
+            acknowledged: 0,
+            unacknowledged: VecDeque::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether any range is kept in step while the device works.
+    pub fn has_live(&self) -> bool {
+        self.ranges.values().any(|m| m.live)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.ranges.values().map(|m| m.bytes).sum()
+    }
+
+    pub fn has(&self, range: HeapRange) -> bool {
+        self.ranges.get(&range.offset).is_some_and(|m| m.bytes == range.bytes)
+    }
+
+    /// Whether all of `range` is kept in step.
+    pub fn covers(&self, range: HeapRange) -> bool {
+        let before = self.ranges.range(..=range.offset).next_back();
+        before.is_some_and(|(base, m)| range.offset + range.bytes <= base + m.bytes)
+    }
+
+    /// Keeps a range of whole words in step from now on. What lies there now is what the other side has, or will have
+    /// before anything else arrives there.
+    pub fn add(&mut self, heap: &Heap, range: HeapRange) -> Result<(), Fault> {
+        if range.bytes == 0
+            || !range.offset.is_multiple_of(WORD)
+            || !range.bytes.is_multiple_of(WORD * LINE_WORDS as u64)
+        {
+            return Err(Fault("mirrored range is not made of lines"));
+        }
+        if self.bytes() + range.bytes > MIRRORED_BYTES_MAX {
+            return Err(Fault("more mirrored memory than allowed"));
+        }
+        let words = Words::of(heap, range).ok_or(Fault("range outside the session's host heap"))?;
+        let known = (0..range.bytes / WORD).map(|i| words.load(i)).collect();
+        let live =
+            self.ranges.values().filter(|m| m.live).map(|m| m.bytes).sum::<u64>() + range.bytes <= LIVE_BYTES_MAX;
+        self.ranges.insert(range.offset, Mirrored { bytes: range.bytes, live, known });
+        Ok(())
+    }
+
+    pub fn remove(&mut self, offset: u64) {
+        self.ranges.remove(&offset);
+    }
+
+    /// A carrier begins to write a range: until it has arrived, what differs there is no change of this side's.
+    pub fn arriving(&mut self, range: HeapRange) {
+        if self.overlaps(range) {
+            self.arriving.push(range);
+        }
+    }
+
+    /// A carrier has written a range, or the first part of one that was arriving.
+    pub fn arrived(&mut self, heap: &Heap, range: HeapRange) {
+        let end = range.offset + range.bytes;
+        if let Some(i) = self.arriving.iter().position(|a| a.offset == range.offset) {
+            let last = self.arriving[i].offset + self.arriving[i].bytes;
+            self.arriving[i] = HeapRange { offset: end, bytes: last.saturating_sub(end) };
+            if end >= last {
+                self.arriving.swap_remove(i);
+            }
+        }
+        for (base, m) in self.ranges.range_mut(..end) {
+            let (first, last) = (range.offset.max(*base), end.min(base + m.bytes));
+            if first >= last {
+                continue;
+            }
+            let Some(words) = Words::of(heap, HeapRange { offset: *base, bytes: m.bytes }) else { continue };
+            for i in (first - base) / WORD..(last - base).div_ceil(WORD) {
+                let here = base + i * WORD;
+                let mask = bytes_between(first.saturating_sub(here), (last - here).min(WORD));
+                let known = &mut m.known[i as usize];
+                *known = *known & !mask | words.load(i) & mask;
+            }
+        }
+    }
+
+    /// Whether some of `range` is kept in step.
+    pub fn overlaps(&self, range: HeapRange) -> bool {
+        let before = self.ranges.range(..range.offset + range.bytes).next_back();
+        before.is_some_and(|(base, m)| base + m.bytes > range.offset)
+    }
+
+    /// Patches with everything that this side has changed since the last time, to be sent in this order. They count
+    /// as sent.
+    pub fn collect(&mut self, heap: &Heap, scope: Scope, notice: Notice) -> Vec<Vec<u8>> {
+        let mut patches = Vec::new();
+        if scope == Scope::All {
+            // Too much to look at twice. The launch or the completion is behind the writes.
+            let large: Vec<u64> = self.ranges.iter().filter(|(_, m)| !m.live).map(|(base, _)| *base).collect();
+            for base in large {
+                let mut found = Vec::new();
+                self.scan_range(heap, base, &mut found);
+                self.encode(in_order(found), notice, &mut patches);
+            }
+        }
+        let (first, then) = self.cut(|m| m.scan_live(heap));
+        self.encode(in_order(first), notice, &mut patches);
+        self.encode(in_order(then), notice, &mut patches);
+        patches
+    }
+
+    /// A patch without bytes: for what it acknowledges and notices.
+    pub fn bare(&mut self, notice: Notice) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.head(notice, &mut body);
+        body
+    }
+
+    /// Whether the other side waits to hear that a patch was applied.
+    pub fn owes_acknowledgement(&self) -> bool {
+        self.applied > self.acknowledged
+    }
+
+    /// Scans until one finds no place that the one before did not. Answers what stayed the same from one to the next,
+    /// and what was being written, as the earlier one saw it.
+    fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
+        let mut before = scan(self);
+        if before.is_empty() {
+            return Default::default();
+        }
+        for left in (0..SCANS_MAX).rev() {
+            // No load of the next scan may be earlier than one of this.
+            fence(Ordering::SeqCst);
+            let now = scan(self);
+            let is_new = |c: &Change| before.binary_search_by_key(&c.offset, |b| b.offset).is_err();
+            if left > 0 && now.iter().any(is_new) {
+                before = now;
+                continue;
+            }
+            let (mut same, mut moving) = (Vec::new(), Vec::new());
+            for change in now {
+                match before.binary_search_by_key(&change.offset, |b| b.offset) {
+                    Ok(i) if before[i] != change => moving.push(before[i]),
+                    // Also what is new to the last scan of all.
+                    _ => same.push(change),
+                }
+            }
+            return (same, moving);
+        }
+        unreachable!("the last scan always answers")
+    }
+
+    fn scan_live(&self, heap: &Heap) -> Vec<Change> {
+        let mut found = Vec::new();
+        for (base, m) in &self.ranges {
+            if m.live {
+                self.scan_range(heap, *base, &mut found);
+            }
+        }
+        found
+    }
+
+    fn scan_range(&self, heap: &Heap, base: u64, found: &mut Vec<Change>) {
+        let Some(m) = self.ranges.get(&base) else { return };
+        let Some(words) = Words::of(heap, HeapRange { offset: base, bytes: m.bytes }) else { return };
+        for (line, known) in m.known.chunks_exact(LINE_WORDS).enumerate() {
+            let first = (line * LINE_WORDS) as u64;
+            // Not `==`, which calls a function for every line.
+            let differs = words.line(first).iter().zip(known).fold(0, |all, (now, known)| all | now ^ known);
+            if differs == 0 {
+                continue;
+            }
+            for (known, i) in known.iter().zip(first..) {
+                let value = words.load(i);
+                let offset = base + i * WORD;
+                if value != *known
+                    && !self.arriving.iter().any(|a| offset + WORD > a.offset && offset < a.offset + a.bytes)
+                {
+                    found.push(Change { offset, value, mask: changed_bytes(value ^ known) });
+                }
+            }
+        }
+    }
+
+    fn encode(&mut self, changes: Vec<Change>, notice: Notice, patches: &mut Vec<Vec<u8>>) {
+        for some in changes.chunks(PATCH_WORDS_MAX) {
+            self.sent += 1;
+            let mut body = Vec::with_capacity(64 + some.len() * 10);
+            self.head(notice, &mut body);
+            for run in some.chunk_by(|a, b| a.offset + WORD == b.offset) {
+                body.word(run[0].offset);
+                body.word(run.len() as u64);
+                for masks in run.chunks(8) {
+                    body.word(masks.iter().rev().fold(0, |word, c| word << 8 | narrow(c.mask)));
+                }
+                for change in run {
+                    body.word(change.value);
+                }
+            }
+            patches.push(body);
+            for change in some {
+                self.learn(*change);
+            }
+            if self.side == Side::Client {
+                let mut changes: Vec<(u64, u64)> = some.iter().map(|c| (c.offset, c.mask)).collect();
+                changes.sort_unstable();
+                self.unacknowledged.push_back(Unacknowledged { number: self.sent, changes });
+            }
+        }
+    }
+
+    fn head(&mut self, notice: Notice, body: &mut Vec<u8>) {
+        for word in [self.sent, self.applied, notice.idle_after, notice.live as u64] {
+            body.word(word);
+        }
+        self.acknowledged = self.applied;
+    }
+
+    /// The other side has these bytes.
+    fn learn(&mut self, change: Change) {
+        if let Some((base, m)) = self.ranges.range_mut(..=change.offset).next_back()
+            && let Some(known) = m.known.get_mut(((change.offset - base) / WORD) as usize)
+        {
+            *known = *known & !change.mask | change.value & change.mask;
+        }
+    }
+
+    /// Takes a patch of the other side's. Bytes of ranges that are no longer kept in step are dropped.
+    pub fn apply(&mut self, heap: &Heap, body: &[u8]) -> Result<Notice, Fault> {
+        let mut r = Reader::new(body);
+        let (number, acknowledged) = (r.word()?, r.word()?);
+        let notice = Notice { idle_after: r.word()?, live: r.word()? != 0 };
+        while self.unacknowledged.front().is_some_and(|u| u.number <= acknowledged) {
+            self.unacknowledged.pop_front();
+        }
+        while !r.is_empty() {
+            let offset = r.word()?;
+            let words = r.word()?;
+            if words > PATCH_WORDS_MAX as u64 || !offset.is_multiple_of(WORD) {
+                return Err(Fault("run of a patch is impossible"));
+            }
+            let range = HeapRange { offset, bytes: words * WORD }.check(heap.bytes())?;
+            let mut masks = Vec::with_capacity(words as usize);
+            for _ in 0..words.div_ceil(8) {
+                masks.extend(r.word()?.to_le_bytes());
+            }
+            let mut run = Vec::with_capacity(words as usize);
+            for (mask, i) in masks.into_iter().zip(0..words) {
+                run.push(Change { offset: range.offset + i * WORD, value: r.word()?, mask: widen(mask) });
+            }
+            self.put(heap, &run);
+        }
+        self.applied = self.applied.max(number);
+        Ok(notice)
+    }
+
+    /// Writes a run of words, which may cross from one range to the next.
+    fn put(&mut self, heap: &Heap, mut run: &[Change]) {
+        let Mirror { side, ranges, unacknowledged, .. } = self;
+        let ours = |change: &Change| {
+            unacknowledged.iter().fold(0, |mask, u| {
+                let found = u.changes.binary_search_by_key(&change.offset, |(offset, _)| *offset);
+                mask | found.map_or(0, |i| u.changes[i].1)
+            })
+        };
+        while let Some(first) = run.first() {
+            let Some((base, m)) = ranges.range_mut(..=first.offset).next_back() else { return };
+            let index = (first.offset - base) / WORD;
+            let here = m.known.iter_mut().skip(index as usize).zip(run).zip(index..);
+            let Some(words) = Words::of(heap, HeapRange { offset: *base, bytes: m.bytes }) else { return };
+            let mut done = 0;
+            for ((known, change), i) in here {
+                let mask = change.mask & !ours(change);
+                words.update(i, |now| {
+                    // What the application has changed since it was last compared is about to be sent.
+                    let unsent = if *side == Side::Client { changed_bytes(now ^ *known) } else { 0 };
+                    let mask = mask & !unsent;
+                    now & !mask | change.value & mask
+                });
+                *known = *known & !mask | change.value & mask;
+                done += 1;
+            }
+            // A word of no range is passed over.
+            run = &run[done.max(1)..];
+        }
+    }
+}
+
+/// The order in which the other side gets to see what was found together: what lies inside a run of changed words, then
+/// the ends of runs and words alone, and of these the ones with the fewest changed bytes last. Data comes in runs; a
+/// flag stands alone or at an end, and counts in small steps.
+fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
+    changes.sort_unstable_by_key(|c| c.offset);
+    let is_edge = |i: usize| {
+        let here = changes[i].offset;
+        let after_another = i > 0 && changes[i - 1].offset + WORD == here;
+        let before_another = changes.get(i + 1).is_some_and(|c| c.offset == here + WORD);
+        !(after_another && before_another)
+    };
+    let (mut inside, mut edges) = (Vec::new(), Vec::new());
+    for (i, change) in changes.iter().enumerate() {
+        if is_edge(i) { edges.push(*change) } else { inside.push(*change) }
+    }
+    edges.sort_by_key(|c| std::cmp::Reverse(c.mask.count_ones()));
+    inside.extend(edges);
+    inside
+}
+
+/// The words of a range of the heap.
+struct Words {
+    first: *mut u64,
+    count: u64,
+}
+
+impl Words {
+    fn of(heap: &Heap, range: HeapRange) -> Option<Words> {
+        let first = heap.at(range.offset, range.bytes)?;
+        (first.addr().is_multiple_of(WORD as usize)).then_some(Words { first: first.cast(), count: range.bytes / WORD })
+    }
+
+    fn word(&self, i: u64) -> &AtomicU64 {
+        assert!(i < self.count, "word {i} of {}", self.count);
+        // SAFETY: aligned and inside the heap, which stays mapped; everybody else's accesses are of this process's
+        // threads by plain machine instructions, of another process's, or the device's.
+        unsafe { AtomicU64::from_ptr(self.first.add(i as usize)) }
+    }
+
+    fn load(&self, i: u64) -> u64 {
+        self.word(i).load(Ordering::Relaxed)
+    }
+
+    /// A line at once, to see whether anything in it has changed: four times as fast as word by word.
+    fn line(&self, first: u64) -> [u64; LINE_WORDS] {
+        assert!(first + LINE_WORDS as u64 <= self.count, "line at word {first} of {}", self.count);
+        let mut line = [0; LINE_WORDS];
+        // SAFETY: inside the heap; others may write to it, so it is copied before it is looked at, and whoever uses a
+        // word loads it again.
+        unsafe { std::ptr::copy_nonoverlapping(self.first.add(first as usize), line.as_mut_ptr(), LINE_WORDS) };
+        line
+    }
+
+    /// Leaves alone what others write to the word meanwhile. SeqCst keeps the order of one patch's words.
+    fn update(&self, i: u64, change: impl Fn(u64) -> u64) {
+        let word = self.word(i);
+        let mut now = word.load(Ordering::SeqCst);
+        loop {
+            let then = change(now);
+            if then == now {
+                return;
+            }
+            match word.compare_exchange_weak(now, then, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+    }
+}
+
+/// `0xff` for every byte that is not zero.
+fn changed_bytes(difference: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let tops = (((difference & LOW) + LOW) | difference) & !LOW;
+    (tops >> 7) * 0xff
+}
+
+/// One bit for a byte.
+fn narrow(mask: u64) -> u64 {
+    (0..8).fold(0, |bits, i| bits | (mask >> (8 * i) & 1) << i)
+}
+
+fn widen(bits: u8) -> u64 {
+    (0..8).fold(0, |mask, i| mask | ((u64::from(bits) >> i & 1) * 0xff) << (8 * i))
+}
+
+/// The bytes of a word from `first` up to `last`, at most 8.
+fn bytes_between(first: u64, last: u64) -> u64 {
+    let below = |n: u64| if n >= 8 { u64::MAX } else { (1 << (8 * n)) - 1 };
+    below(last) & !below(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orion_ring::memory::{Layout, Memory};
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    const HEAP: u64 = 64 << 10;
+    const RANGE: HeapRange = HeapRange { offset: 4096, bytes: 4096 };
+
+    /// One end of a session: its pages and what it knows.
+    struct End {
+        _memory: Memory,
+        heap: Heap,
+        mirror: Mirror,
+    }
+
+    fn end(side: Side) -> End {
+        let memory = Memory::create(Layout { heap_bytes: HEAP }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let mut mirror = Mirror::new(side);
+        mirror.add(&heap, RANGE).unwrap();
+        End { _memory: memory, heap, mirror }
+    }
+
+    impl End {
+        fn byte(&self, i: u64) -> &std::sync::atomic::AtomicU8 {
+            // SAFETY: inside the heap; all of a test's accesses are atomic.
+            unsafe { std::sync::atomic::AtomicU8::from_ptr(self.heap.at(RANGE.offset + i, 1).unwrap()) }
+        }
+
+        fn set(&self, i: u64, value: u8) {
+            self.byte(i).store(value, Ordering::SeqCst);
+        }
+
+        fn get(&self, i: u64) -> u8 {
+            self.byte(i).load(Ordering::SeqCst)
+        }
+
+        fn collect(&mut self) -> Vec<Vec<u8>> {
+            self.mirror.collect(&self.heap, Scope::All, Notice::default())
+        }
+
+        fn apply(&mut self, patches: &[Vec<u8>]) {
+            for patch in patches {
+                self.mirror.apply(&self.heap, patch).unwrap();
+            }
+        }
+    }
+
+    fn change(offset: u64, value: u64) -> Change {
+        Change { offset, value, mask: changed_bytes(value) }
+    }
+
+    #[test]
+    fn neighbours_in_one_word_do_not_undo_each_other() {
+        let (mut client, mut worker) = (end(Side::Client), end(Side::Worker));
+        client.set(0, 1);
+        worker.set(1, 2);
+        let (to_worker, to_client) = (client.collect(), worker.collect());
+        client.apply(&to_client);
+        worker.apply(&to_worker);
+        for e in [&mut client, &mut worker] {
+            assert_eq!((e.get(0), e.get(1)), (1, 2));
+            assert!(e.collect().is_empty(), "what arrived is sent back");
+        }
+    }
+
+    #[test]
+    fn of_two_writes_to_one_byte_the_clients_stays_on_both_sides() {
+        for sent in [true, false] {
+            let (mut client, mut worker) = (end(Side::Client), end(Side::Worker));
+            client.set(0, 1);
+            worker.set(0, 2);
+            let mut to_worker = if sent { client.collect() } else { Vec::new() };
+            let to_client = worker.collect();
+            client.apply(&to_client);
+            to_worker.extend(client.collect());
+            worker.apply(&to_worker);
+            assert_eq!((client.get(0), worker.get(0)), (1, 1));
+        }
+    }
+
+    #[test]
+    fn an_answer_to_what_was_received_is_kept() {
+        let (mut client, mut worker) = (end(Side::Client), end(Side::Worker));
+        for i in 1..100 {
+            client.set(0, 2 * i);
+            let to_worker = client.collect();
+            worker.apply(&to_worker);
+            assert_eq!(worker.get(0), 2 * i);
+            worker.set(0, 2 * i + 1);
+            let to_client = worker.collect();
+            client.apply(&to_client);
+            assert_eq!(client.get(0), 2 * i + 1);
+        }
+        assert!(client.mirror.unacknowledged.is_empty());
+    }
+
+    #[test]
+    fn what_a_carrier_is_writing_is_no_change() {
+        let mut client = end(Side::Client);
+        let range = HeapRange { offset: RANGE.offset + 3, bytes: 600 };
+        client.mirror.arriving(range);
+        (3..603).for_each(|i| client.set(i, 7));
+        assert!(client.collect().is_empty());
+        for (at, bytes) in [(3, 100), (103, 500)] {
+            let part = HeapRange { offset: RANGE.offset + at, bytes };
+            client.mirror.arrived(&client.heap, part);
+        }
+        assert!(client.mirror.arriving.is_empty());
+        assert!(client.collect().is_empty());
+        client.set(2, 1);
+        client.set(602, 1);
+        assert_eq!(client.collect().len(), 1);
+    }
+
+    #[test]
+    fn a_flag_waits_for_the_data_that_a_scan_had_passed() {
+        // The first scan passed word 0 before it was written, and then saw the flag in word 8.
+        let scans = [vec![change(8, 1)], vec![change(0, 5), change(8, 1)], vec![change(0, 5), change(8, 1)]];
+        let mut left = scans.iter();
+        let (same, moving) = end(Side::Worker).mirror.cut(|_| left.next().unwrap().clone());
+        assert_eq!((same, moving), (vec![change(0, 5), change(8, 1)], vec![]));
+    }
+
+    #[test]
+    fn what_is_being_written_goes_last_and_as_it_was_before_the_rest_was_seen() {
+        let scans = [vec![change(0, 5), change(8, 1)], vec![change(0, 5), change(8, 2)]];
+        let mut left = scans.iter();
+        let (same, moving) = end(Side::Worker).mirror.cut(|_| left.next().unwrap().clone());
+        assert_eq!((same, moving), (vec![change(0, 5)], vec![change(8, 1)]));
+    }
+
+    #[test]
+    fn changes_without_end_are_sent_all_the_same() {
+        let mut count = 0;
+        let (same, moving) = end(Side::Worker).mirror.cut(|_| {
+            count += 1;
+            (0..count).map(|i| change(8 * i, 1)).collect()
+        });
+        assert_eq!((count, same.len(), moving.len()), (1 + SCANS_MAX as u64, 5, 0));
+    }
+
+    #[test]
+    fn a_single_word_comes_after_a_run_and_the_smallest_change_last() {
+        let order = |changes: Vec<Change>| in_order(changes).iter().map(|c| c.offset).collect::<Vec<_>>();
+        let wide = u64::MAX;
+        assert_eq!(
+            order((0..5).map(|i| change(64 + 8 * i, wide)).chain([change(0, 1)]).collect()),
+            [72, 80, 88, 64, 96, 0]
+        );
+        assert_eq!(order(vec![change(0, 1), change(8, wide), change(16, wide)]), [8, 16, 0]);
+    }
+
+    #[test]
+    fn masks_and_bytes() {
+        for bits in 0..=255u8 {
+            assert_eq!(narrow(widen(bits)), u64::from(bits));
+            assert_eq!(changed_bytes(widen(bits) & 0x1020_4080_0102_0408), widen(bits));
+        }
+        assert_eq!(bytes_between(1, 3), 0xff_ff00);
+        assert_eq!(bytes_between(0, 8), u64::MAX);
+    }
+
+    #[test]
+    fn nonsense_is_a_fault() {
+        let mut worker = end(Side::Worker);
+        let head = [1, 0, 0, 0];
+        for run in
+            [vec![4096], vec![4097, 1, 1, 1], vec![HEAP, 1, 1, 1], vec![4096, 1 << 40], vec![u64::MAX - 7, 1, 1, 1]]
+        {
+            let body: Vec<u8> = head.iter().chain(&run).flat_map(|w| u64::to_le_bytes(*w)).collect();
+            assert!(worker.mirror.apply(&worker.heap, &body).is_err(), "{run:?}");
+        }
+        assert!(worker.mirror.apply(&worker.heap, &[0; 16]).is_err());
+        // A range that is gone: dropped.
+        let body: Vec<u8> = [1, 0, 0, 0, 16384, 1, 1, 9].iter().flat_map(|w| u64::to_le_bytes(*w)).collect();
+        worker.mirror.apply(&worker.heap, &body).unwrap();
+    }
+
+    /// Numbers that are good enough for tests, the same in every run.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % n
+        }
+    }
+
+    #[test]
+    fn whatever_happens_when_nothing_is_lost_and_both_sides_agree() {
+        for seed in 0..300 {
+            let mut random = Random(seed);
+            let mut ends = [end(Side::Client), end(Side::Worker)];
+            // On their way from each end.
+            let mut links = [VecDeque::new(), VecDeque::new()];
+            // Bytes 0, 3, 6 … are written by the client alone, 1, 4, 7 … by the worker, the rest by both.
+            let mut last = [[0u8; 48]; 2];
+            for step in 0..2000 {
+                let quiet = step >= 1900;
+                let who = random.below(2) as usize;
+                match random.below(4) {
+                    0 | 1 if !quiet => {
+                        let i = random.below(48);
+                        if i % 3 == 2 || i % 3 == who as u64 {
+                            let value = random.below(256) as u8;
+                            ends[who].set(i, value);
+                            last[who][i as usize] = value;
+                        }
+                    }
+                    2 => links[who].extend(ends[who].collect()),
+                    _ => {
+                        if let Some(patch) = links[who].pop_front() {
+                            ends[1 - who].apply(&[patch]);
+                        } else if who == 1 && ends[1].mirror.owes_acknowledgement() {
+                            let patch = ends[1].mirror.bare(Notice::default());
+                            links[1].push_back(patch);
+                        }
+                    }
+                }
+            }
+            for who in [0, 1, 0, 1] {
+                links[who].extend(ends[who].collect());
+                let patches: Vec<_> = links[who].drain(..).collect();
+                ends[1 - who].apply(&patches);
+            }
+            for i in 0..48 {
+                let (a, b) = (ends[0].get(i), ends[1].get(i));
+                assert_eq!(a, b, "byte {i} in seed {seed}");
+                if i % 3 != 2 {
+                    assert_eq!(a, last[i as usize % 3][i as usize], "byte {i} in seed {seed}");
+                }
+            }
+        }
+    }
+
+    /// Writers and readers at both ends, and a thread at each that compares, sends and applies: each message is four
+    /// words of data and then a flag, and whoever sees the flag has to see the data.
+    #[test]
+    fn a_flag_is_never_seen_before_its_data() {
+        let messages = 2000u64;
+        let (client, worker) = (end(Side::Client), end(Side::Worker));
+        let heaps = [client.heap, worker.heap];
+        let ends = [Mutex::new(client), Mutex::new(worker)];
+        let links = [Mutex::new(VecDeque::new()), Mutex::new(VecDeque::new())];
+        let (over, torn) = (AtomicBool::new(false), AtomicU64::new(0));
+        let word = |who: usize, i: u64| Words::of(&heaps[who], RANGE).unwrap().word(i) as *const AtomicU64 as usize;
+        let at = |who, i| {
+            // SAFETY: the heap stays mapped for as long as the test runs.
+            unsafe { &*(word(who, i) as *const AtomicU64) }
+        };
+        // Data in words 16 to 19, the client's flag in the lower half of word 8, the worker's in the upper half.
+        let flag = |who: usize, from: usize| at(who, 8).load(Ordering::SeqCst) >> (32 * from) & 0xffff_ffff;
+        let raise = |who: usize, value: u64| {
+            // SAFETY: half of a word of the heap, as a program would write it.
+            let half = unsafe { std::sync::atomic::AtomicU32::from_ptr((word(who, 8) as *mut u32).add(who)) };
+            half.store(value as u32, Ordering::SeqCst);
+        };
+        std::thread::scope(|scope| {
+            for who in [0, 1] {
+                let (ends, links, over) = (&ends, &links, &over);
+                scope.spawn(move || {
+                    while !over.load(Ordering::SeqCst) {
+                        let mut end = ends[who].lock().unwrap();
+                        let mut patches = end.collect();
+                        if patches.is_empty() && end.mirror.owes_acknowledgement() {
+                            patches.push(end.mirror.bare(Notice::default()));
+                        }
+                        links[who].lock().unwrap().extend(patches);
+                        let arrived: Vec<_> = links[1 - who].lock().unwrap().drain(..).collect();
+                        end.apply(&arrived);
+                        drop(end);
+                        std::thread::yield_now();
+                    }
+                });
+                let torn = &torn;
+                scope.spawn(move || {
+                    let pattern = |i: u64| i.wrapping_mul(0x0101_0101_0101_0101);
+                    for i in 1..=messages {
+                        // The client speaks in odd rounds, the worker in even ones, through the same words.
+                        if i % 2 == 1 - who as u64 {
+                            (16..20).for_each(|w| at(who, w).store(pattern(i), Ordering::SeqCst));
+                            raise(who, i);
+                            continue;
+                        }
+                        while flag(who, 1 - who) != i && !over.load(Ordering::SeqCst) {
+                            std::thread::yield_now();
+                        }
+                        if (16..20).any(|w| at(who, w).load(Ordering::SeqCst) != pattern(i)) {
+                            torn.fetch_add(1, Ordering::SeqCst);
+                        }
+                        // Who hears the last one, or saw something wrong, ends it for all.
+                        if i == messages || torn.load(Ordering::SeqCst) > 0 {
+                            over.store(true, Ordering::SeqCst);
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(torn.load(Ordering::SeqCst), 0);
+    }
+}

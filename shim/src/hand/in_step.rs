@@ -1,0 +1,287 @@
+//! Host memory that kernels use in place, where client and worker each have a copy (TCP).
+//!
+//! What the application changed goes to the worker before every launch and every wait, and while the device has work a
+//! thread looks for more. What the device changed comes with the replies that tell of a completion, and while it works
+//! whenever the worker sees it. How the copies are compared and merged: `orion_transport::mirror`.
+//!
+//! Two locks. Whoever sends holds `SENDING` from comparing until the patch is in the command ring, so patches go out in
+//! the order in which they were found. `MIRROR` guards what is known and is held only while memory is looked at: the
+//! carrier's receiving thread takes it, and must never wait for room in a ring.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, Once};
+use std::time::Duration;
+
+use orion_cuda::sys::*;
+use orion_ring::Spin;
+use orion_transport::Mirror;
+use orion_transport::mirror::{MIRRORED_BYTES_MAX, Notice, Scope, Side};
+use orion_wire::generated::ops;
+use orion_wire::record::{HeapRange, op};
+use orion_wire::{Fault, Writer};
+
+use super::address_map::{self, Range};
+use super::heap::PAGE;
+use super::host_memory::request;
+use super::payload;
+use crate::call::{call, post, post_to};
+use crate::carrier::Listener;
+use crate::session::{Session, session};
+
+/// How often memory is compared while the device works; see the worker's constants of the same names.
+const INTERVAL_MIN: Duration = Duration::from_micros(20);
+const INTERVAL_MAX: Duration = Duration::from_millis(1);
+
+static SENDING: Mutex<()> = Mutex::new(());
+static MIRROR: Mutex<Mirror> = Mutex::new(Mirror::new(Side::Client));
+/// Ranges in [`MIRROR`]; of those that the thread looks at, whether there are any.
+static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static ANY_LIVE: AtomicBool = AtomicBool::new(false);
+
+fn lock() -> MutexGuard<'static, Mirror> {
+    MIRROR.lock().expect("no panic happens under this lock")
+}
+
+fn count(mirror: &Mirror) {
+    MIRRORED_COUNT.store(mirror.len(), Ordering::Release);
+    ANY_LIVE.store(mirror.has_live(), Ordering::Release);
+}
+
+/// From now on changes of an allocation reach kernels, and theirs reach the application.
+pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
+    let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
+    if lock().has(range) {
+        return Ok(());
+    }
+    // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
+    // else is waited for: a kernel that runs may be waiting for this very thread.
+    let request = |kind| {
+        move |w: &mut Vec<u8>| {
+            w.word(kind);
+            range.put(w);
+        }
+    };
+    call(ops::CU_MEM_HOST_ALLOC, request(request::COPIED), |_| Ok(()))?;
+    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    {
+        let mut mirror = lock();
+        if mirror.has(range) {
+            return Ok(());
+        }
+        let total = range.bytes + mirror.bytes();
+        if total > MIRRORED_BYTES_MAX {
+            eprintln!(
+                "orion: {total} bytes of host memory are mapped into kernels; over the network at most \
+                 {MIRRORED_BYTES_MAX} can be kept in step (use copies, or run on the GPU's own host)"
+            );
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        mirror.add(&s.heap, range).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        count(&mirror);
+    }
+    payload::announce(s, range);
+    let code = post(ops::CU_MEM_HOST_ALLOC, request(request::MAPPED));
+    if code != CUDA_SUCCESS {
+        forget_mirrored(range);
+        return Err(code);
+    }
+    if ANY_LIVE.load(Ordering::Acquire) {
+        start_looking(s);
+    }
+    Ok(())
+}
+
+pub fn forget_mirrored(range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        let mut mirror = lock();
+        mirror.remove(range.offset);
+        count(&mirror);
+    }
+}
+
+/// What the carrier tells of.
+pub const LISTENER: Listener = Listener { arriving, arrived, patch };
+
+/// A carrier is about to bring bytes from the worker: they are no change of the application's.
+fn arriving(offset: u64, bytes: u64) {
+    if MIRRORED_COUNT.load(Ordering::Acquire) != 0 {
+        lock().arriving(HeapRange { offset, bytes });
+    }
+}
+
+fn arrived(offset: u64, bytes: u64) {
+    if MIRRORED_COUNT.load(Ordering::Acquire) != 0
+        && let Ok(s) = session()
+    {
+        lock().arrived(&s.heap, HeapRange { offset, bytes });
+    }
+}
+
+/// A carrier has bytes that the device changed.
+fn patch(body: &[u8]) -> Result<(), Fault> {
+    let Ok(s) = session() else { return Ok(()) };
+    let notice = lock().apply(&s.heap, body)?;
+    IDLE_AFTER.fetch_max(notice.idle_after, Ordering::Relaxed);
+    if notice.live && EAGER.load(Ordering::Relaxed) {
+        ANSWER.store(true, Ordering::Relaxed);
+        wake();
+    }
+    Ok(())
+}
+
+/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel: a memset, or a
+/// stream that writes a value or waits for one. Whatever it writes must not be taken back by content of the client's
+/// that is older.
+pub fn before_access(s: &'static Session, address: u64) {
+    if s.mirrored {
+        note_parameter(s, address);
+        before_launch();
+    }
+}
+
+/// Has a carrier bring the source of a copy over. Of mirrored memory only what the application changed: the rest
+/// of it the worker has, and perhaps newer, from a kernel.
+pub fn announce_source(s: &'static Session, range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range) {
+        send(s, Scope::All);
+        return;
+    }
+    payload::announce(s, range);
+}
+
+/// A copy is about to be made whose destination is `range`: what the application wrote there before goes first, or it
+/// would be found later and undo the copy.
+pub fn before_overwrite(s: &'static Session, range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
+        send(s, Scope::All);
+    }
+}
+
+/// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
+/// so from now on a mirrored client keeps it in step.
+pub fn note_parameter(s: &'static Session, word: u64) {
+    if super::host_memory::shared_range(s, word, 1).is_none() {
+        return;
+    }
+    if let Some(range) = address_map::find(word)
+        && !range.is_device()
+        && range.device_pointer != 0
+    {
+        // Refused beyond the bound, with a line that says so.
+        let _ = mirror(s, &range);
+    }
+}
+
+/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
+/// such memory.
+#[inline]
+pub fn before_launch() {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        announce_changes();
+    }
+}
+
+#[cold]
+fn announce_changes() {
+    if let Ok(s) = session() {
+        send(s, Scope::All);
+    }
+}
+
+/// True if anything had changed.
+fn send(s: &'static Session, scope: Scope) -> bool {
+    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    let patches = lock().collect(&s.heap, scope, Notice::default());
+    for body in &patches {
+        // What is lost with the session is no loss.
+        post_to(s, op::HEAP_PATCH, |w| w.extend_from_slice(body));
+    }
+    !patches.is_empty()
+}
+
+// While the device works.
+
+/// The device has been idle after this many commands.
+static IDLE_AFTER: AtomicU64 = AtomicU64::new(0);
+/// The device has changed something while it worked: the application may answer at once.
+static ANSWER: AtomicBool = AtomicBool::new(false);
+/// Whether applications have answered lately: most only read what their kernels write.
+static EAGER: AtomicBool = AtomicBool::new(true);
+/// Answers waited for in vain before the next one has to be noticed in passing.
+const EAGERNESS: u32 = 8;
+/// 1 while the thread sleeps. A futex word.
+static ASLEEP: AtomicU32 = AtomicU32::new(0);
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// A command was sent that may give the device something to do.
+#[inline]
+pub fn work_sent() {
+    // Relaxed: the thread looks for itself when it starts.
+    if STARTED.load(Ordering::Relaxed) {
+        // The command was counted before; pairs with the fence in `doze`.
+        fence(Ordering::SeqCst);
+        wake();
+    }
+}
+
+fn wake() {
+    if ASLEEP.load(Ordering::SeqCst) != 0 && ASLEEP.swap(0, Ordering::SeqCst) != 0 {
+        crate::call::futex_wake(&ASLEEP);
+    }
+}
+
+fn start_looking(s: &'static Session) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        STARTED.store(true, Ordering::SeqCst);
+        let spawned = super::events::with_signals_blocked(|| {
+            std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
+        });
+        if let Err(e) = spawned {
+            eprintln!("orion: starting a thread failed: {e}; running kernels will not see what the host writes");
+        }
+    });
+}
+
+fn look(s: &'static Session) {
+    // SAFETY: a number for the calling thread; sleeps end when they should, not up to 50 us later.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let may_be_busy =
+        || ANY_LIVE.load(Ordering::Acquire) && s.last_work.load(Ordering::SeqCst) > IDLE_AFTER.load(Ordering::SeqCst);
+    let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
+    while !crate::carrier::lost() {
+        if !may_be_busy() {
+            doze(Duration::from_secs(1), || !may_be_busy());
+            interval = INTERVAL_MIN;
+            continue;
+        }
+        let asked = ANSWER.swap(false, Ordering::Relaxed);
+        if send(s, Scope::Live) {
+            (interval, eagerness) = (INTERVAL_MIN, EAGERNESS);
+        } else if asked && eagerness > 0 {
+            (interval, eagerness) = (INTERVAL_MIN, eagerness - 1);
+        } else {
+            interval = (interval * 2).min(INTERVAL_MAX);
+        }
+        EAGER.store(eagerness > 0, Ordering::Relaxed);
+        let spin = Spin::adaptive(interval);
+        let answered = || ANSWER.load(Ordering::Relaxed);
+        // With cores to spare a short pause is spent awake: it would take longer to wake up.
+        if interval > Duration::from_micros(100) || spin.yields {
+            doze(interval, || !answered());
+        } else {
+            spin.until(answered);
+        }
+    }
+}
+
+/// Sleeps until woken, at most `timeout`, if there still is reason to.
+fn doze(timeout: Duration, still: impl Fn() -> bool) {
+    ASLEEP.store(1, Ordering::SeqCst);
+    // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
+    fence(Ordering::SeqCst);
+    if still() {
+        crate::call::futex_wait(&ASLEEP, 1, timeout);
+    }
+    ASLEEP.store(0, Ordering::SeqCst);
+}
