@@ -96,53 +96,53 @@ fn cuStreamSetAttribute(hStream: CUstream, attr: CUstreamAttrID, param: In<CUstr
 #[per_thread(ptsz)]
 fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream);
 
-#[post(0x0609)]
+#[by_hand(0x0609, stream_memory, client)]
 #[since(8000)]
 #[per_thread(ptsz)]
 fn cuStreamWriteValue32(stream: CUstream, addr: CUdeviceptr, value: u32, flags: u32);
 
-#[post(0x060a)]
+#[by_hand(0x060a, stream_memory, client)]
 #[since(8000)]
 #[per_thread(ptsz)]
 fn cuStreamWaitValue32(stream: CUstream, addr: CUdeviceptr, value: u32, flags: u32);
 
-#[post(0x060b)]
+#[by_hand(0x060b, stream_memory, client)]
 #[since(9000)]
 #[per_thread(ptsz)]
 fn cuStreamWriteValue64(stream: CUstream, addr: CUdeviceptr, value: u64, flags: u32);
 
-#[post(0x060c)]
+#[by_hand(0x060c, stream_memory, client)]
 #[since(9000)]
 #[per_thread(ptsz)]
 fn cuStreamWaitValue64(stream: CUstream, addr: CUdeviceptr, value: u64, flags: u32);
 
-#[post(0x060d)]
+#[by_hand(0x060d, stream_memory, client)]
 #[since(11070)]
 #[per_thread(ptsz)]
 fn cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: u32, flags: u32);
 
-#[post(0x060e)]
+#[by_hand(0x060e, stream_memory, client)]
 #[since(11070)]
 #[per_thread(ptsz)]
 fn cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: u32, flags: u32);
 
-#[post(0x060f)]
+#[by_hand(0x060f, stream_memory, client)]
 #[since(11070)]
 #[per_thread(ptsz)]
 fn cuStreamWriteValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: u32);
 
-#[post(0x0610)]
+#[by_hand(0x0610, stream_memory, client)]
 #[since(11070)]
 #[per_thread(ptsz)]
 fn cuStreamWaitValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: u32);
 
-#[post(0x0611)]
+#[by_hand(0x0611, stream_memory, client)]
 #[since(8000)]
 #[per_thread(ptsz)]
 #[limit(256)]
 fn cuStreamBatchMemOp(stream: CUstream, count: u32, paramArray: In<[CUstreamBatchMemOpParams; count]>, flags: u32);
 
-#[post(0x0612)]
+#[by_hand(0x0612, stream_memory, client)]
 #[since(11070)]
 #[per_thread(ptsz)]
 #[limit(256)]

@@ -6681,9 +6681,8 @@ pub unsafe extern "C" fn cuStreamWriteValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWriteValue32 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WRITE_VALUE32, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWriteValue32(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6704,9 +6703,8 @@ pub unsafe extern "C" fn cuStreamWaitValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWaitValue32 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WAIT_VALUE32, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWaitValue32(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6727,9 +6725,8 @@ pub unsafe extern "C" fn cuStreamWriteValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWriteValue64 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WRITE_VALUE64, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWriteValue64(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6750,9 +6747,8 @@ pub unsafe extern "C" fn cuStreamWaitValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWaitValue64 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WAIT_VALUE64, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWaitValue64(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6773,9 +6769,8 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWriteValue32_v2 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WRITE_VALUE32_V2, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWriteValue32_v2(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6796,9 +6791,8 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWaitValue32_v2 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WAIT_VALUE32_V2, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWaitValue32_v2(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6819,9 +6813,8 @@ pub unsafe extern "C" fn cuStreamWriteValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWriteValue64_v2 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WRITE_VALUE64_V2, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWriteValue64_v2(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6842,9 +6835,8 @@ pub unsafe extern "C" fn cuStreamWaitValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    let q = calls::cuStreamWaitValue64_v2 { stream: stream as u64, addr, value, flags };
-    let result = post(ops::CU_STREAM_WAIT_VALUE64_V2, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamWaitValue64_v2(stream, addr, value, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6865,15 +6857,8 @@ pub unsafe extern "C" fn cuStreamBatchMemOp(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if count as usize > 256 || (paramArray.is_null() && count != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    // SAFETY: checked above where it may not be null; the caller vouches for its size.
-    let sent_paramArray =
-        unsafe { bytes_at(paramArray.cast(), count as usize * size_of::<CUstreamBatchMemOpParams>()) };
-    let q = calls::cuStreamBatchMemOp { stream: stream as u64, count, paramArray: sent_paramArray, flags };
-    let result = post(ops::CU_STREAM_BATCH_MEM_OP, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamBatchMemOp(stream, count, paramArray, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6894,15 +6879,8 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if count as usize > 256 || (paramArray.is_null() && count != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    // SAFETY: checked above where it may not be null; the caller vouches for its size.
-    let sent_paramArray =
-        unsafe { bytes_at(paramArray.cast(), count as usize * size_of::<CUstreamBatchMemOpParams>()) };
-    let q = calls::cuStreamBatchMemOp_v2 { stream: stream as u64, count, paramArray: sent_paramArray, flags };
-    let result = post(ops::CU_STREAM_BATCH_MEM_OP_V2, |w| q.encode(w));
-    result
+    // SAFETY: the caller's promises are the same.
+    unsafe { crate::hand::stream_memory::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) }
 }
 
 #[unsafe(no_mangle)]

@@ -26,6 +26,7 @@ pub mod payload;
 pub mod pool;
 pub mod stream;
 pub mod stream_copy;
+pub mod stream_memory;
 pub mod sync;
 pub mod tensor_map;
 pub mod virtual_memory;

@@ -15,7 +15,7 @@ pub struct Op {
 }
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
-pub const API_HASH: u64 = 0x0b375a8e3f374cc2;
+pub const API_HASH: u64 = 0x3f3dd8c2032ed6da;
 
 pub const CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES: u16 = 0x0100;
 pub const CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES: u16 = 0x0101;
@@ -448,16 +448,16 @@ pub static OPS: &[Op] = &[
     Op { id: CU_STREAM_GET_ATTRIBUTE, name: "cuStreamGetAttribute", posted: false, needs_context: true },
     Op { id: CU_STREAM_SET_ATTRIBUTE, name: "cuStreamSetAttribute", posted: false, needs_context: true },
     Op { id: CU_STREAM_COPY_ATTRIBUTES, name: "cuStreamCopyAttributes", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WRITE_VALUE32, name: "cuStreamWriteValue32", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WAIT_VALUE32, name: "cuStreamWaitValue32", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WRITE_VALUE64, name: "cuStreamWriteValue64", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WAIT_VALUE64, name: "cuStreamWaitValue64", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WRITE_VALUE32_V2, name: "cuStreamWriteValue32_v2", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WAIT_VALUE32_V2, name: "cuStreamWaitValue32_v2", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WRITE_VALUE64_V2, name: "cuStreamWriteValue64_v2", posted: true, needs_context: true },
-    Op { id: CU_STREAM_WAIT_VALUE64_V2, name: "cuStreamWaitValue64_v2", posted: true, needs_context: true },
-    Op { id: CU_STREAM_BATCH_MEM_OP, name: "cuStreamBatchMemOp", posted: true, needs_context: true },
-    Op { id: CU_STREAM_BATCH_MEM_OP_V2, name: "cuStreamBatchMemOp_v2", posted: true, needs_context: true },
+    Op { id: CU_STREAM_WRITE_VALUE32, name: "cuStreamWriteValue32", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WAIT_VALUE32, name: "cuStreamWaitValue32", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WRITE_VALUE64, name: "cuStreamWriteValue64", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WAIT_VALUE64, name: "cuStreamWaitValue64", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WRITE_VALUE32_V2, name: "cuStreamWriteValue32_v2", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WAIT_VALUE32_V2, name: "cuStreamWaitValue32_v2", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WRITE_VALUE64_V2, name: "cuStreamWriteValue64_v2", posted: false, needs_context: true },
+    Op { id: CU_STREAM_WAIT_VALUE64_V2, name: "cuStreamWaitValue64_v2", posted: false, needs_context: true },
+    Op { id: CU_STREAM_BATCH_MEM_OP, name: "cuStreamBatchMemOp", posted: false, needs_context: true },
+    Op { id: CU_STREAM_BATCH_MEM_OP_V2, name: "cuStreamBatchMemOp_v2", posted: false, needs_context: true },
     Op {
         id: CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE,
         name: "cuThreadExchangeStreamCaptureMode",

@@ -12,6 +12,7 @@ use orion_wire::{Reader, Writer};
 use super::copies::{self, Staged};
 use super::{Spare, code, execution, learn_function, lend, named, node_name, write};
 use crate::call::call;
+use crate::hand::{host_memory, stream_memory};
 use crate::handles;
 use crate::session::session;
 
@@ -64,6 +65,12 @@ impl Params {
         }
         // SAFETY: the caller's promise.
         let packed = unsafe { execution::pack(function, p.kernelParams, p.extra) }?;
+        let s = session()?;
+        if s.mirrored {
+            for word in packed.chunks_exact(8) {
+                host_memory::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            }
+        }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_KERNEL);
         let w = &mut params.body;
         words(w, &[p.func as u64, p.kern as u64, p.ctx as u64]);
@@ -131,7 +138,9 @@ impl Params {
         words(&mut params.body, &[p.ctx as u64, p.flags as u64, count as u64]);
         for i in 0..count {
             // SAFETY: inside the application's array; all of an operation's bytes belong to `pad`.
-            words(&mut params.body, unsafe { &(*p.paramArray.add(i)).pad });
+            let operation = unsafe { &(*p.paramArray.add(i)).pad };
+            words(&mut params.body, operation);
+            stream_memory::note(session()?, operation);
         }
         Ok(params)
     }
