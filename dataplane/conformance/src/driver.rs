@@ -385,6 +385,7 @@ functions! {
     fn cuStreamSynchronize(hStream: CUstream);
     fn cuStreamSynchronize_ptsz(hStream: CUstream);
     fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint);
+    fn cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, paramArray: *mut CUstreamBatchMemOpParams, flags: c_uint);
     fn cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
     fn cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);

@@ -50,6 +50,18 @@ pub fn write<T: Copy>(address: *mut c_void, value: T) {
     unsafe { address.cast::<T>().write_volatile(value) }
 }
 
+/// Looks until memory holds this, ten seconds at most.
+pub fn comes_to_hold<T: Copy + PartialEq>(address: *const c_void, value: T) -> bool {
+    let start = std::time::Instant::now();
+    while read::<T>(address) != value {
+        if start.elapsed().as_secs() >= 10 {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
 pub fn string_at(address: *const std::ffi::c_char) -> String {
     // SAFETY: the driver's error strings and names are NUL-terminated and live forever.
     unsafe { CStr::from_ptr(address) }.to_string_lossy().into_owned()

@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{as_void, counter, counter_argument, read, tally, write};
+use crate::lab::{as_void, comes_to_hold, counter, counter_argument, read, tally, write};
 
 facts! { pinned:
     Context [
@@ -20,6 +20,9 @@ facts! { pinned:
         a_kernel_reads_and_writes_it,
         a_memset_of_it_comes_before_a_kernel,
         a_copy_from_it_sees_what_a_kernel_wrote,
+        a_copy_to_it_covers_what_the_host_wrote_before,
+        the_host_and_a_running_kernel_see_each_other,
+        what_a_kernel_wrote_is_seen_without_a_call,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
         freeing_twice_is_invalid_value,
@@ -114,6 +117,57 @@ fn a_copy_from_it_sees_what_a_kernel_wrote(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuMemFreeHost(address));
     cu.free(copy)
+}
+
+fn a_copy_to_it_covers_what_the_host_wrote_before(cu: &'static Cuda) -> Verdict {
+    let (address, from) = (cu.pinned(64)?, cu.words(&[5, 6])?);
+    let (module, increment) = cu.kernel("increment")?;
+    write(address, [0u32; 4]);
+    ok!(cu.launch_on(increment, address.addr() as u64 + 8, null_mut()));
+    ok!(cu.cuCtxSynchronize());
+    for round in 0..20u32 {
+        write(address, [1000 + round, 2000 + round]);
+        ok!(cu.cuMemcpyDtoHAsync_v2(address, from, 8, null_mut()));
+        ok!(cu.cuStreamSynchronize(null_mut()));
+        same!(read::<[u32; 2]>(address), [5, 6]);
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    cu.free(from)
+}
+
+fn the_host_and_a_running_kernel_see_each_other(cu: &'static Cuda) -> Verdict {
+    let (address, stream, mut rounds) = (cu.pinned(256)?, cu.stream()?, 20u32);
+    let (module, converse) = cu.kernel("converse")?;
+    write(address, [0u8; 256]);
+    let mut device = address.addr() as u64;
+    ok!(cu.launch(converse, 1, 1, stream, &mut [as_void(&mut device), as_void(&mut rounds)]));
+    for i in 1..=rounds {
+        let (flag, answer) = (address.wrapping_byte_add(64), address.wrapping_byte_add(68));
+        holds!(comes_to_hold(flag, i), "the kernel's word is {} in round {i}", read::<u32>(flag));
+        same!(read::<[u32; 4]>(address), [i * 0x0101_0101; 4]);
+        write(answer, i + 100);
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<u32>(address.wrapping_byte_add(128)), rounds);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
+}
+
+fn what_a_kernel_wrote_is_seen_without_a_call(cu: &'static Cuda) -> Verdict {
+    let address = cu.pinned(64)?;
+    let (module, increment) = cu.kernel("increment")?;
+    for i in 0..3u32 {
+        write(address, 10 * i);
+        ok!(cu.launch_on(increment, address.addr() as u64, null_mut()));
+        holds!(comes_to_hold(address, 10 * i + 1), "the word is {} in round {i}", read::<u32>(address));
+    }
+    ok!(cu.cuCtxSynchronize());
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(address));
+    Ok(())
 }
 
 fn alloc_of_nothing_gives_nothing(cu: &'static Cuda) -> Verdict {

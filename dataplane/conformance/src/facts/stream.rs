@@ -8,7 +8,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, counter, counter_argument, tally, use_primary};
+use crate::lab::{Get, comes_to_hold, counter, counter_argument, read, tally, use_primary, write};
 
 facts! { stream:
     Context [
@@ -35,6 +35,8 @@ facts! { stream:
         a_thousand_can_be_made_and_destroyed,
         wait_flags_must_be_zero,
         values_can_be_written_and_waited_for,
+        one_waits_for_a_value_that_the_host_writes,
+        a_batch_waits_for_the_host_and_answers_it,
     ]
 }
 
@@ -288,6 +290,45 @@ fn wait_flags_must_be_zero(cu: &'static Cuda) -> Verdict {
     let event = cu.event()?;
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWaitEvent(null_mut(), event, 0x80));
     ok!(cu.cuEventDestroy_v2(event));
+    Ok(())
+}
+
+fn one_waits_for_a_value_that_the_host_writes(cu: &'static Cuda) -> Verdict {
+    let (stream, flags) = (cu.stream()?, cu.pinned(256)?);
+    let (mine, theirs) = (flags, flags.wrapping_byte_add(128));
+    write(flags, [0u8; 256]);
+    for i in 1..=5u32 {
+        ok!(cu.cuStreamWaitValue32_v2(stream, mine.addr() as u64, i, CU_STREAM_WAIT_VALUE_GEQ));
+        ok!(cu.cuStreamWriteValue32_v2(stream, theirs.addr() as u64, i, CU_STREAM_WRITE_VALUE_DEFAULT));
+        answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+        same!(read::<u32>(theirs), i - 1);
+        write(mine, i);
+        holds!(comes_to_hold(theirs, i), "the stream's word is {} in round {i}", read::<u32>(theirs));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(flags));
+    Ok(())
+}
+
+fn a_batch_waits_for_the_host_and_answers_it(cu: &'static Cuda) -> Verdict {
+    let (stream, flags) = (cu.stream()?, cu.pinned(64)?);
+    let theirs = flags.wrapping_byte_add(8);
+    write(flags, [0u64; 8]);
+    let operation = |kind, address: *mut std::ffi::c_void, value: u64, flags: u64| CUstreamBatchMemOpParams {
+        pad: [u64::from(kind), address.addr() as u64, value, flags, 0, 0],
+    };
+    let mut both = [
+        operation(CU_STREAM_MEM_OP_WAIT_VALUE_64, flags, 1 << 40, u64::from(CU_STREAM_WAIT_VALUE_EQ)),
+        operation(CU_STREAM_MEM_OP_WRITE_VALUE_64, theirs, 3 << 40, u64::from(CU_STREAM_WRITE_VALUE_DEFAULT)),
+    ];
+    ok!(cu.cuStreamBatchMemOp_v2(stream, 2, both.as_mut_ptr(), 0));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+    write(flags, 1u64 << 40);
+    holds!(comes_to_hold(theirs, 3u64 << 40), "the stream's word is {:#x}", read::<u64>(theirs));
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(flags));
     Ok(())
 }
 
