@@ -8,6 +8,8 @@
 //! the order in which they were found. `MIRROR` guards what is known and is held only while memory is looked at: the
 //! carrier's receiving thread takes it, and must never wait for room in a ring.
 
+// UNSAFETY: tells the system how punctual the thread's sleeps are to be.
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, Once};
 use std::time::Duration;
