@@ -731,7 +731,13 @@ mod tests {
     /// words of data and then a flag, and whoever sees the flag has to see the data.
     #[test]
     fn a_flag_is_never_seen_before_its_data() {
-        let messages = 2000u64;
+        // A scan comes past the flag before or after the data.
+        converse(8);
+        converse(500);
+    }
+
+    fn converse(flags: u64) {
+        let messages = 5000u64;
         let (client, worker) = (end(Side::Client), end(Side::Worker));
         let heaps = [client.heap, worker.heap];
         let ends = [Mutex::new(client), Mutex::new(worker)];
@@ -742,11 +748,11 @@ mod tests {
             // SAFETY: the heap stays mapped for as long as the test runs.
             unsafe { &*(word(who, i) as *const AtomicU64) }
         };
-        // Data in words 16 to 19, the client's flag in the lower half of word 8, the worker's in the upper half.
-        let flag = |who: usize, from: usize| at(who, 8).load(Ordering::SeqCst) >> (32 * from) & 0xffff_ffff;
+        // Data in words 16 to 19, the client's flag in the lower half of a word, the worker's in the upper half.
+        let flag = |who: usize, from: usize| at(who, flags).load(Ordering::SeqCst) >> (32 * from) & 0xffff_ffff;
         let raise = |who: usize, value: u64| {
             // SAFETY: half of a word of the heap, as a program would write it.
-            let half = unsafe { std::sync::atomic::AtomicU32::from_ptr((word(who, 8) as *mut u32).add(who)) };
+            let half = unsafe { std::sync::atomic::AtomicU32::from_ptr((word(who, flags) as *mut u32).add(who)) };
             half.store(value as u32, Ordering::SeqCst);
         };
         std::thread::scope(|scope| {
