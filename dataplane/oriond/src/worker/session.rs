@@ -843,7 +843,7 @@ impl Session {
 
     /// A stream will be destroyed: nothing may ask about it any more. What it has queued still runs.
     pub fn stream_gone(&mut self, stream: CUstream) {
-        let is_busy = |busy: &HashMap<usize, u64>| busy.contains_key(&(stream as usize));
+        let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
         if !self.captures.open() && self.busy_streams.get(&self.current).is_some_and(is_busy) && runs() {
@@ -862,7 +862,7 @@ impl Session {
                 Wait::Streams(streams) => streams.retain(|s| *s != stream),
                 Wait::Everywhere(streams) => streams.retain(|(_, s)| *s != stream),
                 Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
-                Wait::Landing(_) | Wait::Event(_) | Wait::Job(_) => {}
+                Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
             }
         }
     }
