@@ -89,6 +89,7 @@ WORKLOADS = [
     torch_row("out_of_memory", "out of memory, and the process goes on"),
     torch_row("device_assert", "device assert beside an unharmed process", seconds=9),
     torch_row("two_processes", "two processes at once", seconds=9),
+    torch_row("shared_tensor", "a tensor shared between processes", seconds=9),
     torch_row("profiler", "torch.profiler"),
     torch_row("threads", "multi-threaded inference", seconds=7),
     torch_row("small_ops", "eager small ops"),

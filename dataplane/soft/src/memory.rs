@@ -522,7 +522,6 @@ api! {
     }
     fn cuPointerGetAttribute(data: *mut c_void, which: CUpointer_attribute, at: CUdeviceptr) {
         device::initialised()?;
-        context::current()?;
         attribute(data, which, at)
     }
     fn cuPointerGetAttributes(n: c_uint, which: *mut CUpointer_attribute, data: *mut *mut c_void, at: CUdeviceptr) {

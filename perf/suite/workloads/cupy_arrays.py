@@ -4,6 +4,7 @@ from report import Report, digest, require
 
 cupy = require("cupy_arrays", "cupy")
 report = Report("cupy_arrays")
+report.gate()
 synchronize = cupy.cuda.Device().synchronize
 
 RAW = r"""
@@ -20,7 +21,6 @@ template <typename T> __global__ void square(T* x, int n) {
 }
 """
 
-report.gate()
 x = cupy.arange(100_000, dtype=cupy.float32)
 
 with report.section("raw_kernel"):

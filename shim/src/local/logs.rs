@@ -243,14 +243,12 @@ pub unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresu
     CUDA_SUCCESS
 }
 
-pub unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: u32) -> CUresult {
+/// The flags must be 0, but driver 580 does not mind.
+pub unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, _flags: u32) -> CUresult {
     const NAME: &str = "cuLogsCurrent";
     code((|| {
         if iterator_out.is_null() {
             return refused(NAME, "iterator_out cannot be NULL");
-        }
-        if flags != 0 {
-            return refused(NAME, "flags must be 0");
         }
         fetch();
         let next = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.next;

@@ -44,15 +44,9 @@ impl Value {
     }
 }
 
-/// The driver answers these in a context, whatever the address; only the plural call does without one.
-fn needs_context() -> Result<(), CUresult> {
-    if context::current() == 0 { Err(CUDA_ERROR_INVALID_CONTEXT) } else { Ok(()) }
-}
-
 pub unsafe fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> CUresult {
     code((|| {
         session()?;
-        needs_context()?;
         not_null(data)?;
         let range = address_map::find(ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let value = known(&range, attribute, ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -199,7 +193,10 @@ pub unsafe fn cuPointerSetAttribute(
 pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, ptr: CUdeviceptr) -> CUresult {
     code((|| {
         session()?;
-        needs_context()?;
+        // Unlike the attributes of a pointer, its range is told in a context only, whatever the address.
+        if context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
         // Mapped memory that no device may access yet does not count.
         let found = address_map::find(ptr).filter(|r| !(r.kind == Kind::Vmm && r.access == 0));
         // SAFETY: each is null or valid by the caller's promise.
