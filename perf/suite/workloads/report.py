@@ -98,21 +98,21 @@ class Report:
         for _ in range(warmup):
             step()
         sync()
-        samples, trips, began = [], 0, time.perf_counter()
+        samples, trips, began = [], [], time.perf_counter()
         for _ in range(max(1, steps // window)):
             enough = len(samples) >= WINDOWS_MIN and time.perf_counter() - began > SPEED_S
             if enough and self.scale == "speed":
                 break
-            trips -= round_trips()
+            before = round_trips()
             started = time.perf_counter()
             for _ in range(window):
                 step()
             # The wait at the end of a window is this function's own.
-            trips += round_trips()
+            trips.append(round_trips() - before)
             sync()
             samples.append((time.perf_counter() - started) * 1e3 / window)
-        # Of what is timed first, which is what `steady_ms` is about.
-        self.extras.setdefault("round_trips_per_step", trips / len(samples) / window)
+        # Of what is timed first, which is what `steady_ms` is about; and as there, what happens once does not count.
+        self.extras.setdefault("round_trips_per_step", statistics.median(trips) / window)
         return statistics.median(samples)
 
     def finish_if_speed(self):

@@ -267,7 +267,10 @@ fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), End> {
         let taken = batch.collect(Frame::Command, &mut commands, &link.heap, &mut lanes)?;
         if taken == 0 && batch.is_empty() {
             if !link.spin.until(|| commands.has_news() != Ok(false)) {
-                commands.sleep(NAP);
+                // A nap that ends because it is over is no reason to look for another 20 ms.
+                while commands.has_news() == Ok(false) && !link.lost() {
+                    commands.sleep(NAP);
+                }
             }
             continue;
         }
