@@ -189,7 +189,8 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let mut body = Vec::new();
     let mut since_poll = 0u32;
     loop {
-        if let Some(header) = commands.next()? {
+        let next = commands.next()?;
+        if let Some(header) = next {
             commands.body(&header, &mut body);
             commands.consume(header.size as usize);
             s.execute(&header, &body)?;
@@ -216,8 +217,14 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         if hand::host_memory::has_freed(s) {
             hand::host_memory::release_freed(s);
+        }
+        // More commands may lie in the ring, and whoever waits for news would not count them as such.
+        if next.is_some() {
+            continue;
+        }
+        if hand::host_memory::has_freed(s) {
             // The device is busy: look again in a moment, or when a command comes.
-            if hand::host_memory::has_freed(s) && !spin_briefly.until(|| commands.has_news() != Ok(false)) {
+            if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
                 commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
             }
             continue;
