@@ -15,7 +15,7 @@ facts! { fault:
         printf_reaches_standard_output.prints("hello 7 orion 2.50 12345678901\n"),
         printf_comes_out_at_the_end.prints("hello 8 orion 2.50 12345678901\n"),
         printf_comes_out_before_a_blocking_copy_returns.prints("hello 9 orion 2.50 12345678901\nthe copy is back\n"),
-        printf_comes_out_before_a_wait_for_a_number_returns.prints("hello 1 orion 2.50 12345678901\nthe wait is over\n"),
+        printf_comes_out_before_a_wait_for_a_number_ends.prints("hello 1 orion 2.50 12345678901\nthe wait is over\n"),
         printf_by_many_blocks.prints("hello 3 orion 2.50 12345678901\nhello 3 orion 2.50 12345678901\n"),
         printf_comes_before_what_its_waiter_prints.prints("hello 9 orion 2.50 12345678901\nand then this\n"),
         an_illegal_address_is_reported.alone(),
@@ -55,7 +55,7 @@ fn printf_comes_out_before_a_blocking_copy_returns(cu: &'static Cuda) -> Verdict
     Ok(())
 }
 
-fn printf_comes_out_before_a_wait_for_a_number_returns(cu: &'static Cuda) -> Verdict {
+fn printf_comes_out_before_a_wait_for_a_number_ends(cu: &'static Cuda) -> Verdict {
     let (greet, address, pinned) = (cu.printing_kernel("greet")?, cu.words(&[4])?, cu.pinned(4)?);
     let mut number = 1u32;
     ok!(cu.launch(greet, 1, 1, null_mut(), &mut [as_void(&mut number)]));

@@ -1,7 +1,7 @@
 //! Whether any kernel of the session can print.
 //!
 //! A client's wait must not end before what its kernels printed has been shown. The driver writes that out when it is
-//! asked to wait, and finding out whether it has costs 2 us of every wait: a call into the driver and two reads of pipes.
+//! asked to wait, and finding out whether it has costs 2 us of every wait: a call into it and two reads of pipes.
 //! Code that prints names `vprintf`, the one function behind `printf` of CUDA C++ and of Triton, so a session that has
 //! loaded no such code need not look. The images are searched on a thread of their own; until one has been, it counts
 //! as code that prints.

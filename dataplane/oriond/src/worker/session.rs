@@ -1138,8 +1138,8 @@ impl Session {
     pub fn flush_output_of(&self, stream: CUstream, code: CUresult) -> (CUresult, u64) {
         let mut code = code;
         if code == CUDA_SUCCESS && self.prints.possible() {
-            // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list. Another thread of the
-            // client may have given it more to do, and that is not waited for.
+            // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list. Another thread of
+            // the client may have given it more to do, and that is not waited for.
             code = unsafe {
                 match self.driver.cuStreamQuery(stream) {
                     CUDA_SUCCESS => self.driver.cuStreamSynchronize(stream),

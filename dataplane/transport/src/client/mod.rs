@@ -72,9 +72,9 @@ impl fmt::Display for Server {
 pub struct Tuning {
     /// Connections for bulk data besides the main one.
     pub lanes: usize,
-    /// How long the pumps of the main connection look for more before they sleep, in microseconds. As long as a wait for
-    /// the device usually takes: a reply passes two sleeping threads otherwise, 15 to 40 us each in a VM, and so does
-    /// the next command.
+    /// How long the pumps of the main connection look for more before they sleep, in microseconds. As long as a wait
+    /// for the device usually takes: a reply passes two sleeping threads otherwise, 15 to 40 us each in a VM, and so
+    /// does the next command.
     pub spin_us: u64,
 }
 
