@@ -1,11 +1,16 @@
-//! A short fuzzing run over every decoder of the wire: whatever a peer sends, decoding answers and never panics.
+//! A short fuzzing run over every decoder of what a peer sends: records, patches of mapped memory, images of kernels.
+//! Whatever it is, decoding answers and never panics.
 //!
 //! Inputs are mutations of valid records, drawn from a seed that is printed; `ORION_FUZZ_SEED` repeats a run and
 //! `ORION_FUZZ_SECONDS` prolongs it. An input that once broke something belongs into `tests/corpus/`.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use orion_ring::memory::{Heap, Layout, Memory};
+use orion_transport::Mirror;
+use orion_transport::mirror::Side;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
@@ -37,6 +42,10 @@ fn decode_as_everything(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk::<FRAME_HEADER_BYTES>() {
         let _ = frame_header(head);
     }
+    let _ = orion_soft::image::mentions(bytes, &[75, 90], b"vprintf");
+    let mut mirror = Mirror::new(Side::Worker);
+    mirror.add(heap(), HeapRange { offset: 4096, bytes: 4096 }).expect("a range of lines inside the heap");
+    let _ = mirror.apply(heap(), bytes);
     let mut reader = Reader::new(bytes);
     // Each step reads at least a word or fails, so the input bounds the loop.
     while reader.bytes().is_ok() && !reader.is_empty() {}
@@ -46,6 +55,56 @@ fn decode_as_everything(bytes: &[u8]) {
             assert!(range.offset.checked_add(range.bytes).is_some_and(|end| end <= 1 << 20), "{range:?} passed");
         }
     }
+}
+
+/// What patches are applied to.
+fn heap() -> &'static Heap {
+    static HEAP: OnceLock<(Memory, Heap)> = OnceLock::new();
+    let (_, heap) = HEAP.get_or_init(|| {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("memory for a small session");
+        let heap = memory.map_heap(None).expect("an address for it");
+        (memory, heap)
+    });
+    heap
+}
+
+/// Two words of mapped memory, of the second one byte.
+fn patch() -> Vec<u8> {
+    let mut patch = Vec::new();
+    for word in [1, 0, 0, 1, 4096, 2, 0x01ff, 7, 8] {
+        patch.word(word);
+    }
+    patch
+}
+
+/// A fat binary with one cubin and one PTX text.
+fn fat_binary() -> Vec<u8> {
+    let mut entries = Vec::new();
+    for (kind, sm) in [(2u16, 90u32), (1, 75)] {
+        let mut entry = vec![0u8; 64];
+        entry[0..2].copy_from_slice(&kind.to_le_bytes());
+        entry[4..8].copy_from_slice(&64u32.to_le_bytes());
+        entry[8..16].copy_from_slice(&16u64.to_le_bytes());
+        entry[28..32].copy_from_slice(&sm.to_le_bytes());
+        entry.extend(b"call vprintf\0\0\0\0");
+        entries.extend(entry);
+    }
+    let mut image = 0xba55_ed50u32.to_le_bytes().to_vec();
+    image.extend([1, 0, 16, 0]);
+    image.extend((entries.len() as u64).to_le_bytes());
+    image.extend(entries);
+    image
+}
+
+#[test]
+fn what_is_mutated_is_valid() {
+    assert_eq!(orion_soft::image::mentions(&fat_binary(), &[90], b"vprintf"), Some(true));
+    assert_eq!(orion_soft::image::mentions(&fat_binary(), &[90], b"elsewhere"), Some(false));
+    assert_eq!(orion_soft::image::mentions(&fat_binary(), &[70], b"vprintf"), None);
+    let mut mirror = Mirror::new(Side::Worker);
+    mirror.add(heap(), HeapRange { offset: 4096, bytes: 4096 }).expect("a range of lines inside the heap");
+    let notice = mirror.apply(heap(), &patch()).expect("a valid patch");
+    assert!(notice.live);
 }
 
 /// The values that sit at the edges of length checks.
@@ -119,6 +178,8 @@ fn valid() -> Vec<Vec<u8>> {
         header.encode().to_vec(),
         ranges,
         strings,
+        patch(),
+        fat_binary(),
     ]
 }
 
