@@ -232,8 +232,10 @@ impl Mirror {
         self.applied > self.acknowledged
     }
 
-    /// Scans until one finds no place that the one before did not. Answers what stayed the same from one to the next,
-    /// and what was being written, as the earlier one saw it.
+    /// Scans until one finds what the one before did: a picture of one moment. Where something keeps changing, a
+    /// counter, that is given up after a few; then what stayed the same in the last two is answered, and what was being
+    /// written, as the earlier one saw it. Not before: a word may hold data beside a counter's half, or data that was
+    /// written twice, and a flag elsewhere tells of what the later scan saw.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         let mut before = scan(self);
         if before.is_empty() {
@@ -243,8 +245,7 @@ impl Mirror {
             // No load of the next scan may be earlier than one of this.
             fence(Ordering::SeqCst);
             let now = scan(self);
-            let is_new = |c: &Change| before.binary_search_by_key(&c.offset, |b| b.offset).is_err();
-            if left > 0 && now.iter().any(is_new) {
+            if left > 0 && now != before {
                 before = now;
                 continue;
             }
@@ -617,10 +618,23 @@ mod tests {
 
     #[test]
     fn what_is_being_written_goes_last_and_as_it_was_before_the_rest_was_seen() {
-        let scans = [vec![change(0, 5), change(8, 1)], vec![change(0, 5), change(8, 2)]];
+        let mut count = 0;
+        let (same, moving) = end(Side::Worker).mirror.cut(|_| {
+            count += 1;
+            vec![change(0, 5), change(8, count)]
+        });
+        assert_eq!(count, 1 + SCANS_MAX as u64);
+        assert_eq!((same, moving), (vec![change(0, 5)], vec![change(8, count - 1)]));
+    }
+
+    /// The first scan read the data's word when only half of it was written, and the flag when all of it was.
+    #[test]
+    fn data_is_as_new_as_the_flag_that_tells_of_it() {
+        let (half, whole, flag) = (change(0, 0x0c0d), change(0, 0x0d0d), change(64, 13));
+        let scans = [vec![half, flag], vec![whole, flag], vec![whole, flag]];
         let mut left = scans.iter();
         let (same, moving) = end(Side::Worker).mirror.cut(|_| left.next().unwrap().clone());
-        assert_eq!((same, moving), (vec![change(0, 5)], vec![change(8, 1)]));
+        assert_eq!((same, moving), (vec![whole, flag], vec![]));
     }
 
     #[test]
