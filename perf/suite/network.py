@@ -216,23 +216,14 @@ def write(options, runs, rows, link):
 
 def entry(row, results, modes):
     goal = row.goal
-    measured = {mode: [speed.metric(goal, result) for result in results[mode]] for mode in modes}
-    measured = {mode: [value for value in values if value is not None] for mode, values in measured.items()}
-    medians = {mode: statistics.median(values) for mode, values in measured.items() if values}
+    found = speed.measured_row(goal, results, modes)
     trips = [r["report"]["extra"].get("round_trips_per_step") for r in results["tcp"] if r["status"] == "ok"]
     trips = statistics.median(trip for trip in trips if trip is not None) if any(t is not None for t in trips) else None
     asked = row in ROWS
-    reached = speed.judge(goal, goal.tcp, medians, "tcp") if asked else None
+    reached = speed.judge(goal, goal.tcp, found["median"], "tcp") if asked else None
     return {
-        "title": goal.title,
-        "workload": goal.workload,
-        "metric": goal.metric,
-        "unit": goal.unit,
-        "repeats": {mode: len(measured[mode]) for mode in modes},
-        "failed": {mode: sum(result["status"] != "ok" for result in results[mode]) for mode in modes},
-        "median": medians,
-        "range": {mode: [min(values), max(values)] for mode, values in measured.items() if values},
-        "ratio": speed.ratio(goal, medians, "tcp"),
+        **found,
+        "ratio": speed.ratio(goal, found["median"], "tcp"),
         "goal": f"{goal.tcp[0]} {goal.tcp[1]:g}" if asked else "",
         "met_ratio": reached,
         "round_trips_per_step": trips,

@@ -200,21 +200,28 @@ def brief(result):
     return {key: result[key] for key in keep if key in result} if result["status"] == "ok" else result
 
 
-def row(goal, results, modes):
+def measured_row(goal, results, modes):
+    """What there is to say of a row before anybody judges it."""
     measured = {mode: [metric(goal, result) for result in results[mode]] for mode in modes}
     measured = {mode: [value for value in values if value is not None] for mode, values in measured.items()}
     medians = {mode: statistics.median(values) for mode, values in measured.items() if values}
-    limits = {"shm": goal.shm, "tcp": goal.tcp}
-    failed = {mode: sum(result["status"] != "ok" for result in results[mode]) for mode in modes}
     return {
         "title": goal.title,
         "workload": goal.workload,
         "metric": goal.metric,
         "unit": goal.unit,
         "repeats": {mode: len(measured[mode]) for mode in modes},
-        "failed": failed,
+        "failed": {mode: sum(result["status"] != "ok" for result in results[mode]) for mode in modes},
         "median": medians,
         "range": {mode: [min(values), max(values)] for mode, values in measured.items() if values},
+    }
+
+
+def row(goal, results, modes):
+    found = measured_row(goal, results, modes)
+    medians, limits = found["median"], {"shm": goal.shm, "tcp": goal.tcp}
+    return {
+        **found,
         "ratio": {mode: ratio(goal, medians, mode) for mode in modes if mode != "native"},
         "goal": {mode: f"{limits[mode][0]} {limits[mode][1]:g}" for mode in modes if mode != "native"},
         "met": {mode: judge(goal, limits[mode], medians, mode) for mode in modes if mode != "native"},
