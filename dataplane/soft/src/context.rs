@@ -62,8 +62,21 @@ fn primary(dev: i32) -> &'static Mutex<Primary> {
 impl Context {
     fn new(device: i32, flags: u32, primary: bool) -> Arc<Self> {
         let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let c = Arc::new(Self {
-            id: number,
+        Self::add(Self::fresh(device, number, number, flags, primary))
+    }
+
+    /// A green context on some multiprocessors of a device, which retains the device's primary context.
+    pub fn green(device: i32, processors: u64) -> R<Arc<Self>> {
+        let home = retain_primary(device)?;
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let fresh = Self::fresh(device, home.id, number, home.flags.load(Ordering::Relaxed), false);
+        Ok(Self::add(Self { green: Some(processors), error: home.error.clone(), ..fresh }))
+    }
+
+    /// A context in which nothing has happened; `id` is its home's.
+    fn fresh(device: i32, id: u64, number: u64, flags: u32, primary: bool) -> Self {
+        Self {
+            id,
             number,
             device,
             green: None,
@@ -78,33 +91,13 @@ impl Context {
             streams: Mutex::default(),
             order: Mutex::new(()),
             peers: Mutex::default(),
-        });
-        CONTEXTS.add::<CUctx_st>(&c);
-        c
+        }
     }
 
-    /// A green context on some multiprocessors of a device, which retains the device's primary context.
-    pub fn green(device: i32, processors: u64) -> R<Arc<Self>> {
-        let home = retain_primary(device)?;
-        let c = Arc::new(Self {
-            id: home.id,
-            number: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            device,
-            green: Some(processors),
-            primary: false,
-            alive: AtomicBool::new(true),
-            flags: AtomicU32::new(home.flags.load(Ordering::Relaxed)),
-            error: home.error.clone(),
-            cache_config: AtomicU32::new(0),
-            limits: Mutex::default(),
-            legacy: Mutex::new(None),
-            per_thread: Mutex::default(),
-            streams: Mutex::default(),
-            order: Mutex::new(()),
-            peers: Mutex::default(),
-        });
+    fn add(self) -> Arc<Self> {
+        let c = Arc::new(self);
         CONTEXTS.add::<CUctx_st>(&c);
-        Ok(c)
+        c
     }
 
     /// Ends a green context. Its streams are not destroyed with it, but nothing can be done with them any more.
