@@ -6,14 +6,14 @@
 //! loaded no such code need not look. The images are searched on a thread of their own; until one has been, it counts
 //! as code that prints.
 
+// UNSAFETY: asks the driver for attributes of devices, and lowers the priority of a thread of its own.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-
-// UNSAFETY: asks the driver for attributes of devices, and lowers the priority of a thread of its own.
 
 const PRINTS: &[u8] = b"vprintf";
 

@@ -36,7 +36,7 @@ pub struct InStep {
     quiet_since: Instant,
     next: Instant,
     interval: Duration,
-    /// The shortest interval for now.
+    /// What the interval starts from after a look that found something: see [`PATIENCE_MAX`].
     patience: Duration,
     /// Looks that found something since the last completion.
     finds: u32,
