@@ -5,8 +5,8 @@ use std::ptr::null_mut;
 use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
-use crate::fact::{Verdict, answers, facts, ok, same};
-use crate::lab::{read, write, zeroed};
+use crate::fact::{Verdict, answers, facts, holds, ok, same};
+use crate::lab::{as_void, read, write, zeroed};
 
 facts! { copy:
     Context [
@@ -38,6 +38,7 @@ facts! { copy:
         one_number_comes_back_again_and_again,
         one_number_comes_back_behind_kernels,
         one_number_is_there_for_whatever_follows,
+        what_a_kernel_wrote_to_the_host_is_there_when_a_number_is,
         numbers_of_two_threads_do_not_mix,
     ]
 }
@@ -159,6 +160,27 @@ fn one_number_is_there_for_whatever_follows(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuMemFreeHost(pinned));
     cu.free(copy)?;
+    cu.free(device)
+}
+
+/// A wait for one number covers everything before it on the stream, and so what a kernel wrote to mapped memory.
+fn what_a_kernel_wrote_to_the_host_is_there_when_a_number_is(cu: &'static Cuda) -> Verdict {
+    let mut count = 4096u32;
+    let (stream, pinned, mapped) = (cu.stream()?, cu.pinned(4)?, cu.pinned(4 * count as usize)?);
+    let (module, fill) = cu.kernel("fill")?;
+    let device = cu.words(&[0])?;
+    for mut round in 1..=30u32 {
+        let mut into = mapped.addr() as u64;
+        let arguments = &mut [as_void(&mut into), as_void(&mut round), as_void(&mut count)];
+        ok!(cu.launch(fill, 16, 256, stream, arguments));
+        ok!(cu.cuMemcpyDtoHAsync_v2(pinned, device, 4, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        let stale = (0..count as usize).find(|i| read::<u32>(mapped.wrapping_byte_add(4 * i)) != round);
+        holds!(stale.is_none(), "word {stale:?} is older than round {round}");
+    }
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuMemFreeHost(mapped));
+    ok!(cu.cuMemFreeHost(pinned));
     cu.free(device)
 }
 
