@@ -126,7 +126,7 @@ fn patch(body: &[u8]) -> Result<(), Fault> {
     IDLE_AFTER.fetch_max(notice.idle_after, Ordering::Relaxed);
     if notice.live && EAGER.load(Ordering::Relaxed) {
         ANSWER.store(true, Ordering::Relaxed);
-        wake();
+        wake_if(|why| why != 0);
     }
     Ok(())
 }
@@ -211,8 +211,12 @@ static ANSWER: AtomicBool = AtomicBool::new(false);
 static EAGER: AtomicBool = AtomicBool::new(true);
 /// Answers waited for in vain before the next one has to be noticed in passing.
 const EAGERNESS: u32 = 8;
-/// 1 while the thread sleeps. A futex word.
+/// Why the thread sleeps, or 0. A futex word.
 static ASLEEP: AtomicU32 = AtomicU32::new(0);
+/// The device has nothing to do: a command ends it.
+const IDLE: u32 = 1;
+/// It is too early to look again: commands bring what they found changed along and do not end it.
+const PAUSE: u32 = 2;
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// A command was sent that may give the device something to do.
@@ -222,12 +226,13 @@ pub fn work_sent() {
     if STARTED.load(Ordering::Relaxed) {
         // The command was counted before; pairs with the fence in `doze`.
         fence(Ordering::SeqCst);
-        wake();
+        wake_if(|why| why == IDLE);
     }
 }
 
-fn wake() {
-    if ASLEEP.load(Ordering::SeqCst) != 0 && ASLEEP.swap(0, Ordering::SeqCst) != 0 {
+fn wake_if(reason: impl Fn(u32) -> bool) {
+    let why = ASLEEP.load(Ordering::SeqCst);
+    if reason(why) && ASLEEP.compare_exchange(why, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         crate::call::futex_wake(&ASLEEP);
     }
 }
@@ -253,7 +258,7 @@ fn look(s: &'static Session) {
     let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
     while !crate::carrier::lost() {
         if !may_be_busy() {
-            doze(Duration::from_secs(1), || !may_be_busy());
+            doze(IDLE, Duration::from_secs(1), || !may_be_busy());
             interval = INTERVAL_MIN;
             continue;
         }
@@ -270,7 +275,7 @@ fn look(s: &'static Session) {
         let answered = || ANSWER.load(Ordering::Relaxed);
         // With cores to spare a short pause is spent awake: it would take longer to wake up.
         if interval > Duration::from_micros(100) || spin.yields {
-            doze(interval, || !answered());
+            doze(PAUSE, interval, || !answered());
         } else {
             spin.until(answered);
         }
@@ -278,12 +283,12 @@ fn look(s: &'static Session) {
 }
 
 /// Sleeps until woken, at most `timeout`, if there still is reason to.
-fn doze(timeout: Duration, still: impl Fn() -> bool) {
-    ASLEEP.store(1, Ordering::SeqCst);
+fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
+    ASLEEP.store(why, Ordering::SeqCst);
     // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
     fence(Ordering::SeqCst);
     if still() {
-        crate::call::futex_wait(&ASLEEP, 1, timeout);
+        crate::call::futex_wait(&ASLEEP, why, timeout);
     }
     ASLEEP.store(0, Ordering::SeqCst);
 }
