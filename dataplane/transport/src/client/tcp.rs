@@ -446,11 +446,8 @@ fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
 /// # Safety
 /// `to` is valid for `len` bytes.
 unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, spin: Spin) -> io::Result<usize> {
-    let deadline = Instant::now() + spin.budget;
-    let mut patient = false;
-    let mut looks = 0u32;
+    let mut wait = libc::MSG_DONTWAIT;
     loop {
-        let wait = if patient { flags } else { libc::MSG_DONTWAIT };
         // SAFETY: the caller vouches for the range.
         let n = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), len, wait) };
         if n > 0 {
@@ -461,20 +458,36 @@ unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, sp
         }
         let e = io::Error::last_os_error();
         match e.kind() {
-            io::ErrorKind::WouldBlock => {
-                if spin.yields {
-                    std::thread::yield_now();
-                }
-                // Each look is a system call. The longer nothing has come, the more of the core is left to the thread
-                // that shares it: after 50 us up to a microsecond between looks.
-                looks += 1;
-                for _ in 0..looks.saturating_sub(100).min(400) / 16 {
-                    std::hint::spin_loop();
-                }
-                patient = Instant::now() >= deadline;
-            }
+            io::ErrorKind::WouldBlock if is_readable_within(socket, spin) => {}
+            io::ErrorKind::WouldBlock => wait = flags,
             io::ErrorKind::Interrupted => {}
             _ => return Err(e),
+        }
+    }
+}
+
+/// Looks by `poll`, which does not take the socket's lock: `recv` does, and whoever sends on the same connection
+/// meanwhile sleeps until it has it.
+fn is_readable_within(socket: &OwnedFd, spin: Spin) -> bool {
+    let deadline = Instant::now() + spin.budget;
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut looks = 0u32;
+    loop {
+        // SAFETY: one valid entry. An end or an error of the connection counts as readable.
+        if unsafe { libc::poll(&raw mut entry, 1, 0) } != 0 {
+            return true;
+        }
+        if spin.yields {
+            std::thread::yield_now();
+        }
+        // Each look is a system call. The longer nothing has come, the more of the core is left to the thread that
+        // shares it: after 50 us up to a microsecond between looks.
+        looks += 1;
+        for _ in 0..looks.saturating_sub(100).min(400) / 16 {
+            std::hint::spin_loop();
+        }
+        if Instant::now() >= deadline {
+            return false;
         }
     }
 }
