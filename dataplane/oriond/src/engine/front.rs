@@ -250,8 +250,7 @@ impl Front {
     }
 
     /// Timeouts.
-    pub fn look(&mut self, core: &mut Core) {
-        let now = Instant::now();
+    pub fn look(&mut self, core: &mut Core, now: Instant) {
         if now < self.look_after {
             return;
         }

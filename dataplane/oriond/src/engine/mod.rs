@@ -125,6 +125,9 @@ impl Engines {
     }
 }
 
+/// How often the clock is read while nothing happens: once in about two microseconds.
+const TURNS_PER_TIME: u32 = 32;
+
 /// Whose completion it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -169,6 +172,9 @@ struct Engine {
     lanes: HashMap<u32, Box<Lane>>,
     /// Sessions that are looked at in every turn, with the time something last happened.
     active: Vec<(u32, Instant)>,
+    /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
+    /// engine did.
+    now: Instant,
     spin: Duration,
     yields: bool,
     stopping: bool,
@@ -195,6 +201,7 @@ impl Engine {
             carried: HashMap::new(),
             lanes: HashMap::new(),
             active: Vec::new(),
+            now: Instant::now(),
             spin,
             yields,
             stopping: false,
@@ -207,12 +214,17 @@ impl Engine {
             front.begin(&mut self.core);
         }
         let (mut done, mut mail) = (Vec::new(), Vec::new());
-        let mut last = Instant::now();
+        let mut last = self.now;
+        let mut turn = 0u32;
         loop {
+            turn = turn.wrapping_add(1);
             self.core.io.turn();
             self.core.io.drain(&mut done);
             self.post.take(&mut mail);
             let mut busy = !done.is_empty() || !mail.is_empty();
+            if busy || turn.is_multiple_of(TURNS_PER_TIME) {
+                self.now = Instant::now();
+            }
             for d in done.drain(..) {
                 self.completed(d);
             }
@@ -221,7 +233,7 @@ impl Engine {
             }
             busy |= self.pump();
             if let Some(front) = &mut self.front {
-                front.look(&mut self.core);
+                front.look(&mut self.core, self.now);
             }
             if self.stopping && self.front.as_ref().is_none_or(|f| f.is_finished()) {
                 // The process ends next. Until then the kernel may still write into buffers of what is left here.
@@ -229,8 +241,8 @@ impl Engine {
                 return;
             }
             if busy {
-                last = Instant::now();
-            } else if last.elapsed() < self.spin {
+                last = self.now;
+            } else if self.now.saturating_duration_since(last) < self.spin {
                 if self.yields {
                     std::thread::yield_now();
                 } else {
@@ -238,7 +250,8 @@ impl Engine {
                 }
             } else if self.active.is_empty() {
                 self.sleep();
-                last = Instant::now();
+                self.now = Instant::now();
+                last = self.now;
             }
         }
     }
@@ -324,7 +337,7 @@ impl Engine {
     }
 
     fn activate(&mut self, slot: u32) {
-        let now = Instant::now();
+        let now = self.now;
         match self.active.iter_mut().find(|(s, _)| *s == slot) {
             Some((_, last)) => *last = now,
             None => self.active.push((slot, now)),
@@ -338,14 +351,14 @@ impl Engine {
             let (slot, last) = self.active[index];
             let session = self.carried.get_mut(&slot).expect("active sessions exist");
             if session.pump(&mut self.core.io, slot) {
-                self.active[index].1 = Instant::now();
+                self.active[index].1 = self.now;
                 busy = true;
                 index += 1;
             } else if session.is_finished() {
                 self.bury(slot);
                 self.active.swap_remove(index);
                 busy = true;
-            } else if last.elapsed() >= self.spin && session.park(&mut self.core.io, slot) {
+            } else if self.now.saturating_duration_since(last) >= self.spin && session.park(&mut self.core.io, slot) {
                 self.active.swap_remove(index);
             } else {
                 index += 1;
