@@ -43,13 +43,15 @@ pub struct Producer {
     ring: RingView,
     /// Our position; what lies in shared memory is for the peer only and is never read back.
     head: u64,
+    /// What the peer knows of: records appended since are not published yet.
+    published: u64,
     room_seen: u64,
 }
 
 impl Producer {
     pub(crate) fn new(ring: RingView) -> Producer {
         let head = ring.control.head.0.load(Ordering::Acquire);
-        Producer { ring, head, room_seen: 0 }
+        Producer { ring, head, published: head, room_seen: 0 }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -74,11 +76,24 @@ impl Producer {
         Ok(self.room_seen)
     }
 
-    /// Publishes `len` reserved bytes and wakes the consumer if it sleeps.
+    /// Publishes `len` reserved bytes and whatever was appended before, and wakes the consumer if it sleeps.
     pub fn commit(&mut self, len: usize) {
+        self.advance(len);
+        self.publish();
+    }
+
+    fn advance(&mut self, len: usize) {
         debug_assert!(self.room_seen >= len as u64);
         self.head += len as u64;
         self.room_seen -= len as u64;
+    }
+
+    /// Publishes what was appended; nothing to do is quickly done.
+    pub fn publish(&mut self) {
+        if self.published == self.head {
+            return;
+        }
+        self.published = self.head;
         if self.ring.control.publish_to(self.head) {
             wake(&self.ring.control.consumer_sleeps.0);
         }
@@ -86,6 +101,16 @@ impl Producer {
 
     /// Copies a whole record in; false if there is no room now.
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<bool, Corrupt> {
+        let done = self.append(parts)?;
+        if done {
+            self.publish();
+        }
+        Ok(done)
+    }
+
+    /// As [`Self::push`], but the peer sees the record only with the next one that is pushed, or once [`Self::publish`]
+    /// is called: what belongs together is then found, and sent on, together.
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<bool, Corrupt> {
         let len: usize = parts.iter().map(|p| p.len()).sum();
         let Some(mut at) = self.reserve(len)? else { return Ok(false) };
         for part in parts {
@@ -95,12 +120,14 @@ impl Producer {
                 at = at.add(part.len());
             }
         }
-        self.commit(len);
+        self.advance(len);
         Ok(true)
     }
 
     /// Waits until `len` bytes are free or `timeout` has passed; true if they are.
     pub fn wait_room(&mut self, len: usize, spin: Spin, timeout: Duration) -> Result<bool, Corrupt> {
+        // The peer can only make room by taking what it knows of.
+        self.publish();
         let mut broken = false;
         let ready = spin.until(|| match self.room() {
             Ok(room) => room >= len as u64,
@@ -283,6 +310,35 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, (1 << 20) / r.len());
+    }
+
+    #[test]
+    fn appended_records_are_seen_together_with_the_next() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        assert!(p.append(&[&record(1, &[1; 8])]).unwrap());
+        assert_eq!(c.next(), Ok(None));
+        assert!(p.push(&[&record(2, &[2; 8])]).unwrap());
+        for op in [1, 2] {
+            let h = c.next().unwrap().unwrap();
+            assert_eq!(h.op, op);
+            c.consume(h.size as usize);
+        }
+        assert!(p.append(&[&record(3, &[3; 8])]).unwrap());
+        p.publish();
+        assert_eq!(c.next().unwrap().unwrap().op, 3);
+    }
+
+    #[test]
+    fn waiting_for_room_shows_what_was_appended() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let r = record(1, &[0u8; 1000]);
+        while p.append(&[&r]).unwrap() {}
+        assert_eq!(c.next(), Ok(None));
+        let spin = Spin { budget: Duration::ZERO, yields: false };
+        assert!(!p.wait_room(r.len(), spin, Duration::from_millis(1)).unwrap());
+        assert_eq!(c.next().unwrap().unwrap().op, 1);
     }
 
     #[test]

@@ -189,6 +189,7 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let mut body = Vec::new();
     let mut since_poll = 0u32;
     loop {
+        s.replies.publish();
         let next = commands.next()?;
         if let Some(header) = next {
             commands.body(&header, &mut body);

@@ -15,10 +15,17 @@ use orion_wire::{Fault, Writer};
 /// Pushes a record, waiting for room as long as it takes: the watcher of the client's socket ends this process
 /// if the client is gone.
 fn push(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fault> {
+    append(producer, header, body)?;
+    producer.publish();
+    Ok(())
+}
+
+/// As [`push`], but seen by the client only with the next record.
+fn append(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fault> {
     let parts: [&[u8]; 2] = [&header.encode(), body];
     let spin = Spin::adaptive(Duration::from_micros(100));
     loop {
-        match producer.push(&parts) {
+        match producer.append(&parts) {
             Ok(true) => return Ok(()),
             Ok(false) => {
                 producer
@@ -56,13 +63,19 @@ impl Replies {
         push(&mut self.producer, &header, &body)
     }
 
-    /// Tells a carrier to bring these bytes over before the next reply.
+    /// Tells a carrier to bring these bytes over before the next reply, and not before it is there: one message takes
+    /// half as long as two.
     pub fn heap_written(&mut self, range: HeapRange) -> Result<(), Fault> {
         let mut body = Vec::new();
         range.put(&mut body);
         let size = (HEADER_BYTES + body.len()) as u32;
         let header = Header { size, op: op::HEAP_WRITTEN, thread: 0, context: 0, sequence: 0 };
-        push(&mut self.producer, &header, &body)
+        append(&mut self.producer, &header, &body)
+    }
+
+    /// Announcements whose reply did not follow at once.
+    pub fn publish(&mut self) {
+        self.producer.publish();
     }
 
     /// Bytes of host memory for the client's carrier to write.
