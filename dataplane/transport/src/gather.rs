@@ -33,6 +33,8 @@ pub struct Gather {
     bytes: u64,
     /// What is left of a heap range that goes over this connection and is larger than one batch.
     rest: HeapRange,
+    /// The batch's last record is a posted copy to the host.
+    ends_with_copy_out: bool,
 }
 
 // SAFETY: the pointers lead to memory that lives as long as the session and is not tied to a thread.
@@ -47,6 +49,7 @@ impl Default for Gather {
             sent: 0,
             bytes: 0,
             rest: HeapRange::default(),
+            ends_with_copy_out: false,
         }
     }
 }
@@ -62,6 +65,12 @@ impl Gather {
         self.scratch_used = 0;
         self.sent = 0;
         self.bytes = 0;
+        self.ends_with_copy_out = false;
+    }
+
+    /// Whether a wait for the last record is likely to follow at once: `tensor.item()` is a copy and a wait.
+    pub fn ends_with_copy_out(&self) -> bool {
+        self.ends_with_copy_out
     }
 
     /// What is left to send.
@@ -93,9 +102,21 @@ impl Gather {
         heap: &Heap,
         stripe: &mut impl Stripe,
     ) -> Result<usize, Fault> {
+        self.collect_after(0, frame, from, heap, stripe)
+    }
+
+    /// As [`Self::collect`], behind `taken` ring bytes that the batch has already; they count in the answer.
+    pub fn collect_after(
+        &mut self,
+        taken: usize,
+        frame: Frame,
+        from: &mut Consumer,
+        heap: &Heap,
+        stripe: &mut impl Stripe,
+    ) -> Result<usize, Fault> {
         self.continue_range(heap);
         let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
-        let (mut run, mut at) = (0, 0);
+        let (mut run, mut at) = (taken, taken);
         while ready - at >= HEADER_BYTES && self.has_room(at - run) {
             let mut bytes = [0u8; HEADER_BYTES];
             from.copy(at, &mut bytes);
@@ -127,6 +148,7 @@ impl Gather {
                     }
                 }
             }
+            self.ends_with_copy_out = header.op == op::COPY_OUT && header.sequence == 0;
             at += size;
         }
         self.ring_bytes(frame, from, run, at - run);
@@ -242,6 +264,32 @@ mod tests {
         }
         let heap_frame = (4, 1 << 20);
         assert_eq!(seen, [(1, 32), heap_frame, heap_frame, heap_frame, (1, 32)]);
+        assert_eq!(c.next(), Ok(None));
+    }
+
+    #[test]
+    fn a_wait_joins_the_copy_before_it() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let mut copy = record(op::COPY_OUT, &[3; 32]);
+        let wait = record(0x102, &[4; 8]);
+        let mut g = Gather::default();
+        assert!(p.push(&[&copy]).unwrap());
+        g.collect(Frame::Command, &mut c, &heap, &mut NoLanes).unwrap();
+        assert!(!g.ends_with_copy_out(), "it is waited for already");
+        g.clear();
+        c.consume(copy.len());
+        copy[16..24].fill(0);
+        assert!(p.push(&[&copy]).unwrap());
+        let taken = g.collect(Frame::Command, &mut c, &heap, &mut NoLanes).unwrap();
+        assert!(g.ends_with_copy_out());
+        assert!(p.push(&[&wait]).unwrap());
+        let taken = g.collect_after(taken, Frame::Command, &mut c, &heap, &mut NoLanes).unwrap();
+        assert!(!g.ends_with_copy_out());
+        assert_eq!(frames(&g), [(1, copy.clone()), (1, wait.clone())]);
+        g.clear();
+        c.consume(taken);
         assert_eq!(c.next(), Ok(None));
     }
 
