@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use orion_cuda::sys::*;
@@ -52,6 +52,8 @@ impl Job {
     }
 
     fn run(self) {
+        // Relaxed: what matters is what this thread itself sees.
+        ANY_CALLBACK.store(true, Ordering::Relaxed);
         IN_CALLBACK.with(|flag| flag.set(true));
         let data = self.data as *mut c_void;
         match self.kind {
@@ -82,13 +84,18 @@ impl Job {
     }
 }
 
+/// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times as
+/// much as this one.
+static ANY_CALLBACK: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
+#[inline]
 pub fn in_callback() -> bool {
-    IN_CALLBACK.with(Cell::get)
+    ANY_CALLBACK.load(Ordering::Relaxed) && IN_CALLBACK.with(Cell::get)
 }
 
 /// Host functions enqueued that have not run.

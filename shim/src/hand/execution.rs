@@ -30,6 +30,8 @@ pub struct Function {
     pub parameter_bytes: u32,
     /// `CUfunction_attribute` values by id: see [`Attribute`]. 0 while unknown.
     attributes: [AtomicU64; ATTRIBUTES],
+    /// Those that every launch is judged by: see [`Limits`]. 0 while unknown.
+    limits: AtomicU64,
     occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
@@ -51,6 +53,7 @@ impl Function {
             layout,
             parameter_bytes,
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
+            limits: AtomicU64::new(0),
             occupancy: Mutex::new(HashMap::new()),
             accepted: Mutex::new(HashSet::new()),
         }
@@ -97,7 +100,7 @@ impl Function {
         match result {
             Ok(()) => {
                 // Others may have moved with it (the carve-out limits shared memory); they are asked for again.
-                for other in &self.attributes {
+                for other in self.attributes.iter().chain([&self.limits]) {
                     other.store(0, Ordering::Relaxed);
                 }
                 slot.store(Attribute::pack(device, 0, value), Ordering::Relaxed);
@@ -106,6 +109,22 @@ impl Function {
             }
             Err(code) => code,
         }
+    }
+
+    /// What a launch on `device` may ask for; `None` if the driver has to say.
+    #[inline]
+    fn limits(&self, device: u32) -> Option<Limits> {
+        let known = Limits(self.limits.load(Ordering::Relaxed));
+        if known.is_of(device) { Some(known) } else { self.ask_limits(device) }
+    }
+
+    #[cold]
+    fn ask_limits(&self, device: u32) -> Option<Limits> {
+        let threads = self.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device).ok()?;
+        let shared = self.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device).ok()?;
+        let limits = Limits::pack(device, threads, shared);
+        self.limits.store(limits.0, Ordering::Relaxed);
+        Some(limits)
     }
 
     /// An answer of the occupancy calculator, asked for once per question.
@@ -145,6 +164,25 @@ impl Attribute {
         }
         let result = (self.0 >> 32) as u16 as u32;
         Some(if result == CUDA_SUCCESS { Ok(self.0 as u32 as i32) } else { Err(result) })
+    }
+}
+
+/// `1 << 63 | device << 48 | threads of a block << 32 | bytes of dynamic shared memory`.
+#[derive(Clone, Copy)]
+struct Limits(u64);
+
+impl Limits {
+    fn pack(device: u32, threads: i32, shared_bytes: i32) -> Limits {
+        let threads = threads.clamp(0, u16::MAX as i32) as u64;
+        Limits(1 << 63 | (device as u64 & 0x7fff) << 48 | threads << 32 | shared_bytes.max(0) as u64)
+    }
+
+    fn is_of(self, device: u32) -> bool {
+        self.0 >> 48 == (1 << 15 | device as u64 & 0x7fff)
+    }
+
+    fn allow(self, threads: u64, shared_bytes: u32) -> bool {
+        threads <= self.0 >> 32 & 0xffff && shared_bytes <= self.0 as u32
     }
 }
 
@@ -273,7 +311,7 @@ struct Geometry {
 impl Geometry {
     /// What the driver checks before it enqueues anything. Limits of compute capability 3.0 and later. False if
     /// the function's own limits stand in the way: then the driver has to say how.
-    fn check(&self, f: &Function) -> Result<bool, CUresult> {
+    fn check(&self, f: &Function, device: u32) -> Result<bool, CUresult> {
         let [gx, gy, gz] = self.grid;
         let [bx, by, bz] = self.block;
         let threads = bx as u64 * by as u64 * bz as u64;
@@ -283,11 +321,7 @@ impl Geometry {
         if gx > i32::MAX as u32 || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 || bz > 64 || threads > 1024 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let device = current_device()?;
-        let most_threads = f.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device);
-        let most_shared = f.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device);
-        Ok(most_threads.is_ok_and(|most| threads <= most as u64)
-            && most_shared.is_ok_and(|most| self.shared_bytes as i64 <= most as i64))
+        Ok(f.limits(device).is_some_and(|most| most.allow(threads, self.shared_bytes)))
     }
 }
 
@@ -313,8 +347,7 @@ unsafe fn launch(
         Ok(s) => s,
         Err(code) => return code,
     };
-    let ctx = context::current();
-    if ctx == 0 {
+    let Some((ctx, device)) = context::current_on_device() else {
         if (stream as u64) <= 2 {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
@@ -323,7 +356,7 @@ unsafe fn launch(
             // SAFETY: the caller's promise.
             _ => unsafe { launch(f, geometry, stream, attributes, each, extra) },
         });
-    }
+    };
     let f = match function(f.cast()) {
         Ok(f) => f,
         Err(code) => return code,
@@ -331,7 +364,7 @@ unsafe fn launch(
     if let Some(code) = crate::call::poison::of(ctx) {
         return code;
     }
-    let fits = match geometry.check(f) {
+    let fits = match geometry.check(f, device) {
         Ok(fits) => fits,
         Err(code) => return code,
     };
@@ -489,7 +522,7 @@ pub unsafe fn cuLaunchCooperativeKernel(
     // The driver answers 720 at once if the grid cannot be resident; so does this.
     let fits = (|| {
         let f = function(f.cast())?;
-        if !geometry.check(f)? {
+        if !geometry.check(f, current_device()?)? {
             // The launch itself is refused, in the driver's words.
             return Ok(());
         }

@@ -27,6 +27,12 @@ pub fn current() -> u64 {
     top().map_or(0, |c| c.handle)
 }
 
+/// [`current`] and [`current_device`] at once.
+#[inline]
+pub fn current_on_device() -> Option<(u64, u32)> {
+    top().map(|c| (c.handle, c.device))
+}
+
 /// Its device, as the application counts devices.
 #[inline]
 pub fn current_device() -> Option<u32> {
