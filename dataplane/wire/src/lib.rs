@@ -17,5 +17,5 @@ pub use codec::{Fault, Reader, Writer};
 pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
 
-/// Version of the framing and the handshake. Raised when either changes shape.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
+pub const PROTOCOL_VERSION: u32 = 3;
