@@ -6,12 +6,13 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, facts, holds, ok, same};
-use crate::lab::{as_void, counter, use_primary};
+use crate::lab::{as_void, counter, counter_argument, tally, use_primary};
 
 facts! { thread:
     Context [
@@ -19,6 +20,8 @@ facts! { thread:
         a_stream_synchronize_holds_up_nobody_else,
         an_event_synchronize_holds_up_nobody_else,
         a_context_synchronize_holds_up_nobody_else,
+        a_context_synchronize_with_more_to_come_holds_up_nobody_else,
+        a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
         eight_work_at_once,
         memory_of_one_is_freed_by_another,
@@ -112,6 +115,56 @@ fn an_event_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
 
 fn a_context_synchronize_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
     work_beside(cu, |cu, _, _| cu.cuCtxSynchronize())
+}
+
+/// What was queued before it is done, but what came after is not.
+fn a_context_synchronize_with_more_to_come_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    let (first, second, mine) = (cu.stream()?, cu.stream()?, cu.stream()?);
+    let address = cu.words(&[0])?;
+    let (module, increment) = cu.kernel("increment")?;
+    // The first launch may load code, which waits for the device.
+    ok!(cu.launch_on(increment, address, mine));
+    ok!(cu.cuStreamSynchronize(mine));
+    let gate = cu.gate(first)?;
+    let (started, has_started) = channel();
+    let blocked = thread::spawn(move || {
+        use_primary(cu)?;
+        started.send(()).expect("the fact waits for the start");
+        ok!(cu.cuCtxSynchronize());
+        Ok::<(), String>(())
+    });
+    has_started.recv().expect("the thread says that it has started");
+    // Nothing tells that it waits.
+    thread::sleep(Duration::from_millis(20));
+    let later = cu.gate(second)?;
+    gate.open();
+    for _ in 0..20 {
+        ok!(cu.launch_on(increment, address, mine));
+        ok!(cu.cuStreamSynchronize(mine));
+    }
+    later.open();
+    blocked.join().expect("a panic ends the process")?;
+    same!(cu.word(address)?, 21);
+    ok!(cu.cuModuleUnload(module));
+    for stream in [first, second, mine] {
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    cu.free(address)
+}
+
+fn a_context_synchronize_covers_a_destroyed_stream(cu: &'static Cuda) -> Verdict {
+    let (stream, done) = (cu.stream()?, counter());
+    let gate = cu.gate(stream)?;
+    ok!(cu.cuLaunchHostFunc(stream, Some(tally), counter_argument(done)));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    let opener = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        gate.open();
+    });
+    ok!(cu.cuCtxSynchronize());
+    same!(done.load(Ordering::SeqCst), 1);
+    opener.join().expect("a panic ends the process");
+    Ok(())
 }
 
 fn a_blocking_copy_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {

@@ -37,6 +37,8 @@ pub enum Wait {
     Streams(Vec<CUstream>),
     /// Streams of several contexts, each with its own: a default stream can be asked only in its context.
     Everywhere(Vec<(u64, CUstream)>),
+    /// The same, and then the driver's `cuCtxSynchronize`, which tells what the streams cannot.
+    Context(Vec<(u64, CUstream)>),
     Event(CUevent),
     /// Copies into this range of the heap.
     Copies(HeapRange),
@@ -107,6 +109,14 @@ struct Busy {
     mixed: bool,
 }
 
+type BusyStreams = FxHashMap<u64, FxHashMap<usize, Busy>>;
+
+fn seen_idle(busy: &mut BusyStreams, context: u64, stream: CUstream) {
+    if let Some(busy) = busy.get_mut(&context).and_then(|all| all.get_mut(&(stream as usize))) {
+        busy.mixed = false;
+    }
+}
+
 type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
 
 struct Parked {
@@ -173,7 +183,7 @@ pub struct Session {
     thread_streams: FxHashMap<(u64, u16), CUstream>,
     /// Streams with work since they were last seen idle, by context, and the last command that named each: what
     /// `cuCtxSynchronize` waits for.
-    busy_streams: FxHashMap<u64, FxHashMap<usize, Busy>>,
+    busy_streams: BusyStreams,
     held: Option<Held>,
     small_copy: Option<SmallCopy>,
     habit: u8,
@@ -773,16 +783,13 @@ impl Session {
                     None
                 }
             }
-            Wait::Everywhere(_) => self.poll_everywhere(i),
+            Wait::Everywhere(_) | Wait::Context(_) => self.poll_everywhere(i),
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
                 // SAFETY: streams this session owns, or a default stream of the current context.
                 match unsafe { self.driver.cuStreamQuery(*stream) } {
                     CUDA_SUCCESS => {
-                        let of_context = self.busy_streams.get_mut(&self.current);
-                        if let Some(busy) = of_context.and_then(|all| all.get_mut(&(*stream as usize))) {
-                            busy.mixed = false;
-                        }
+                        seen_idle(&mut self.busy_streams, self.current, *stream);
                         streams.pop();
                     }
                     CUDA_ERROR_NOT_READY => break None,
@@ -791,25 +798,54 @@ impl Session {
             },
         };
         self.captures.restore(self.driver, relaxed);
-        result
+        match (&self.parked[i].wait, result) {
+            (Wait::Context(_), Some(CUDA_SUCCESS)) => self.synchronize_context(i),
+            _ => result,
+        }
+    }
+
+    /// Calls the driver's `cuCtxSynchronize` now that each stream was seen idle. On a helper thread if it may wait:
+    /// other threads of the client can have queued host functions meanwhile, which end through the executor.
+    fn synchronize_context(&mut self, i: usize) -> Option<CUresult> {
+        let context = self.parked[i].header.context;
+        // With a capture open the driver refuses at once.
+        let returns = self.captures.open() || self.host_memory.fence().is_none() && self.device_idle();
+        if let Err(code) = self.make_current(context) {
+            return Some(code);
+        }
+        if returns {
+            // SAFETY: no arguments.
+            return Some(unsafe { self.driver.cuCtxSynchronize() });
+        }
+        match self.context(self.green.home(context)) {
+            Ok(home) => {
+                // SAFETY: no arguments.
+                let job = self.helpers.run(home, |driver| unsafe { driver.cuCtxSynchronize() });
+                self.parked[i].wait = Wait::Job(job);
+                None
+            }
+            Err(code) => Some(code),
+        }
     }
 
     /// Asks each stream in its own context, and leaves the caller's context current.
     fn poll_everywhere(&mut self, i: usize) -> Option<CUresult> {
         let context = self.parked[i].header.context;
         let result = loop {
-            let Wait::Everywhere(streams) = &self.parked[i].wait else { break Some(CUDA_SUCCESS) };
+            let (Wait::Everywhere(streams) | Wait::Context(streams)) = &self.parked[i].wait else {
+                break Some(CUDA_SUCCESS);
+            };
             let Some((of, stream)) = streams.last().copied() else { break Some(CUDA_SUCCESS) };
             // A context that has gone meanwhile has nothing to wait for.
             if self.make_current(of).is_ok() {
                 // SAFETY: a stream this session owns, or a default stream of the current context.
                 match unsafe { self.driver.cuStreamQuery(stream) } {
-                    CUDA_SUCCESS => {}
+                    CUDA_SUCCESS => seen_idle(&mut self.busy_streams, of, stream),
                     CUDA_ERROR_NOT_READY => break None,
                     code => break Some(code),
                 }
             }
-            if let Wait::Everywhere(streams) = &mut self.parked[i].wait {
+            if let Wait::Everywhere(streams) | Wait::Context(streams) = &mut self.parked[i].wait {
                 streams.pop();
             }
         };
@@ -860,7 +896,7 @@ impl Session {
         for parked in &mut self.parked {
             match &mut parked.wait {
                 Wait::Streams(streams) => streams.retain(|s| *s != stream),
-                Wait::Everywhere(streams) => streams.retain(|(_, s)| *s != stream),
+                Wait::Everywhere(streams) | Wait::Context(streams) => streams.retain(|(_, s)| *s != stream),
                 Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
                 Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
             }

@@ -53,36 +53,22 @@ pub fn cuCtxSynchronize(
     _r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (mut streams, until) = s.busy_streams();
-    streams.push(ptr::null_mut());
-    let green = s.green.contexts_on(header.context);
-    if !green.is_empty() {
-        return Ok(synchronize_with(s, header, streams, green, until));
-    }
-    Ok(s.park(header, Wait::Streams(streams), move |s, code, reply| {
-        // SAFETY: no arguments. Every stream is idle, so it returns at once; it reports what the streams cannot.
-        let code = if code == CUDA_SUCCESS { unsafe { s.driver.cuCtxSynchronize() } } else { code };
-        s.streams_idle(until);
-        finish(s, code, reply)
-    }))
-}
-
-/// A primary context and the green contexts on its device, which are synchronised with it.
-fn synchronize_with(s: &mut Session, header: &Header, own: Vec<CUstream>, green: Vec<u64>, until: u64) -> Outcome {
+    let (own, until) = s.busy_streams();
     let mut streams: Vec<(u64, CUstream)> = own.into_iter().map(|stream| (header.context, stream)).collect();
+    streams.push((header.context, ptr::null_mut()));
+    // The green contexts on a primary context's device are synchronised with it.
+    let green = s.green.contexts_on(header.context);
     for context in &green {
         streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
         streams.push((*context, ptr::null_mut()));
     }
-    s.park(header, Wait::Everywhere(streams), move |s, code, reply| {
-        // SAFETY: no arguments. Every stream is idle, so it returns at once; it reports what the streams cannot.
-        let code = if code == CUDA_SUCCESS { unsafe { s.driver.cuCtxSynchronize() } } else { code };
+    Ok(s.park(header, Wait::Context(streams), move |s, code, reply| {
         s.streams_idle(until);
         for context in green {
             s.streams_idle_in(context, until);
         }
         finish(s, code, reply)
-    })
+    }))
 }
 
 pub fn cuStreamQuery(
