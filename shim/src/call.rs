@@ -133,6 +133,9 @@ fn send(
     })
 }
 
+/// What the application's commands leave free in the ring.
+const SPARE_BYTES: usize = 16 << 10;
+
 /// Sends a record whose body of `len` bytes (a multiple of 8) `fill` writes in place.
 pub fn send_with(
     s: &'static Session,
@@ -152,16 +155,24 @@ pub fn send_with(
     }
     debug_assert!(len.is_multiple_of(8));
     let header = Header { size: size as u32, op, thread: thread_slot(), context, sequence }.encode();
+    // Word of a host function's end must get by when the GPU's queue and the ring are full of what waits for it.
+    let room = if op >= op::HAND_FIRST { size + SPARE_BYTES } else { size };
     let mut producer = s.sender.lock().expect("no panic happens under this lock");
     let at = loop {
-        match producer.reserve(size) {
+        match producer.reserve(room) {
             Ok(Some(at)) => break at,
             Ok(None) => {
                 if crate::carrier::lost() {
                     return Err(SESSION_LOST);
                 }
                 let spin = Spin::adaptive(Duration::from_micros(200));
-                producer.wait_room(size, spin, Duration::from_millis(100)).map_err(|Corrupt| broken("ring"))?;
+                let there = producer.wait_room(room, spin, Duration::from_millis(5));
+                if !there.map_err(|Corrupt| broken("ring"))? {
+                    drop(producer);
+                    // The lock is not fair: somebody who sleeps for it needs a moment to wake up.
+                    std::thread::sleep(Duration::from_micros(50));
+                    producer = s.sender.lock().expect("no panic happens under this lock");
+                }
             }
             Err(Corrupt) => return Err(broken("command ring positions are impossible")),
         }

@@ -4,7 +4,8 @@
 // that memory; what was copied out is validated before use.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use orion_wire::Fault;
@@ -15,6 +16,7 @@ use crate::spin::Spin;
 
 /// A ring as one side sees it. The data is mapped twice in a row, so `capacity` bytes from any position are
 /// contiguous.
+#[derive(Clone, Copy)]
 pub(crate) struct RingView {
     control: &'static Control,
     data: *mut u8,
@@ -180,18 +182,25 @@ pub struct Consumer {
     ring: RingView,
     tail: u64,
     ready_seen: u64,
+    /// `tail`, for those who look ahead.
+    position: Arc<AtomicU64>,
 }
 
 impl Consumer {
     pub(crate) fn new(ring: RingView) -> Consumer {
         let tail = ring.control.tail.0.load(Ordering::Acquire);
-        Consumer { ring, tail, ready_seen: 0 }
+        Consumer { ring, tail, ready_seen: 0, position: Arc::new(AtomicU64::new(tail)) }
     }
 
     /// Bytes that can be read now.
     pub fn ready(&mut self) -> Result<u64, Corrupt> {
         self.ready_seen = self.ring.control.ready(self.tail, self.ring.capacity)?;
         Ok(self.ready_seen)
+    }
+
+    /// For another thread, to see what is coming while this end is held up.
+    pub fn lookahead(&self) -> Lookahead {
+        Lookahead { ring: self.ring, position: self.position.clone() }
     }
 
     /// The next `len <= ready` bytes, contiguous. The peer may still change them: copy, then validate.
@@ -233,6 +242,8 @@ impl Consumer {
     pub fn consume(&mut self, len: usize) {
         self.tail += len as u64;
         self.ready_seen = self.ready_seen.saturating_sub(len as u64);
+        // Before the bytes are given back, so that whoever read bytes of a later lap finds another position afterwards.
+        self.position.store(self.tail, Ordering::SeqCst);
         if self.ring.control.release_to(self.tail) {
             wake(&self.ring.control.producer_sleeps.0);
         }
@@ -265,6 +276,45 @@ impl Consumer {
     /// Prepares to sleep on [`Self::sleep_word`] with value 1; false if there is news already.
     pub fn may_sleep(&self) -> bool {
         self.ring.control.consumer_may_sleep(self.tail + self.ready_seen)
+    }
+}
+
+/// Reads records that a consumer has not come to yet, from another thread of its process.
+pub struct Lookahead {
+    ring: RingView,
+    position: Arc<AtomicU64>,
+}
+
+impl Lookahead {
+    /// Shows `wanted` each record ahead, with the first word of its body, until it answers. `None` if it never does, or
+    /// if the consumer went on meanwhile: then the bytes may have been others.
+    pub fn find<T>(&self, mut wanted: impl FnMut(&Header, u64) -> Option<T>) -> Option<T> {
+        let from = self.position.load(Ordering::SeqCst);
+        let ready = self.ring.control.ready(from, self.ring.capacity).ok()?;
+        let mut at = 0;
+        while ready - at >= HEADER_BYTES as u64 {
+            let header = Header::decode(&self.copy(from + at)).ok()?;
+            if ready - at < header.size as u64 {
+                break;
+            }
+            let word = match header.size as usize {
+                HEADER_BYTES => 0,
+                _ => u64::from_le_bytes(self.copy(from + at + HEADER_BYTES as u64)),
+            };
+            if let Some(found) = wanted(&header, word) {
+                fence(Ordering::SeqCst);
+                return (self.position.load(Ordering::SeqCst) == from).then_some(found);
+            }
+            at += header.size as u64;
+        }
+        None
+    }
+
+    fn copy<const N: usize>(&self, at: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        // SAFETY: `capacity` bytes from any position are mapped; the destination is ours alone.
+        unsafe { ptr::copy_nonoverlapping(self.ring.pointer(at), bytes.as_mut_ptr(), N) };
+        bytes
     }
 }
 
@@ -351,6 +401,29 @@ mod tests {
         let spin = Spin { budget: Duration::ZERO, yields: false };
         assert!(!p.wait_room(r.len(), spin, Duration::from_millis(1)).unwrap());
         assert_eq!(c.next().unwrap().unwrap().op, 1);
+    }
+
+    #[test]
+    fn looking_ahead_takes_nothing_and_sees_only_what_is_to_come() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let ahead = c.lookahead();
+        let find = |op| ahead.find(|h, word| (h.op == op).then_some(word));
+        for op in 1..=3u16 {
+            assert!(p.push(&[&record(op, &(op as u64 * 11).to_le_bytes())]).unwrap());
+        }
+        assert!(p.push(&[&record(4, &[])]).unwrap());
+        assert_eq!((find(1), find(3), find(4), find(5)), (Some(11), Some(33), Some(0), None));
+        let first = c.next().unwrap().unwrap();
+        c.consume(first.size as usize);
+        assert_eq!((find(1), find(3)), (None, Some(33)));
+        // The consumer goes on while somebody looks.
+        let found = ahead.find(|h, word| {
+            let next = c.next().unwrap().unwrap();
+            c.consume(next.size as usize);
+            (h.op == 3).then_some(word)
+        });
+        assert_eq!(found, None);
     }
 
     #[test]

@@ -198,6 +198,7 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
     // SAFETY: the application's argument arrays.
     let bytes = unsafe { pack_arguments(&function, params, extra)? };
     let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, s.cooperative)?;
+    s_ref.wait_for_room();
     let end = stream::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
     match end.filter(|_| launches_block()) {
         Some(end) => {

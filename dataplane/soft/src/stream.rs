@@ -106,6 +106,17 @@ impl Stream {
         }
     }
 
+    /// Kernels that a stream holds; the next launch waits, as it does on a GPU.
+    const QUEUE_MAX: u64 = 1024;
+
+    /// Waits until half of the queue is free if it is full.
+    pub fn wait_for_room(&self) {
+        let submitted = self.submitted();
+        if submitted.saturating_sub(self.completed.load(Ordering::Acquire)) >= Self::QUEUE_MAX {
+            self.wait(submitted - Self::QUEUE_MAX / 2);
+        }
+    }
+
     fn submitted(&self) -> u64 {
         self.state.lock().map_or(0, |s| s.submitted)
     }

@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use orion_cuda::sys::*;
 
@@ -25,6 +26,7 @@ facts! { callback:
         a_stream_callback_with_flags_is_invalid_value,
         it_runs_on_the_default_stream,
         what_it_writes_is_copied_after_it,
+        more_launches_than_a_queue_holds_may_follow_it,
     ]
 }
 
@@ -39,6 +41,27 @@ fn it_runs_in_this_process(cu: &'static Cuda) -> Verdict {
     same!(read::<u32>(as_void(&mut process)), std::process::id());
     ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
+}
+
+/// A GPU's queue takes about a thousand; the launch after those waits until the function has returned.
+fn more_launches_than_a_queue_holds_may_follow_it(cu: &'static Cuda) -> Verdict {
+    const LAUNCHES: u32 = 5000;
+    let (stream, address) = (cu.stream()?, cu.words(&[0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    let gate = cu.gate(stream)?;
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        gate.open();
+    });
+    for _ in 0..LAUNCHES {
+        ok!(cu.launch_on(increment, address, stream));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.word(address)?, LAUNCHES);
+    opener.join().expect("a panic ends the process");
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
 }
 
 extern "C" fn keep_first_word(words: *mut c_void) {

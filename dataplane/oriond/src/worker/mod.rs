@@ -169,6 +169,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
         mirrored: start.mirrored,
         replies,
         events,
+        ahead: commands.lookahead(),
         output: Arc::clone(&output),
     });
     match run(&mut s, commands) {

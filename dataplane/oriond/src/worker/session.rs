@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_ring::{Heap, Memory};
+use orion_ring::{Heap, Lookahead, Memory};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
@@ -244,13 +244,14 @@ pub struct Parts {
     pub mirrored: bool,
     pub replies: Replies,
     pub events: Arc<Events>,
+    pub ahead: Lookahead,
     pub output: Arc<Output>,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, granted, primary, heap, memory, .. } = parts;
-        let Parts { staging, staging_bytes, mirrored, replies, events, output, .. } = parts;
+        let Parts { staging, staging_bytes, mirrored, replies, events, ahead, output, .. } = parts;
         Session {
             driver,
             devices: granted.clone(),
@@ -261,7 +262,7 @@ impl Session {
             staging_bytes,
             mirrored,
             replies,
-            callbacks: Callbacks::new(events.clone()),
+            callbacks: Callbacks::new(events.clone(), ahead),
             events,
             output,
             helpers: Helpers::new(driver),

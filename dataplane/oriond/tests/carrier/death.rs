@@ -119,7 +119,7 @@ on_each_carrier! {
         let mut client = Client::attach(server, transport);
         // The worker fills the event ring, which nobody reads, and then the socket; commands pile up behind it.
         client.start(EVENTS, &words(&[1 << 20, 1000]));
-        for _ in 0..8000 {
+        for _ in 0..orion_ring::memory::COMMAND_BYTES / 1024 - 100 {
             client.post(0x100, &[6; 1000]);
         }
         let pid = client.welcome.worker_pid;

@@ -411,7 +411,10 @@ mod tests {
     #[test]
     fn a_replaced_host_function_is_freed_and_the_last_with_its_graph() {
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("creating memory");
-        let callbacks = Callbacks::new(Events::new(memory.producer(Which::Event).expect("mapping")));
+        let callbacks = Callbacks::new(
+            Events::new(memory.producer(Which::Event).expect("mapping")),
+            memory.consumer(Which::Command).expect("mapping").lookahead(),
+        );
         let mut tickets = Tickets::default();
         let put = |tickets: &mut Tickets, exec, node| {
             let ticket = callbacks.ticket(1, 2, kind::HOST_FUNCTION, 0, false);
