@@ -72,6 +72,16 @@ impl Producer {
         Ok(Some(self.ring.pointer(self.head)))
     }
 
+    /// Up to where the consumer had given bytes back when it was last looked at.
+    pub fn taken_seen(&self) -> u64 {
+        self.head.saturating_sub(self.ring.capacity - self.room_seen)
+    }
+
+    /// Bytes that it had not given back then.
+    pub fn outstanding_seen(&self) -> u64 {
+        self.head - self.taken_seen()
+    }
+
     /// Bytes that could be written now.
     pub fn room(&mut self) -> Result<u64, Corrupt> {
         self.room_seen = self.ring.control.room(self.head, self.ring.capacity)?;
@@ -238,12 +248,27 @@ impl Consumer {
         self.copy(HEADER_BYTES, to);
     }
 
-    /// Gives `len` bytes back to the producer.
-    pub fn consume(&mut self, len: usize) {
+    /// Goes past `len` bytes without giving them back; a [`Releaser`] does that.
+    pub fn pass(&mut self, len: usize) {
         self.tail += len as u64;
         self.ready_seen = self.ready_seen.saturating_sub(len as u64);
         // Before the bytes are given back, so that whoever read bytes of a later lap finds another position afterwards.
         self.position.store(self.tail, Ordering::SeqCst);
+    }
+
+    /// How far this end has come.
+    pub fn passed(&self) -> u64 {
+        self.tail
+    }
+
+    /// For giving back what this end has passed, from any thread.
+    pub fn releaser(&self) -> Releaser {
+        Releaser { ring: self.ring }
+    }
+
+    /// Gives `len` bytes back to the producer.
+    pub fn consume(&mut self, len: usize) {
+        self.pass(len);
         if self.ring.control.release_to(self.tail) {
             wake(&self.ring.control.producer_sleeps.0);
         }
@@ -276,6 +301,20 @@ impl Consumer {
     /// Prepares to sleep on [`Self::sleep_word`] with value 1; false if there is news already.
     pub fn may_sleep(&self) -> bool {
         self.ring.control.consumer_may_sleep(self.tail + self.ready_seen)
+    }
+}
+
+/// Gives bytes back that a consumer has passed.
+pub struct Releaser {
+    ring: RingView,
+}
+
+impl Releaser {
+    /// Everything up to `position`, which only grows and is never beyond what was passed.
+    pub fn release_to(&self, position: u64) {
+        if self.ring.control.release_to(position) {
+            wake(&self.ring.control.producer_sleeps.0);
+        }
     }
 }
 
@@ -424,6 +463,24 @@ mod tests {
             (h.op == 3).then_some(word)
         });
         assert_eq!(found, None);
+    }
+
+    #[test]
+    fn what_was_passed_is_given_back_by_its_releaser() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
+        let releaser = c.releaser();
+        let r = record(1, &[0; 1000]);
+        while p.push(&[&r]).unwrap() {}
+        while let Some(h) = c.next().unwrap() {
+            c.pass(h.size as usize);
+        }
+        assert_eq!(p.outstanding_seen(), c.passed());
+        assert!(!p.push(&[&r]).unwrap());
+        releaser.release_to(r.len() as u64);
+        assert!(p.push(&[&r]).unwrap());
+        assert!(!p.push(&[&r]).unwrap());
+        assert_eq!((p.taken_seen(), c.next().unwrap().unwrap().op), (r.len() as u64, 1));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Gather {
     rest: HeapRange,
     /// The batch's last record is a posted copy to the host.
     ends_with_copy_out: bool,
+    /// Ring bytes in all batches so far: less than what was collected, for some records stay behind.
+    carried: u64,
 }
 
 // SAFETY: the pointers lead to memory that lives as long as the session and is not tied to a thread.
@@ -50,6 +52,7 @@ impl Default for Gather {
             bytes: 0,
             rest: HeapRange::default(),
             ends_with_copy_out: false,
+            carried: 0,
         }
     }
 }
@@ -71,6 +74,16 @@ impl Gather {
     /// Whether a wait for the last record is likely to follow at once: `tensor.item()` is a copy and a wait.
     pub fn ends_with_copy_out(&self) -> bool {
         self.ends_with_copy_out
+    }
+
+    /// Ring bytes in all batches so far, as the other side counts them.
+    pub fn carried(&self) -> u64 {
+        self.carried
+    }
+
+    /// Begins a batch by telling a client what its worker has taken.
+    pub fn taken(&mut self, up_to: u64) {
+        self.header(StreamHeader { frame: Frame::Taken, len: 0, offset: up_to });
     }
 
     /// What is left to send.
@@ -164,6 +177,7 @@ impl Gather {
         // A batch ends with the record that passes its limit, so a run may need two frames.
         for start in (0..len).step_by(FRAME_LEN_MAX as usize) {
             let len = (len - start).min(FRAME_LEN_MAX as usize);
+            self.carried += len as u64;
             self.header(StreamHeader { frame, len: len as u32, offset: 0 });
             // SAFETY: the ring is mapped twice in a row, so the bytes that are ready are contiguous.
             self.part(unsafe { from.pointer().add(skip + start) }, len);

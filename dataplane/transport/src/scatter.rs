@@ -36,6 +36,7 @@ enum State {
     Heap { offset: u64, left: usize },
     Barrier { have: usize, len: usize, bytes: [u8; LANES_MAX * 8] },
     Patch { len: usize, bytes: Vec<u8> },
+    Taken { up_to: u64 },
 }
 
 const START: State = State::Header { have: 0, bytes: [0; STREAM_HEADER_BYTES] };
@@ -47,15 +48,22 @@ pub struct Scatter {
     heap: Heap,
     state: State,
     listener: Option<Listener>,
+    /// What a client's worker has taken of its commands, until somebody asks.
+    taken: Option<u64>,
 }
 
 impl Scatter {
     pub fn new(rings: Vec<(Frame, Producer)>, heap: Heap) -> Scatter {
-        Scatter { rings, heap, state: START, listener: None }
+        Scatter { rings, heap, state: START, listener: None, taken: None }
     }
 
     pub fn with_listener(self, listener: Option<Listener>) -> Scatter {
         Scatter { listener, ..self }
+    }
+
+    /// Command bytes that the worker has taken, if there is news.
+    pub fn taken(&mut self) -> Option<u64> {
+        self.taken.take()
     }
 
     pub fn ring(&mut self, index: usize) -> &mut Producer {
@@ -126,6 +134,10 @@ impl Scatter {
                     }
                     self.state = START;
                 }
+                State::Taken { up_to } => {
+                    self.taken = Some(*up_to);
+                    self.state = START;
+                }
                 State::Patch { len, bytes } => {
                     let n = from.len().min(*len - bytes.len());
                     bytes.extend_from_slice(&from[..n]);
@@ -156,6 +168,10 @@ impl Scatter {
             Frame::Patch if self.listener.is_some() => State::Patch { len, bytes: Vec::with_capacity(len) },
             Frame::Patch => return Err(Fault("patch for somebody who keeps no memory in step")),
             Frame::Barrier => State::Barrier { have: 0, len, bytes: [0; LANES_MAX * 8] },
+            Frame::Taken if self.rings.iter().all(|(f, _)| *f != Frame::Command) => {
+                State::Taken { up_to: header.offset }
+            }
+            Frame::Taken => return Err(Fault("ring bytes in the wrong direction")),
             Frame::Chunk => return Err(Fault("bulk chunk on a session's main connection")),
             frame => {
                 let index = self.rings.iter().position(|(f, _)| *f == frame);

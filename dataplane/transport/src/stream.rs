@@ -6,6 +6,7 @@
 //!   HEAP                    bytes of the heap at `offset`
 //!   PATCH                   a `HEAP_PATCH` for the client, whole
 //!   BARRIER                 one word a lane: wait until that many bytes have come in on it
+//!   TAKEN                   to the client: the worker has taken the COMMAND bytes up to `offset`
 //! lane:             | CHUNK | len u32 | offset u64 | len bytes of the heap ... |
 //! ```
 //! Ring bytes that follow a HEAP or BARRIER frame reach the ring only after the heap bytes are in place, which is
@@ -17,6 +18,10 @@ use orion_wire::record::{HeapRange, RECORD_BYTES_MAX};
 use crate::lanes::LANES_MAX;
 
 pub const STREAM_HEADER_BYTES: usize = 16;
+/// How often a client is told what its worker has taken. It keeps the bytes of its commands until then, so a worker
+/// that is held up holds up the application and never the connection: word of a host function's end gets through, and
+/// the system does not take the connection for dead.
+pub const TAKEN_BYTES_MIN: u64 = 128 << 10;
 /// Most bytes behind one header. Bounds what one session can make the other side do between two looks at others.
 pub const FRAME_LEN_MAX: u32 = 1 << 20;
 /// Heap ranges from this size on are striped over the lanes; a smaller one is sent sooner than a lane wakes up.
@@ -32,6 +37,7 @@ pub enum Frame {
     Barrier = 5,
     Chunk = 6,
     Patch = 7,
+    Taken = 8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +69,7 @@ impl StreamHeader {
             5 => Frame::Barrier,
             6 => Frame::Chunk,
             7 => Frame::Patch,
+            8 => Frame::Taken,
             _ => return Err(Fault("unknown frame in a session's stream")),
         };
         if len > FRAME_LEN_MAX {
@@ -80,6 +87,11 @@ impl StreamHeader {
             Frame::Patch => {
                 if len as usize > RECORD_BYTES_MAX {
                     return Err(Fault("patch too long"));
+                }
+            }
+            Frame::Taken => {
+                if len != 0 {
+                    return Err(Fault("taken frame with a body"));
                 }
             }
             Frame::Command | Frame::Reply | Frame::Event => {}

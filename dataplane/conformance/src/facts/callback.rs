@@ -43,9 +43,10 @@ fn it_runs_in_this_process(cu: &'static Cuda) -> Verdict {
     Ok(())
 }
 
-/// A GPU's queue takes about a thousand; the launch after those waits until the function has returned.
+/// A GPU's queue takes about a thousand; the launch after those waits until the function has returned. So many that no
+/// other queue on the way holds them either.
 fn more_launches_than_a_queue_holds_may_follow_it(cu: &'static Cuda) -> Verdict {
-    const LAUNCHES: u32 = 5000;
+    const LAUNCHES: u32 = 30_000;
     let (stream, address) = (cu.stream()?, cu.words(&[0])?);
     let (module, increment) = cu.kernel("increment")?;
     let gate = cu.gate(stream)?;

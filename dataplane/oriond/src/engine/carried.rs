@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory};
 use orion_transport::gather::Stripe;
-use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
+use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader, TAKEN_BYTES_MIN};
 use orion_transport::{Blocked, Gather, LANES_MAX, LaneCounts, Scatter, Striper};
 use orion_wire::Fault;
 use orion_wire::record::HeapRange;
@@ -152,6 +152,9 @@ pub struct Carried {
     message: Box<libc::msghdr>,
     /// Ring bytes in the batch being sent: reply, event.
     sending: Option<(usize, usize)>,
+    /// Command bytes that the client knows the worker has taken.
+    taken_told: u64,
+    turn: u32,
     buffer: Box<[u8]>,
     unread: std::ops::Range<usize>,
     receiving: Receiving,
@@ -190,6 +193,8 @@ impl Carried {
             // SAFETY: an all-zero msghdr is valid.
             message: Box::new(unsafe { std::mem::zeroed() }),
             sending: None,
+            taken_told: 0,
+            turn: 0,
             buffer: vec![0; RECEIVE_BYTES].into(),
             unread: 0..0,
             receiving: Receiving::Nothing,
@@ -304,6 +309,9 @@ impl Carried {
     fn try_pump(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
         let mut progress = false;
         if self.sending.is_none() {
+            if let Some(up_to) = self.newly_taken()? {
+                self.gather.taken(up_to);
+            }
             let mut lanes = Lanes { shared: &self.shared, striper: &mut self.striper };
             let heap = &self.shared.heap;
             let reply = self.gather.collect(Frame::Reply, &mut self.reply, heap, &mut lanes)?;
@@ -328,6 +336,22 @@ impl Carried {
             self.receive(io, slot);
         }
         Ok(progress)
+    }
+
+    /// Up to where the worker has taken the client's commands, if that is worth a message.
+    fn newly_taken(&mut self) -> Result<Option<u64>, Fault> {
+        let ring = self.scatter.ring(0);
+        self.turn = self.turn.wrapping_add(1);
+        // The worker writes that position with every command: looking at it all the time would slow it down.
+        if ring.outstanding_seen() >= TAKEN_BYTES_MIN && self.turn.is_multiple_of(16) {
+            ring.room().map_err(|_| Fault("ring positions are impossible"))?;
+        }
+        let taken = ring.taken_seen();
+        if taken - self.taken_told < TAKEN_BYTES_MIN {
+            return Ok(None);
+        }
+        self.taken_told = taken;
+        Ok(Some(taken))
     }
 
     fn receive(&mut self, io: &mut Io, slot: u32) {
@@ -358,15 +382,19 @@ impl Carried {
             self.arm(io, slot, 0, Did::FutexReply, self.reply.sleep_word());
             self.arm(io, slot, 1, Did::FutexEvent, self.event.sleep_word());
         }
-        match self.blocked {
-            Some(Blocked::Room(index)) => {
-                let ring = self.scatter.ring(index);
-                if !ring.may_sleep() {
-                    return false;
-                }
-                let word = ring.sleep_word();
-                self.arm(io, slot, 2, Did::FutexRoom, word);
+        let ring = self.scatter.ring(0);
+        if matches!(self.blocked, Some(Blocked::Room(_))) || ring.outstanding_seen() >= TAKEN_BYTES_MIN {
+            if !ring.may_sleep() {
+                // What the worker has taken is looked at only now and then; now it is known. Impossible positions are
+                // found again by whoever needs room.
+                let _ = ring.room();
+                return false;
             }
+            let word = ring.sleep_word();
+            self.arm(io, slot, 2, Did::FutexRoom, word);
+        }
+        match self.blocked {
+            Some(Blocked::Room(_)) => {}
             Some(Blocked::Barrier) => {
                 self.shared.barrier_waits.store(true, Ordering::SeqCst);
                 if !matches!(self.scatter.feed(&[], &self.shared.counts), Ok((_, Some(Blocked::Barrier)))) {

@@ -129,6 +129,21 @@ on_each_carrier! {
 }
 
 on_each_carrier! {
+    /// Longer than a connection is allowed to take nothing, with more commands than its buffers hold.
+    fn worker_held_up_for_long_loses_nothing(server: &Oriond, transport: Transport) {
+        let mut client = Client::attach(server, transport);
+        let begin = Instant::now();
+        client.start(STALL, &words(&[13_000]));
+        for _ in 0..20_000 {
+            client.post(0x100, &[6; 1000]);
+        }
+        assert!(begin.elapsed() > Duration::from_secs(12), "nothing was held up");
+        assert_eq!(client.reply_or_lost().map(|r| r.0.op), Some(STALL));
+        assert_eq!(client.call(0x101, &[1; 8]), [1; 8]);
+    }
+}
+
+on_each_carrier! {
     fn killed_worker_loses_the_session_and_no_other(server: &Oriond, transport: Transport) {
         let mut bystander = Client::attach(server, transport);
         let mut client = Client::attach(server, transport);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
-use orion_ring::{Consumer, Heap, Memory, Spin};
+use orion_ring::{Consumer, Heap, Memory, Releaser, Spin};
 use orion_wire::hello::{Hello, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Writer};
@@ -49,8 +49,10 @@ pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> 
     let heap = map_heap(&memory).map_err(|e| local::mapping_failed(layout.heap_bytes, e))?;
     start(server, main.as_fd(), &heap, true)?;
 
+    let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
     let link = Arc::new(TcpLink {
         main,
+        under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
         lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
         lanes_ready: AtomicUsize::new(0),
         counts: LaneCounts::default(),
@@ -60,7 +62,7 @@ pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> 
         lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
         lost: Lost::default(),
     });
-    start_pumps(&link, &memory, address, welcome.session, welcome.secret)
+    start_pumps(&link, &memory, commands, address, welcome.session, welcome.secret)
         .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
     Ok(Attached { welcome, memory, heap, mirrored: true, link })
 }
@@ -94,6 +96,7 @@ fn unreachable(server: &Server, e: io::Error) -> String {
 
 struct TcpLink {
     main: OwnedFd,
+    under_way: UnderWay,
     lanes: Vec<Lane>,
     /// Lanes that have joined the session; bulk data waits for none of them, it goes inline until all have.
     lanes_ready: AtomicUsize,
@@ -145,8 +148,14 @@ impl Link for TcpLink {
     }
 }
 
-fn start_pumps(link: &Arc<TcpLink>, memory: &Memory, address: &str, session: u64, secret: u64) -> io::Result<()> {
-    let commands = memory.consumer(Which::Command)?;
+fn start_pumps(
+    link: &Arc<TcpLink>,
+    memory: &Memory,
+    commands: Consumer,
+    address: &str,
+    session: u64,
+    secret: u64,
+) -> io::Result<()> {
     let scatter = Scatter::new(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
@@ -218,6 +227,48 @@ fn finish(link: &TcpLink, end: Result<(), End>) {
     link.close();
 }
 
+/// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
+/// back when the worker has.
+struct UnderWay {
+    batches: Mutex<VecDeque<Batch>>,
+    ring: Releaser,
+}
+
+/// Where some commands end, in the worker's ring and in ours: ours also has what does not travel as commands.
+struct Batch {
+    from: u64,
+    to: u64,
+    worker_to: u64,
+}
+
+impl UnderWay {
+    /// Finer than this nobody needs to know.
+    const BATCH_BYTES_MIN: u64 = 16 << 10;
+
+    fn sent(&self, worker_to: u64, to: u64) {
+        let mut batches = self.batches.lock().expect("nothing panics under this lock");
+        match batches.back_mut() {
+            Some(last) if last.to - last.from < Self::BATCH_BYTES_MIN => (last.to, last.worker_to) = (to, worker_to),
+            last => {
+                let from = last.map_or(0, |l| l.to);
+                batches.push_back(Batch { from, to, worker_to });
+            }
+        }
+    }
+
+    /// The worker has taken its ring's bytes up to `worker_to`. Claiming too much only hurts whoever claims it.
+    fn taken(&self, worker_to: u64) {
+        let mut batches = self.batches.lock().expect("nothing panics under this lock");
+        let mut released = None;
+        while let Some(batch) = batches.pop_front_if(|b| b.worker_to <= worker_to) {
+            released = Some(batch.to);
+        }
+        if let Some(position) = released {
+            self.ring.release_to(position);
+        }
+    }
+}
+
 struct Lanes<'a> {
     link: &'a TcpLink,
     striper: Striper,
@@ -286,8 +337,8 @@ fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), End> {
             batch.advance(sent);
         }
         batch.clear();
-        // Only now: the ring's bytes were being read until here.
-        commands.consume(taken);
+        commands.pass(taken);
+        link.under_way.sent(batch.carried(), commands.passed());
     }
     Ok(())
 }
@@ -307,6 +358,9 @@ fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), End> {
         loop {
             let (used, blocked) = scatter.feed(&buffer[at..n], &link.counts)?;
             at += used;
+            if let Some(up_to) = scatter.taken() {
+                link.under_way.taken(up_to);
+            }
             match blocked {
                 Some(Blocked::Room(ring)) => {
                     scatter
