@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
@@ -151,6 +152,9 @@ def say_link(link, options):
 @contextlib.contextmanager
 def namespace():
     """A network namespace joined to ours by a veth pair. Yields its address, and the command that runs things in it."""
+    if not shutil.which("ip"):
+        print("no network namespace can be made here: there is no `ip` (Debian's iproute2)", file=sys.stderr)
+        sys.exit(NO_NAMESPACE)
     name = f"orion-{os.getpid()}"
     ours, theirs = f"ov{os.getpid() % 100000}a", f"ov{os.getpid() % 100000}b"
     # A /30 of its own for each process, of those set aside for benchmarks.
