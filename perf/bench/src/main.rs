@@ -13,6 +13,7 @@ mod instructions;
 mod model;
 mod place;
 mod plot;
+mod plot_suite;
 mod report;
 mod stream;
 mod timing;
@@ -49,7 +50,7 @@ enum Command {
     Run(Run),
     /// Two reports as a table; exits with 1 if anything became worse
     Compare { before: PathBuf, after: PathBuf },
-    /// Draw the scaling results of a report as SVG
+    /// Draw results as SVG: scaling results of a report, or what the GPU suite's speed.py wrote
     Plot {
         report: PathBuf,
         #[arg(short, long)]
@@ -142,7 +143,10 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, String> {
             print!("{table}");
             good = worse == 0;
         }
-        Some(Command::Plot { report, out }) => plot::draw(&Report::read(&report)?, &out)?,
+        Some(Command::Plot { report, out }) => match plot_suite::read(&report)? {
+            Some(suite) => plot_suite::draw(&suite, &out)?,
+            None => plot::draw(&Report::read(&report)?, &out)?,
+        },
         Some(Command::Instructions { check, tolerance, write }) => {
             good = count_instructions(&pieces()?, check, tolerance / 100.0, write)?;
         }
