@@ -576,3 +576,36 @@ fn wake(word: &AtomicU32) {
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orion_ring::memory::Layout;
+
+    #[test]
+    fn room_comes_back_when_the_worker_has_taken_all_of_a_batch() {
+        const KIB: u64 = 1 << 10;
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let under_way = UnderWay { batches: Mutex::default(), ring: c.releaser() };
+        // The worker's ring gets half of what is in ours.
+        for batch in 1..=8 {
+            assert!(p.push(&[&[0; 8 << 10]]).unwrap());
+            c.ready().unwrap();
+            c.pass(8 << 10);
+            under_way.sent(batch * 4 * KIB, c.passed());
+        }
+        let mut held_after = |worker_to| {
+            under_way.taken(worker_to);
+            p.room().unwrap();
+            p.outstanding_seen() / KIB
+        };
+        assert_eq!(held_after(0), 64);
+        // Two batches of ours are told apart from the next only together.
+        assert_eq!(held_after(8 * KIB - 1), 64);
+        assert_eq!(held_after(8 * KIB), 48);
+        assert_eq!(held_after(8 * KIB), 48);
+        assert_eq!(held_after(31 * KIB), 16);
+        assert_eq!(held_after(u64::MAX), 0);
+    }
+}
