@@ -71,7 +71,7 @@ pub fn set_aside(
     s: &'static crate::session::Session,
     stream: CUstream,
     host: u64,
-    bytes: usize,
+    shape: super::graph::Shape,
 ) -> Result<Option<u64>, CUresult> {
     if !any_open() {
         return Ok(None);
@@ -80,7 +80,7 @@ pub fn set_aside(
     if answer.status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
         return Ok(None);
     }
-    let staged = super::graph::set_aside(s, host, bytes)?;
+    let staged = super::graph::set_aside(s, host, shape)?;
     SET_ASIDE.lock().expect("no panic happens under this lock").push((answer.graph, staged.range.offset));
     Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
 }

@@ -18,7 +18,7 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Reader, Writer};
 
-pub use copies::{release_staged, set_aside};
+pub use copies::{Shape, release_staged, set_aside};
 pub use exec::{
     cuGraphExecBatchMemOpNodeSetParams, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
     cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2,

@@ -18,6 +18,7 @@ use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
 use super::execution::write;
+use super::graph::Shape;
 use super::heap::PAGE;
 use super::payload::{INLINE_BYTES_MAX, announce};
 use super::{address_map, host_memory, sync};
@@ -239,7 +240,7 @@ unsafe fn copy_in_pageable(
     stream: CUstream,
     synchronous: bool,
 ) -> Result<(), CUresult> {
-    if let Some(at) = super::capture::set_aside(s, stream, from as u64, bytes)? {
+    if let Some(at) = super::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
         return result(post(op::COPY_IN, |w| copy_words(w, &[to, at, bytes as u64, stream as u64, 0])));
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
@@ -377,7 +378,7 @@ unsafe fn copy_out_pageable(
     bytes: usize,
     stream: CUstream,
 ) -> Result<(), CUresult> {
-    if let Some(at) = super::capture::set_aside(s, stream, to as u64, bytes)? {
+    if let Some(at) = super::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
         return result(post(op::COPY_OUT, |w| copy_words(w, &[at, from, bytes as u64, stream as u64])));
     }
     if bytes <= INLINE_BYTES_MAX {
@@ -576,6 +577,11 @@ impl Rows {
         self.width * self.height * self.depth
     }
 
+    fn shape(&self) -> Shape {
+        let Rows { pitch, slice, width, height, depth, .. } = *self;
+        Shape { width, rows: height, slices: depth, pitch, slice_pitch: slice }
+    }
+
     /// Bytes from the first to the last one touched.
     fn span(&self) -> usize {
         (self.depth - 1) * self.slice + (self.height - 1) * self.pitch + self.width
@@ -659,6 +665,11 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             }
             return Ok(());
         }
+        // What is captured is copied when the graph runs.
+        let set_aside = |rows: &Rows| match synchronous {
+            true => Ok(None),
+            false => super::capture::set_aside(s, stream, rows.first as u64, rows.shape()),
+        };
         let mut loan = None;
         let mut unpack = None;
         if let Some(from) = src {
@@ -670,22 +681,33 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
                         super::callback::note_announced(range);
                     }
                 }
-                None => {
-                    let l = super::payload::Loan::general(s, from.packed_bytes())?;
-                    // SAFETY: the caller's promise; the loan has room for the packed rows.
-                    unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
-                    announce(s, l.range);
-                    d.srcHost = l.pointer().cast_const().cast();
-                    (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
-                    (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
-                    loan = Some(l);
-                }
+                None => match set_aside(&from)? {
+                    Some(at) => {
+                        d.srcHost = at as *const c_void;
+                        (d.srcPitch, d.srcHeight) = (from.pitch, from.slice / from.pitch);
+                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+                    }
+                    None => {
+                        let l = super::payload::Loan::general(s, from.packed_bytes())?;
+                        // SAFETY: the caller's promise; the loan has room for the packed rows.
+                        unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
+                        announce(s, l.range);
+                        d.srcHost = l.pointer().cast_const().cast();
+                        (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
+                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+                        loan = Some(l);
+                    }
+                },
             }
         }
         if let Some(to) = dst {
             d.dstHost = dst_host as *mut c_void;
             if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
                 host_memory::before_overwrite(s, range);
+            } else if let Some(at) = set_aside(&to)? {
+                d.dstHost = at as *mut c_void;
+                (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
+                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
             } else {
                 let l = super::payload::Loan::general(s, to.packed_bytes())?;
                 d.dstHost = l.pointer().cast();

@@ -32,6 +32,7 @@ facts! { copy:
         two_dimensional_wider_than_the_pitch_is_invalid_value,
         two_dimensional_unified_addresses,
         two_dimensional_asynchronous,
+        two_dimensional_captured_is_made_at_each_launch,
         three_dimensional_slices,
         peer_copies_within_a_device,
         sixteen_mebibytes_come_back,
@@ -386,6 +387,34 @@ fn sized(mut copy: CUDA_MEMCPY2D, width: usize, height: usize) -> CUDA_MEMCPY2D 
     copy.WidthInBytes = width;
     copy.Height = height;
     copy
+}
+
+/// Of pageable memory, both ways; what lies between the rows is left alone.
+fn two_dimensional_captured_is_made_at_each_launch(cu: &'static Cuda) -> Verdict {
+    let (stream, device) = (cu.stream()?, cu.alloc(32)?);
+    let (mut source, mut back) = (vec![0u8; 10], vec![0xaau8; 12]);
+    let there = sized(to_device(&source, 5, device, 8), 3, 2);
+    let again = sized(to_host(device, 8, &mut back, 6), 3, 2);
+    ok!(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ok!(cu.cuMemcpy2DAsync_v2(&there, stream));
+    ok!(cu.cuMemcpy2DAsync_v2(&again, stream));
+    let (mut graph, mut exec) = (null_mut(), null_mut());
+    ok!(cu.cuStreamEndCapture(stream, &mut graph));
+    ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    for round in [1u8, 101] {
+        // Through the pointer that the copy was given.
+        let first = source.as_mut_ptr().cast();
+        write(first, [round, round + 1, round + 2, 0xbb, 0xbb, round + 5, round + 6, round + 7, 0xbb, 0xbb]);
+        ok!(cu.cuGraphLaunch(exec, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        let gap = [0xaa; 3];
+        let rows = [[round, round + 1, round + 2], gap, [round + 5, round + 6, round + 7], gap];
+        same!(read::<[[u8; 3]; 4]>(back.as_mut_ptr().cast()), rows);
+    }
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(device)
 }
 
 fn two_dimensional_keeps_the_padding(cu: &'static Cuda) -> Verdict {

@@ -30,15 +30,20 @@ pub struct Staged {
 
 /// What lies between the first and the last byte of one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    width: usize,
-    rows: usize,
-    slices: usize,
-    pitch: usize,
-    slice_pitch: usize,
+pub struct Shape {
+    pub width: usize,
+    pub rows: usize,
+    pub slices: usize,
+    pub pitch: usize,
+    pub slice_pitch: usize,
 }
 
 impl Shape {
+    /// Bytes without a gap.
+    pub fn line(bytes: usize) -> Shape {
+        Shape { width: bytes, rows: 1, slices: 1, pitch: bytes, slice_pitch: bytes }
+    }
+
     /// Offsets of the rows; between them lies memory that is not part of the copy.
     fn rows(self) -> impl Iterator<Item = usize> {
         (0..self.slices).flat_map(move |z| (0..self.rows).map(move |y| z * self.slice_pitch + y * self.pitch))
@@ -69,10 +74,10 @@ pub fn keep(staged: &Staged) {
     STAGED.lock().expect("no panic happens under this lock").insert(staged.range.offset, *staged);
 }
 
-/// Sets a range aside for a captured copy of `bytes` at `host`; the copy is made with the range's address instead.
-pub fn set_aside(s: &'static Session, host: u64, bytes: usize) -> Result<Staged, CUresult> {
-    let range = HeapRange { offset: allocate(s, bytes as u64)?, bytes: bytes as u64 };
-    let shape = Shape { width: bytes, rows: 1, slices: 1, pitch: bytes, slice_pitch: bytes };
+/// Sets a range aside for a captured copy at `host`; the copy is made with the range's address instead.
+pub fn set_aside(s: &'static Session, host: u64, shape: Shape) -> Result<Staged, CUresult> {
+    let bytes = shape.bytes() as u64;
+    let range = HeapRange { offset: allocate(s, bytes)?, bytes };
     let staged = Staged { range, host, shape };
     keep(&staged);
     Ok(staged)
