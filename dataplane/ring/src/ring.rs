@@ -252,8 +252,9 @@ impl Consumer {
     pub fn pass(&mut self, len: usize) {
         self.tail += len as u64;
         self.ready_seen = self.ready_seen.saturating_sub(len as u64);
-        // Before the bytes are given back, so that whoever read bytes of a later lap finds another position afterwards.
-        self.position.store(self.tail, Ordering::SeqCst);
+        // Whoever read bytes of a later lap finds another position afterwards: Relaxed, for giving the bytes back, which
+        // follows, is a Release.
+        self.position.store(self.tail, Ordering::Relaxed);
     }
 
     /// How far this end has come.
