@@ -347,7 +347,7 @@ impl Carried {
             ring.room().map_err(|_| Fault("ring positions are impossible"))?;
         }
         let taken = ring.taken_seen();
-        if taken - self.taken_told < TAKEN_BYTES_MIN {
+        if taken.saturating_sub(self.taken_told) < TAKEN_BYTES_MIN {
             return Ok(None);
         }
         self.taken_told = taken;
