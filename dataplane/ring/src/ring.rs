@@ -252,8 +252,8 @@ impl Consumer {
     pub fn pass(&mut self, len: usize) {
         self.tail += len as u64;
         self.ready_seen = self.ready_seen.saturating_sub(len as u64);
-        // Whoever read bytes of a later lap finds another position afterwards: Relaxed, for giving the bytes back, which
-        // follows, is a Release.
+        // Whoever read bytes of a later lap finds another position afterwards. Relaxed: the bytes are given back after
+        // it, and that is a Release.
         self.position.store(self.tail, Ordering::Relaxed);
     }
 
