@@ -37,13 +37,31 @@ pub enum Wait {
     Streams(Vec<CUstream>),
     /// Streams of several contexts, each with its own: a default stream can be asked only in its context.
     Everywhere(Vec<(u64, CUstream)>),
-    /// The same, and then the driver's `cuCtxSynchronize`, which tells what the streams cannot.
-    Context(Vec<(u64, CUstream)>),
+    /// The same, and then a call that makes the driver wait for what was queued meanwhile.
+    Then(Vec<(u64, CUstream)>, Waiting),
     Event(CUevent),
     /// Copies into this range of the heap.
     Copies(HeapRange),
     Job(Arc<Job>),
     Landing(Landing),
+}
+
+#[derive(Clone, Copy)]
+pub enum Waiting {
+    /// `cuCtxSynchronize`, which tells what the streams cannot.
+    Synchronize,
+    Free(CUdeviceptr),
+}
+
+impl Waiting {
+    fn call(self, driver: &'static Driver) -> CUresult {
+        match self {
+            // SAFETY: no arguments.
+            Waiting::Synchronize => unsafe { driver.cuCtxSynchronize() },
+            // SAFETY: an address of the client's; the driver checks it.
+            Waiting::Free(address) => unsafe { driver.cuMemFree_v2(address) },
+        }
+    }
 }
 
 /// One number on its way from the device into memory of the worker's own, which held something else before. The bytes
@@ -784,7 +802,7 @@ impl Session {
                     None
                 }
             }
-            Wait::Everywhere(_) | Wait::Context(_) => self.poll_everywhere(i),
+            Wait::Everywhere(_) | Wait::Then(..) => self.poll_everywhere(i),
             Wait::Streams(streams) => loop {
                 let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
                 // SAFETY: streams this session owns, or a default stream of the current context.
@@ -800,14 +818,14 @@ impl Session {
         };
         self.captures.restore(self.driver, relaxed);
         match (&self.parked[i].wait, result) {
-            (Wait::Context(_), Some(CUDA_SUCCESS)) => self.synchronize_context(i),
+            (Wait::Then(_, call), Some(CUDA_SUCCESS)) => self.call_waiting(i, *call),
             _ => result,
         }
     }
 
-    /// Calls the driver's `cuCtxSynchronize` now that each stream was seen idle. On a helper thread if it may wait:
-    /// other threads of the client can have queued host functions meanwhile, which end through the executor.
-    fn synchronize_context(&mut self, i: usize) -> Option<CUresult> {
+    /// Makes the call now that each stream was seen idle. On a helper thread if it may wait: other threads of the
+    /// client can have queued host functions meanwhile, which end when the executor has answered somebody.
+    fn call_waiting(&mut self, i: usize, call: Waiting) -> Option<CUresult> {
         let context = self.parked[i].header.context;
         // With a capture open the driver refuses at once.
         let returns = self.captures.open() || self.host_memory.fence().is_none() && self.device_idle();
@@ -815,13 +833,11 @@ impl Session {
             return Some(code);
         }
         if returns {
-            // SAFETY: no arguments.
-            return Some(unsafe { self.driver.cuCtxSynchronize() });
+            return Some(call.call(self.driver));
         }
         match self.context(self.green.home(context)) {
             Ok(home) => {
-                // SAFETY: no arguments.
-                let job = self.helpers.run(home, |driver| unsafe { driver.cuCtxSynchronize() });
+                let job = self.helpers.run(home, move |driver| call.call(driver));
                 self.parked[i].wait = Wait::Job(job);
                 None
             }
@@ -833,7 +849,7 @@ impl Session {
     fn poll_everywhere(&mut self, i: usize) -> Option<CUresult> {
         let context = self.parked[i].header.context;
         let result = loop {
-            let (Wait::Everywhere(streams) | Wait::Context(streams)) = &self.parked[i].wait else {
+            let (Wait::Everywhere(streams) | Wait::Then(streams, _)) = &self.parked[i].wait else {
                 break Some(CUDA_SUCCESS);
             };
             let Some((of, stream)) = streams.last().copied() else { break Some(CUDA_SUCCESS) };
@@ -846,7 +862,7 @@ impl Session {
                     code => break Some(code),
                 }
             }
-            if let Wait::Everywhere(streams) | Wait::Context(streams) = &mut self.parked[i].wait {
+            if let Wait::Everywhere(streams) | Wait::Then(streams, _) = &mut self.parked[i].wait {
                 streams.pop();
             }
         };
@@ -897,7 +913,7 @@ impl Session {
         for parked in &mut self.parked {
             match &mut parked.wait {
                 Wait::Streams(streams) => streams.retain(|s| *s != stream),
-                Wait::Everywhere(streams) | Wait::Context(streams) => streams.retain(|(_, s)| *s != stream),
+                Wait::Everywhere(streams) | Wait::Then(streams, _) => streams.retain(|(_, s)| *s != stream),
                 Wait::Landing(landing) if landing.stream == stream => parked.wait = Wait::Streams(Vec::new()),
                 Wait::Landing(_) | Wait::Event(_) | Wait::Copies(_) | Wait::Job(_) => {}
             }

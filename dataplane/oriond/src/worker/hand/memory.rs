@@ -10,7 +10,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::worker::session::{Landing, Outcome, Session, Wait};
+use crate::worker::session::{Landing, Outcome, Session, Wait, Waiting};
 
 pub fn cuMemAlloc_v2(
     s: &mut Session,
@@ -51,9 +51,8 @@ pub fn cuMemFree_v2(
     // Not while a capture is open: asking a captured stream would end its capture.
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
         // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
-        let (streams, _) = s.busy_streams();
-        // SAFETY: an address of the client's; the driver checks it.
-        return Ok(s.park(header, Wait::Streams(streams), move |s, _, _| unsafe { s.driver.cuMemFree_v2(address) }));
+        let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
+        return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), |_, code, _| code));
     }
     // SAFETY: an address of the client's; the driver checks it.
     Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address) }))

@@ -9,7 +9,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::worker::session::{Outcome, Session, Wait};
+use crate::worker::session::{Outcome, Session, Wait, Waiting};
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
 fn finish(s: &mut Session, code: CUresult, reply: &mut Vec<u8>) -> CUresult {
@@ -62,7 +62,7 @@ pub fn cuCtxSynchronize(
         streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
         streams.push((*context, ptr::null_mut()));
     }
-    Ok(s.park(header, Wait::Context(streams), move |s, code, reply| {
+    Ok(s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, reply| {
         s.streams_idle(until);
         for context in green {
             s.streams_idle_in(context, until);
