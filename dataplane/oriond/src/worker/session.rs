@@ -106,6 +106,7 @@ struct Held {
     from: u64,
     stream: CUstream,
     context: u64,
+    thread: u16,
     since: Instant,
 }
 
@@ -206,7 +207,8 @@ pub struct Session {
     small_copy: Option<SmallCopy>,
     habit: u8,
     pub prints: Prints,
-    latched: HashMap<u64, CUresult>,
+    /// Failures of posted commands that nobody has been told of, by context and thread.
+    latched: Vec<(u64, u16, CUresult)>,
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
     /// Events, each in a context, behind what streams had queued when they were destroyed.
@@ -302,7 +304,7 @@ impl Session {
             small_copy: None,
             habit: HABIT_MAX,
             prints: Prints::new(driver, &granted),
-            latched: HashMap::new(),
+            latched: Vec::new(),
             parked: Vec::new(),
             pending_ranges: Vec::new(),
             orphaned: Vec::new(),
@@ -351,12 +353,12 @@ impl Session {
         result
     }
 
-    /// Sends the reply of a call, or keeps the error of a posted command for a later call of its context.
+    /// Sends the reply of a call, or keeps the error of a posted command for a later call.
     fn answer(&mut self, header: &Header, result: CUresult, body: &[u8]) -> Result<(), Fault> {
         if header.sequence == 0 {
             if result != CUDA_SUCCESS {
                 log::debug(&format!("posted command {:#x} failed with {result}", header.op));
-                self.latched.entry(header.context).or_insert(result);
+                self.latch(header.context, header.thread, result);
             }
             return Ok(());
         }
@@ -364,11 +366,26 @@ impl Session {
         let mut result = result;
         if result == CUDA_SUCCESS
             && reports_earlier(header.op)
-            && let Some(earlier) = self.latched.remove(&header.context)
+            && let Some(earlier) = self.take_latched(header)
         {
             result = earlier;
         }
         self.replies.send(header, result, body)
+    }
+
+    fn latch(&mut self, context: u64, thread: u16, code: CUresult) {
+        if !self.latched.iter().any(|l| (l.0, l.1) == (context, thread)) {
+            self.latched.push((context, thread, code));
+        }
+    }
+
+    /// The failure that a call reports: of a command of its own thread, or of any in its context, lest it is lost. While
+    /// a capture is open every thread asks for its own at once, and nobody may take it from under it.
+    fn take_latched(&mut self, header: &Header) -> Option<CUresult> {
+        let own = self.latched.iter().position(|l| (l.0, l.1) == (header.context, header.thread));
+        let others = || self.latched.iter().position(|l| l.0 == header.context && !self.captures.open());
+        let at = own.or_else(others)?;
+        Some(self.latched.remove(at).2)
     }
 
     /// What the driver logged goes to the client ahead of a reply: where a call failed, it is about that call.
@@ -449,7 +466,7 @@ impl Session {
     pub fn forget_context(&mut self, word: u64) {
         self.thread_streams.retain(|(context, _), _| *context != word);
         self.busy_streams.remove(&word);
-        self.latched.remove(&word);
+        self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);
         self.pending_ranges.retain(|p| p.context != word);
         let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
@@ -529,7 +546,8 @@ impl Session {
         if self.habit < 2 {
             return false;
         }
-        self.held = Some(Held { to, from, stream, context: header.context, since: Instant::now() });
+        self.held =
+            Some(Held { to, from, stream, context: header.context, thread: header.thread, since: Instant::now() });
         true
     }
 
@@ -613,7 +631,7 @@ impl Session {
         });
         if let Err(code) = code {
             log::debug(&format!("posted copy out of the device failed with {code}"));
-            self.latched.entry(held.context).or_insert(code);
+            self.latch(held.context, held.thread, code);
         }
     }
 
