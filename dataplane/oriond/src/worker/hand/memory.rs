@@ -261,6 +261,10 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
     if code != CUDA_SUCCESS {
         return Ok(Outcome::Done(code));
     }
+    // Captured, nothing is copied now, and asking whether it is done would end the capture.
+    if s.captures.open() && s.is_capturing(stream) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
     if header.sequence == 0 {
         return Ok(Outcome::Done(match to_host {
             Some(range) => s.note_heap_copy(range, stream),
