@@ -29,13 +29,15 @@ pub struct Fact {
     /// What the process must have printed once it has ended. Makes the fact `alone`.
     pub stdout: Option<&'static str>,
     pub stderr: Option<&'static str>,
+    /// Why several threads cannot ask it at once; empty if they can.
+    pub not_in_a_crowd: &'static str,
     pub run: fn(&'static Cuda) -> Verdict,
 }
 
 impl Fact {
     pub const fn new(group: &'static str, name: &'static str, needs: Needs, run: fn(&'static Cuda) -> Verdict) -> Self {
         let alone = matches!(needs, Needs::Nothing);
-        Self { group, name, needs, alone, stdout: None, stderr: None, run }
+        Self { group, name, needs, alone, stdout: None, stderr: None, not_in_a_crowd: "", run }
     }
 
     pub const fn alone(mut self) -> Self {
@@ -45,12 +47,17 @@ impl Fact {
 
     pub const fn prints(mut self, text: &'static str) -> Self {
         self.stdout = Some(text);
-        self.alone()
+        self.alone().not_in_a_crowd("the output of one is compared")
     }
 
     pub const fn complains(mut self, text: &'static str) -> Self {
         self.stderr = Some(text);
-        self.alone()
+        self.alone().not_in_a_crowd("the output of one is compared")
+    }
+
+    pub const fn not_in_a_crowd(mut self, why: &'static str) -> Self {
+        self.not_in_a_crowd = why;
+        self
     }
 
     pub fn matches(&self, text: &str) -> bool {

@@ -36,6 +36,9 @@ struct Options {
     /// Seconds after which a fact that has not answered has failed
     #[arg(long, default_value_t = 60)]
     timeout_s: u64,
+    /// Run each fact by so many threads at once; all of them have to find it true
+    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    crowd: u32,
     /// Runs the facts named on standard input in this process; the runner starts itself so
     #[arg(long, hide = true, value_name = "FD")]
     worker: Option<i32>,
@@ -44,7 +47,7 @@ struct Options {
 fn main() -> std::process::ExitCode {
     let options = Options::parse();
     if let Some(report_fd) = options.worker {
-        return runner::work(options.lib.as_deref(), report_fd);
+        return runner::work(options.lib.as_deref(), options.crowd, report_fd);
     }
     let chosen: Vec<&'static fact::Fact> = facts::all()
         .filter(|f| options.only.is_empty() || options.only.iter().any(|text| f.matches(text)))
@@ -61,5 +64,5 @@ fn main() -> std::process::ExitCode {
         (false, true) => runner::Style::Quiet,
         (false, false) => runner::Style::Text,
     };
-    runner::run(&chosen, options.lib.as_deref(), options.timeout_s, style)
+    runner::run(&chosen, options.lib.as_deref(), options.crowd, options.timeout_s, style)
 }

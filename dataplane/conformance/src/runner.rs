@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,20 +29,25 @@ pub enum Style {
     Json,
 }
 
-pub fn run(chosen: &[&'static Fact], lib: Option<&str>, timeout_s: u64, style: Style) -> ExitCode {
+pub fn run(chosen: &[&'static Fact], lib: Option<&str>, crowd: u32, timeout_s: u64, style: Style) -> ExitCode {
     let limit = Duration::from_secs(timeout_s);
     let mut verdicts: Vec<(&Fact, Verdict)> = Vec::new();
     let mut tell = |fact: &'static Fact, verdict: Verdict| {
         print_verdict(fact, &verdict, style);
         verdicts.push((fact, verdict));
     };
+    let (chosen, skipped): (Vec<&'static Fact>, Vec<_>) =
+        chosen.iter().partition(|f| crowd == 1 || f.not_in_a_crowd.is_empty());
+    for fact in skipped {
+        print_skipped(fact, style);
+    }
     let mut shared: VecDeque<&'static Fact> = chosen.iter().filter(|f| !f.alone).copied().collect();
     while !shared.is_empty() {
-        run_worker(&mut shared, lib, limit, &mut tell);
+        run_worker(&mut shared, lib, crowd, limit, &mut tell);
     }
     for fact in chosen.iter().filter(|f| f.alone) {
         let mut one = VecDeque::from([*fact]);
-        run_worker(&mut one, lib, limit, &mut tell);
+        run_worker(&mut one, lib, crowd, limit, &mut tell);
     }
     let failed = verdicts.iter().filter(|(_, verdict)| verdict.is_err()).count();
     match style {
@@ -63,6 +69,15 @@ fn print_verdict(fact: &Fact, verdict: &Verdict, style: Style) {
     }
 }
 
+fn print_skipped(fact: &Fact, style: Style) {
+    let (name, why) = (format!("{}::{}", fact.group, fact.name), fact.not_in_a_crowd);
+    match style {
+        Style::Json => println!("{{\"fact\":\"{name}\",\"skipped\":\"{}\"}}", escaped(why)),
+        Style::Text => println!("skipped {name}: {why}"),
+        Style::Quiet => {}
+    }
+}
+
 fn escaped(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -78,10 +93,11 @@ fn escaped(text: &str) -> String {
 fn run_worker(
     facts: &mut VecDeque<&'static Fact>,
     lib: Option<&str>,
+    crowd: u32,
     limit: Duration,
     tell: &mut dyn FnMut(&'static Fact, Verdict),
 ) {
-    let (mut reports, mut child) = match start_worker(facts, lib) {
+    let (mut reports, mut child) = match start_worker(facts, lib, crowd) {
         Ok(started) => started,
         Err(error) => {
             for fact in facts.drain(..) {
@@ -153,7 +169,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String>
     })
 }
 
-fn start_worker(facts: &VecDeque<&'static Fact>, lib: Option<&str>) -> std::io::Result<(Reports, Child)> {
+fn start_worker(facts: &VecDeque<&'static Fact>, lib: Option<&str>, crowd: u32) -> std::io::Result<(Reports, Child)> {
     let mut ends = [0; 2];
     // SAFETY: `ends` is a writable array of two descriptors, as pipe2 asks.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), 0) } != 0 {
@@ -164,7 +180,7 @@ fn start_worker(facts: &VecDeque<&'static Fact>, lib: Option<&str>) -> std::io::
     // SAFETY: fcntl on a descriptor we own; the worker must not inherit the reading end.
     unsafe { libc::fcntl(read_end.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--worker", &write_end.as_raw_fd().to_string()]);
+    command.args(["--worker", &write_end.as_raw_fd().to_string(), "--crowd", &crowd.to_string()]);
     if let Some(lib) = lib {
         command.args(["--lib", lib]);
     }
@@ -217,7 +233,7 @@ impl Reports {
 }
 
 /// The worker's side: runs the facts named on standard input, one report line each.
-pub fn work(lib: Option<&str>, report_fd: i32) -> ExitCode {
+pub fn work(lib: Option<&str>, crowd: u32, report_fd: i32) -> ExitCode {
     // SAFETY: the runner passes the writing end of its pipe, which nothing else in this process uses.
     let mut report = unsafe { File::from_raw_fd(report_fd) };
     let mut names = String::new();
@@ -234,9 +250,7 @@ pub fn work(lib: Option<&str>, report_fd: i32) -> ExitCode {
         }
     };
     for fact in facts {
-        let verdict = thread::spawn(move || prepare(cuda, fact).and_then(|()| (fact.run)(cuda)))
-            .join()
-            .expect("a panic ends the process");
+        let verdict = ask(cuda, fact, crowd);
         let line = match &verdict {
             Ok(()) => "ok\n".to_string(),
             Err(why) => format!("failed {}\n", why.replace('\n', " ")),
@@ -248,6 +262,19 @@ pub fn work(lib: Option<&str>, report_fd: i32) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Asks in so many threads at once.
+fn ask(cuda: &'static Cuda, fact: &'static Fact, crowd: u32) -> Verdict {
+    let all_there = &Barrier::new(crowd as usize);
+    thread::scope(|scope| {
+        let one = || {
+            all_there.wait();
+            prepare(cuda, fact).and_then(|()| (fact.run)(cuda))
+        };
+        let threads: Vec<_> = (0..crowd).map(|_| scope.spawn(one)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a panic ends the process")).fold(Ok(()), Verdict::and)
+    })
 }
 
 fn prepare(cuda: &'static Cuda, fact: &Fact) -> Verdict {

@@ -18,14 +18,14 @@ facts! { fault:
         printf_comes_out_before_a_wait_for_a_number_ends.prints("hello 1 orion 2.50 12345678901\nthe wait is over\n"),
         printf_by_many_blocks.prints("hello 3 orion 2.50 12345678901\nhello 3 orion 2.50 12345678901\n"),
         printf_comes_before_what_its_waiter_prints.prints("hello 9 orion 2.50 12345678901\nand then this\n"),
-        an_illegal_address_is_reported.alone(),
-        an_illegal_address_stays.alone(),
-        an_illegal_address_fails_the_copy_after_it.alone(),
-        an_illegal_address_leaves_names_and_contexts.alone(),
-        a_misaligned_address_is_reported.alone(),
-        a_trap_is_reported.alone(),
+        an_illegal_address_is_reported.alone().not_in_a_crowd("it breaks the context of all"),
+        an_illegal_address_stays.alone().not_in_a_crowd("it breaks the context of all"),
+        an_illegal_address_fails_the_copy_after_it.alone().not_in_a_crowd("it breaks the context of all"),
+        an_illegal_address_leaves_names_and_contexts.alone().not_in_a_crowd("it breaks the context of all"),
+        a_misaligned_address_is_reported.alone().not_in_a_crowd("it breaks the context of all"),
+        a_trap_is_reported.alone().not_in_a_crowd("it breaks the context of all"),
         a_failed_assertion_is_reported.complains("Assertion `x < 10` failed"),
-        a_launch_after_a_fault_is_refused.alone(),
+        a_launch_after_a_fault_is_refused.alone().not_in_a_crowd("it breaks the context of all"),
     ]
 }
 

@@ -15,14 +15,14 @@ use crate::lab::{Get, text};
 facts! { logs:
     Init [
         a_refused_dump_is_logged,
-        nothing_new_is_an_empty_dump,
-        a_dump_moves_the_iterator,
+        nothing_new_is_an_empty_dump.not_in_a_crowd("the log is that of all"),
+        a_dump_moves_the_iterator.not_in_a_crowd("the log is that of all"),
         a_dump_of_all_needs_no_iterator,
         a_buffer_without_room_is_invalid_value,
-        a_file_gets_the_same_text,
+        a_file_gets_the_same_text.not_in_a_crowd("the log is that of all"),
         null_places_are_invalid_value,
-        a_callback_is_told,
-        an_unregistered_callback_is_not_told,
+        a_callback_is_told.not_in_a_crowd("the log is that of all"),
+        an_unregistered_callback_is_not_told.not_in_a_crowd("the log is that of all"),
     ]
 }
 

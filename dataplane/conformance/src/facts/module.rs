@@ -13,7 +13,7 @@ use crate::lab::{Get, PTX, string_at, use_primary};
 
 facts! { module:
     Nothing [
-        an_eager_function_is_loaded_from_the_start,
+        an_eager_function_is_loaded_from_the_start.not_in_a_crowd("it sets an environment variable"),
     ]
     Init [loading_without_a_context_is_invalid_context]
     Context [

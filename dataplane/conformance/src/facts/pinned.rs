@@ -25,7 +25,7 @@ facts! { pinned:
         what_a_kernel_wrote_is_seen_without_a_call,
         alloc_of_nothing_gives_nothing,
         unknown_flags_are_invalid_value,
-        freeing_twice_is_invalid_value,
+        freeing_twice_is_invalid_value.not_in_a_crowd("another may be given the freed address"),
         freeing_unknown_memory_is_invalid_value,
         the_device_address_of_unknown_memory_is_invalid_value,
         registered_memory_keeps_its_bytes_and_place,
@@ -35,7 +35,7 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         many_allocations_are_distinct,
-        freed_memory_is_used_again_while_the_device_is_busy,
+        freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for the buffers of one thread"),
     ]
 }
 

@@ -23,7 +23,7 @@ facts! { pointer:
         unknown_memory_alone_is_invalid_value,
         unknown_memory_among_many_is_zeroes,
         device_memory_among_many,
-        freed_memory_is_unknown,
+        freed_memory_is_unknown.not_in_a_crowd("another may be given the freed address"),
         an_unknown_attribute_is_invalid_value,
         sync_memops_can_be_set,
         module_globals_are_device_memory,

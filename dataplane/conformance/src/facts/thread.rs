@@ -25,10 +25,10 @@ facts! { thread:
         a_blocking_copy_holds_up_nobody_else,
         eight_work_at_once,
         memory_of_one_is_freed_by_another,
-        per_thread_streams_do_not_wait_for_each_other,
+        per_thread_streams_do_not_wait_for_each_other.not_in_a_crowd("others' work on the default stream is between its two streams"),
         a_thread_that_ends_leaves_its_work_running,
-        a_fork_that_exits_does_no_harm.alone(),
-        a_forked_child_is_not_initialized.alone(),
+        a_fork_that_exits_does_no_harm.alone().not_in_a_crowd("the child may inherit a lock that another held"),
+        a_forked_child_is_not_initialized.alone().not_in_a_crowd("the child may inherit a lock that another held"),
         a_child_process_starts_afresh.alone(),
         ending_with_work_in_flight_is_clean.alone(),
     ]
