@@ -11,9 +11,9 @@ use crate::lab::{Get, as_void, counter, counter_argument, read, tally, use_prima
 
 facts! { capture:
     Context [
-        nothing_runs_until_the_graph_is_launched.not_in_a_crowd("a capture in global mode forbids others to allocate"),
+        nothing_runs_until_the_graph_is_launched.not_in_a_crowd("a global capture forbids others to allocate"),
         the_status_is_told,
-        information_is_told.not_in_a_crowd("a capture in global mode forbids others to allocate"),
+        information_is_told.not_in_a_crowd("a global capture forbids others to allocate"),
         ending_without_beginning_is_illegal_state,
         beginning_twice_is_illegal_state,
         an_unknown_mode_is_invalid_value,
@@ -25,19 +25,19 @@ facts! { capture:
         synchronizing_the_context_is_unsupported,
         an_event_recorded_inside_cannot_be_queried,
         an_event_recorded_inside_cannot_be_waited_for,
-        a_second_stream_joins_by_events.not_in_a_crowd("a capture in global mode forbids others to allocate"),
-        an_unjoined_stream_is_refused.not_in_a_crowd("a capture in global mode forbids others to allocate"),
+        a_second_stream_joins_by_events.not_in_a_crowd("a global capture forbids others to allocate"),
+        an_unjoined_stream_is_refused.not_in_a_crowd("a global capture forbids others to allocate"),
         two_captures_do_not_merge,
         a_wait_for_an_event_from_outside_is_isolation,
         the_default_stream_is_implicitly_forbidden,
         a_blocking_allocation_is_unsupported_in_global_mode,
         a_blocking_allocation_is_allowed_in_relaxed_mode,
         another_thread_may_not_end_it,
-        the_mode_of_a_thread_can_be_exchanged.not_in_a_crowd("a capture in global mode forbids others to allocate"),
-        copies_memsets_and_host_functions_are_captured.not_in_a_crowd("a capture in global mode forbids others to allocate"),
-        allocations_in_stream_order_are_captured.not_in_a_crowd("a capture in global mode forbids others to allocate"),
-        one_can_add_to_a_graph.not_in_a_crowd("a capture in global mode forbids others to allocate"),
-        destroying_the_stream_is_clean.not_in_a_crowd("a capture in global mode forbids others to allocate"),
+        the_mode_of_a_thread_can_be_exchanged.not_in_a_crowd("a global capture forbids others to allocate"),
+        copies_memsets_and_host_functions_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
+        allocations_in_stream_order_are_captured.not_in_a_crowd("a global capture forbids others to allocate"),
+        one_can_add_to_a_graph.not_in_a_crowd("a global capture forbids others to allocate"),
+        destroying_the_stream_is_clean.not_in_a_crowd("a global capture forbids others to allocate"),
     ]
 }
 

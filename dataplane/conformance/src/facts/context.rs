@@ -21,12 +21,12 @@ facts! { context:
         its_device_without_one_is_invalid_context,
         setting_null_on_an_empty_stack_succeeds,
         retaining_for_an_unknown_device_is_invalid_device,
-        the_primary_is_inactive_before_the_first_retain.alone().not_in_a_crowd("another may retain the primary context"),
+        the_primary_is_inactive_before_the_first_retain.alone().not_in_a_crowd("another may retain the primary one"),
         releasing_what_was_not_retained_is_invalid_context.alone(),
-        the_last_release_ends_the_primary.alone().not_in_a_crowd("another may retain the primary context"),
+        the_last_release_ends_the_primary.alone().not_in_a_crowd("another may retain the primary one"),
         retain_gives_the_same_handle_again.alone(),
-        primary_flags_are_kept_while_inactive.alone().not_in_a_crowd("another may retain the primary context"),
-        the_primary_may_be_current_before_it_is_retained.alone().not_in_a_crowd("another may retain the primary context"),
+        primary_flags_are_kept_while_inactive.alone().not_in_a_crowd("another may retain the primary one"),
+        the_primary_may_be_current_before_it_is_retained.alone().not_in_a_crowd("another may retain the primary one"),
         a_reset_primary_can_be_retained_again.alone().not_in_a_crowd("it resets the context of all"),
     ]
     Context [

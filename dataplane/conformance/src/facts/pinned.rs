@@ -35,7 +35,7 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         many_allocations_are_distinct,
-        freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for the buffers of one thread"),
+        freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for one thread's buffers"),
     ]
 }
 

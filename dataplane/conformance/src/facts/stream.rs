@@ -28,7 +28,7 @@ facts! { stream:
         waiting_for_an_event_never_recorded_is_nothing,
         a_wait_means_the_record_before_it,
         non_blocking_ones_ignore_the_default_stream,
-        the_default_stream_waits_for_blocking_ones.not_in_a_crowd("others' work on the default stream is in every blocking stream's order"),
+        the_default_stream_waits_for_blocking_ones.not_in_a_crowd("blocking streams wait for others' work too"),
         blocking_ones_wait_for_the_default_stream,
         the_per_thread_default_differs_by_thread,
         destroying_a_busy_one_lets_its_work_finish,
