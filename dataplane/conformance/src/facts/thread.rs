@@ -25,7 +25,7 @@ facts! { thread:
         a_blocking_copy_holds_up_nobody_else,
         eight_work_at_once,
         memory_of_one_is_freed_by_another,
-        per_thread_streams_do_not_wait_for_each_other.not_in_a_crowd("others' work on the default stream is between its two streams"),
+        per_thread_streams_do_not_wait_for_each_other.not_in_a_crowd("others' unfinished work is waited for too"),
         a_thread_that_ends_leaves_its_work_running,
         a_fork_that_exits_does_no_harm.alone().not_in_a_crowd("the child may inherit a lock that another held"),
         a_forked_child_is_not_initialized.alone().not_in_a_crowd("the child may inherit a lock that another held"),

@@ -379,8 +379,8 @@ impl Session {
         }
     }
 
-    /// The failure that a call reports: of a command of its own thread, or of any in its context, lest it is lost. While
-    /// a capture is open every thread asks for its own at once, and nobody may take it from under it.
+    /// The failure that a call reports: of a command of its own thread, or of any in its context, lest it is lost.
+    /// While a capture is open every thread asks for its own at once, and nobody may take it from under it.
     fn take_latched(&mut self, header: &Header) -> Option<CUresult> {
         let own = self.latched.iter().position(|l| (l.0, l.1) == (header.context, header.thread));
         let others = || self.latched.iter().position(|l| l.0 == header.context && !self.captures.open());
