@@ -103,12 +103,13 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     if address == 0 {
         return CUDA_SUCCESS;
     }
-    if address_map::find(address).is_none_or(|range| range.base != address) {
+    let Some(range) = address_map::find(address).filter(|range| range.base == address) else {
         return CUDA_ERROR_INVALID_VALUE;
-    }
+    };
     match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
         Ok(()) => {
-            address_map::remove(address);
+            // Another thread may have been given the address by now.
+            address_map::remove_if(address, |r| r.id == range.id);
             CUDA_SUCCESS
         }
         Err(code) => code,
