@@ -48,9 +48,10 @@ pub fn cuCtxDestroy_v2(
         Ok(c) if !c.is_null() && s.green.home(word) == word => c,
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT)),
     };
-    // Destroying waits for the context's work, which may wait for the client.
+    // Destroying waits for the context's work, which may wait for the client. No context is current to the command
+    // meanwhile: whether it is done is asked when other threads' contexts have been current, and this one may be gone.
     s.park_blocking(
-        header,
+        &Header { context: 0, ..*header },
         // SAFETY: a context of this session that the client gives up.
         {
             let context = context as usize;
