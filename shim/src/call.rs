@@ -289,6 +289,10 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
         s.replies.log(thread_slot());
     }
     poison::note(crate::local::context::current(), reply.result);
+    if !matches!(reply.result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) {
+        // It may be a posted copy's failure.
+        crate::hand::on_the_way::forget_all();
+    }
     Ok(reply)
 }
 

@@ -9,16 +9,21 @@ const FACTS: &str = env!("CARGO_BIN_EXE_orion-facts");
 
 #[test]
 fn facts_hold_over_shared_memory() {
-    hold_over("shm");
+    hold_over("shm", &["--quiet"]);
 }
 
 #[test]
 fn facts_hold_over_tcp() {
-    hold_over("tcp");
+    hold_over("tcp", &["--quiet"]);
 }
 
-fn hold_over(transport: &str) {
-    let output = orion::through_orion(transport, Path::new(FACTS), &["--quiet"]);
+#[test]
+fn facts_hold_for_several_threads_at_once() {
+    hold_over("shm", &["--quiet", "--crowd", "4"]);
+}
+
+fn hold_over(transport: &str, options: &[&str]) {
+    let output = orion::through_orion(transport, Path::new(FACTS), options);
     print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
 }

@@ -192,6 +192,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
         forget_mirrored(range);
+        super::on_the_way::freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
         FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
         posted(post(ops::CU_MEM_FREE_HOST, |w| {
@@ -411,6 +412,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
         let range = HeapRange { offset, bytes };
         forget_mirrored(range);
+        super::on_the_way::freed(range);
         let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.
         for (at, len) in pieces(first, bytes) {

@@ -112,6 +112,7 @@ fn arriving(offset: u64, bytes: u64) {
 }
 
 fn arrived(offset: u64, bytes: u64) {
+    super::on_the_way::arrived(HeapRange { offset, bytes });
     if MIRRORED_COUNT.load(Ordering::Acquire) != 0
         && let Ok(s) = session()
     {
@@ -141,14 +142,16 @@ pub fn before_access(s: &'static Session, address: u64) {
     }
 }
 
-/// Has a carrier bring the source of a copy over. Of mirrored memory only what the application changed: the rest
+/// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only what the application changed: the rest
 /// of it the worker has, and perhaps newer, from a kernel.
 pub fn announce_source(s: &'static Session, range: HeapRange) {
     if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range) {
         send(s, Scope::All);
         return;
     }
-    payload::announce(s, range);
+    for part in super::on_the_way::not_expected(range) {
+        payload::announce(s, part);
+    }
 }
 
 /// A copy is about to be made whose destination is `range`: what the application wrote there before goes first, or it

@@ -340,6 +340,9 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 host_memory::before_overwrite(s, range);
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 if !synchronous && is_known(s, from, bytes) {
+                    if s.mirrored {
+                        super::on_the_way::expect(range, stream as u64);
+                    }
                     return result(post(op::COPY_OUT, request));
                 }
                 let ticket = start(s, op::COPY_OUT, request)?;
@@ -673,6 +676,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         };
         let mut loan = None;
         let mut unpack = None;
+        let mut to_host = None;
         if let Some(from) = src {
             d.srcHost = src_host as *const c_void;
             match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
@@ -705,6 +709,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             d.dstHost = dst_host as *mut c_void;
             if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
                 host_memory::before_overwrite(s, range);
+                to_host = Some(range);
             } else if let Some(at) = set_aside(&to)? {
                 d.dstHost = at as *mut c_void;
                 (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
@@ -726,6 +731,9 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             });
         };
         if !synchronous && loan.is_none() {
+            if let Some(range) = to_host.filter(|_| s.mirrored) {
+                super::on_the_way::expect(range, stream as u64);
+            }
             return result(post(op::COPY_3D, request));
         }
         call(op::COPY_3D, request, |_| Ok(()))?;

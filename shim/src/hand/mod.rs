@@ -22,6 +22,7 @@ pub mod jit;
 pub mod link;
 pub mod memory;
 pub mod module;
+pub mod on_the_way;
 pub mod payload;
 pub mod pool;
 pub mod stream;

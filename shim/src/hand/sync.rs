@@ -37,6 +37,7 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
         }
         handled?;
         if is_stream {
+            super::on_the_way::stream_idle(object);
             note_synchronized(object, ticket.sent);
         }
         Ok(())

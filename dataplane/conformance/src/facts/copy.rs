@@ -23,6 +23,7 @@ facts! { copy:
         asynchronous_copies_of_pinned_memory,
         a_pageable_source_is_captured_at_the_call,
         a_chain_through_pinned_memory_sees_each_step,
+        a_chain_through_pinned_memory_is_never_behind,
         a_copy_on_a_destroyed_null_stream_is_legacy,
         the_default_stream_waits_for_blocking_streams,
         two_dimensional_keeps_the_padding,
@@ -339,6 +340,33 @@ fn a_chain_through_pinned_memory_sees_each_step(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(from)?;
     cu.free(to)
+}
+
+/// Whenever the second copy is asked for.
+fn a_chain_through_pinned_memory_is_never_behind(cu: &'static Cuda) -> Verdict {
+    let (stream, pinned) = (cu.stream()?, cu.pinned(4)?);
+    let (from, to) = (cu.words(&[0])?, cu.words(&[0])?);
+    for round in 1..500u32 {
+        write(pinned, 0u32);
+        ok!(cu.cuMemsetD32Async(from, round, 1, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(pinned, from, 4, stream));
+        let asked = std::time::Instant::now();
+        while asked.elapsed().as_micros() < u128::from(round % 61) {
+            std::hint::spin_loop();
+        }
+        ok!(cu.cuMemcpyHtoDAsync_v2(to, pinned, 4, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(cu.word(to)?, round);
+        // What the host writes later counts again.
+        write(pinned, round + 1000);
+        ok!(cu.cuMemcpyHtoDAsync_v2(to, pinned, 4, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(cu.word(to)?, round + 1000);
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(to)?;
+    cu.free(from)
 }
 
 fn a_copy_on_a_destroyed_null_stream_is_legacy(cu: &'static Cuda) -> Verdict {
