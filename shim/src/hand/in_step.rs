@@ -142,8 +142,8 @@ pub fn before_access(s: &'static Session, address: u64) {
     }
 }
 
-/// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only what the application changed: the rest
-/// of it the worker has, and perhaps newer, from a kernel.
+/// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only
+/// what the application changed: the rest of it the worker has, and perhaps newer, from a kernel.
 pub fn announce_source(s: &'static Session, range: HeapRange) {
     if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range) {
         send(s, Scope::All);
