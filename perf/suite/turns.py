@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def item():
@@ -53,20 +54,13 @@ def llama():
     import torch
     import transformers
 
+    sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+    from small_llama import small_llama
+
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=8192,
-        hidden_size=1024,
-        intermediate_size=2752,
-        num_hidden_layers=8,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        max_position_embeddings=1024,
-        use_cache=False,
-    )
-    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).train().cuda()
+    model = small_llama(transformers).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids = torch.randint(0, config.vocab_size, (4, 512)).cuda()
+    ids = torch.randint(0, model.config.vocab_size, (4, 512)).cuda()
 
     def step():
         optimizer.zero_grad(set_to_none=True)

@@ -1,27 +1,18 @@
 """One block of a language model's training: a small Llama in bf16 with fused AdamW."""
 
 from report import Report, deterministic_torch, digest, require
+from small_llama import small_llama
 
 transformers = require("llama", "torch", "transformers")[1]
 torch = deterministic_torch()
 report = Report("llama")
 
 with report.section("train"):
-    config = transformers.LlamaConfig(
-        vocab_size=8192,
-        hidden_size=1024,
-        intermediate_size=2752,
-        num_hidden_layers=8,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        max_position_embeddings=1024,
-        use_cache=False,
-    )
-    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).train()
+    model = small_llama(transformers)
     report.gate()
     model = model.cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids = torch.randint(0, config.vocab_size, (4, 512), generator=torch.Generator().manual_seed(1)).cuda()
+    ids = torch.randint(0, model.config.vocab_size, (4, 512), generator=torch.Generator().manual_seed(1)).cuda()
     losses = []
 
     def step():
