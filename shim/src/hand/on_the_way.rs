@@ -5,19 +5,22 @@
 //! does, also when its stream has been waited for, when their memory is freed, and all of them when anything failed.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use orion_wire::record::HeapRange;
 
 struct Copy {
+    number: u64,
     stream: u64,
     /// What has not arrived.
     left: Vec<HeapRange>,
 }
 
 static COPIES: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
-/// Their number: most programs have none most of the time.
+/// How many there are: most programs have none most of the time.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The number of the last one.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 fn change(f: impl FnOnce(&mut Vec<Copy>)) {
     let mut copies = COPIES.lock().expect("no panic happens under this lock");
@@ -33,8 +36,17 @@ fn any() -> bool {
 /// A copy to `range` is about to be posted. What a capture records is not copied now.
 pub fn expect(range: HeapRange, stream: u64) {
     if !super::capture::any_open() {
-        change(|copies| copies.push(Copy { stream, left: vec![range] }));
+        change(|copies| {
+            let number = LAST.load(Ordering::Relaxed) + 1;
+            copies.push(Copy { number, stream, left: vec![range] });
+            LAST.store(number, Ordering::SeqCst);
+        });
     }
+}
+
+/// The last copy that a wait which begins now covers.
+pub fn last() -> u64 {
+    LAST.load(Ordering::SeqCst)
 }
 
 /// Bytes have arrived, of the oldest copy that was to bring them.
@@ -48,10 +60,10 @@ pub fn arrived(range: HeapRange) {
     }
 }
 
-/// The stream has been waited for.
-pub fn stream_idle(stream: u64) {
+/// The stream has been waited for since copy `last`. What other threads have posted meanwhile may still be to come.
+pub fn stream_idle(stream: u64, last: u64) {
     if any() {
-        change(|copies| copies.retain(|copy| copy.stream != stream));
+        change(|copies| copies.retain(|copy| copy.stream != stream || copy.number > last));
     }
 }
 
@@ -66,7 +78,7 @@ pub fn freed(range: HeapRange) {
     }
 }
 
-/// Everything has been waited for, or something failed, and nobody knows what never comes.
+/// Something failed, and nobody knows what never comes.
 pub fn forget_all() {
     if any() {
         change(Vec::clear);
@@ -122,11 +134,15 @@ mod tests {
         assert_eq!(not_expected(range(100, 50)), []);
         arrived(range(120, 10));
         assert_eq!(not_expected(range(100, 50)), [range(120, 10)]);
-        stream_idle(7);
+        stream_idle(7, last());
         assert_eq!(not_expected(range(100, 50)), [range(120, 10)]);
         freed(range(0, 110));
         assert_eq!(not_expected(range(100, 50)), [range(100, 10), range(120, 10)]);
-        stream_idle(8);
+        let began = last();
+        expect(range(110, 1), 8);
+        stream_idle(8, began);
+        assert_eq!(not_expected(range(100, 50)), [range(100, 10), range(111, 39)]);
+        stream_idle(8, last());
         assert_eq!(not_expected(range(100, 50)), [range(100, 50)]);
         expect(range(0, 1), 9);
         forget_all();
