@@ -150,16 +150,21 @@ impl Function {
     }
 }
 
+/// The upper 16 bits of a word that is known of a device; 0 is known of none.
+fn known_of(device: u32) -> u64 {
+    1 << 15 | device as u64 & 0x7fff
+}
+
 /// `1 << 63 | device << 48 | result << 32 | value`.
 struct Attribute(u64);
 
 impl Attribute {
     fn pack(device: u32, result: CUresult, value: i32) -> u64 {
-        1 << 63 | (device as u64 & 0x7fff) << 48 | (result as u64 & 0xffff) << 32 | value as u32 as u64
+        known_of(device) << 48 | (result as u64 & 0xffff) << 32 | value as u32 as u64
     }
 
     fn on(&self, device: u32) -> Option<Result<i32, CUresult>> {
-        if self.0 >> 48 != (1 << 15 | device as u64 & 0x7fff) {
+        if self.0 >> 48 != known_of(device) {
             return None;
         }
         let result = (self.0 >> 32) as u16 as u32;
@@ -174,11 +179,11 @@ struct Limits(u64);
 impl Limits {
     fn pack(device: u32, threads: i32, shared_bytes: i32) -> Limits {
         let threads = threads.clamp(0, u16::MAX as i32) as u64;
-        Limits(1 << 63 | (device as u64 & 0x7fff) << 48 | threads << 32 | shared_bytes.max(0) as u64)
+        Limits(known_of(device) << 48 | threads << 32 | shared_bytes.max(0) as u64)
     }
 
     fn is_of(self, device: u32) -> bool {
-        self.0 >> 48 == (1 << 15 | device as u64 & 0x7fff)
+        self.0 >> 48 == known_of(device)
     }
 
     fn allow(self, threads: u64, shared_bytes: u32) -> bool {

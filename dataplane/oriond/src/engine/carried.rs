@@ -393,15 +393,11 @@ impl Carried {
             let word = ring.sleep_word();
             self.arm(io, slot, 2, Did::FutexRoom, word);
         }
-        match self.blocked {
-            Some(Blocked::Room(_)) => {}
-            Some(Blocked::Barrier) => {
-                self.shared.barrier_waits.store(true, Ordering::SeqCst);
-                if !matches!(self.scatter.feed(&[], &self.shared.counts), Ok((_, Some(Blocked::Barrier)))) {
-                    return false;
-                }
+        if matches!(self.blocked, Some(Blocked::Barrier)) {
+            self.shared.barrier_waits.store(true, Ordering::SeqCst);
+            if !matches!(self.scatter.feed(&[], &self.shared.counts), Ok((_, Some(Blocked::Barrier)))) {
+                return false;
             }
-            None => {}
         }
         !self.shared.is_over()
     }
