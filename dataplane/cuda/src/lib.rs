@@ -7,5 +7,7 @@
 #[rustfmt::skip]
 pub mod sys;
 
+#[allow(non_camel_case_types, non_snake_case)]
+pub mod cupti;
 pub mod driver;
 pub mod names;

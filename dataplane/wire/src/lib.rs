@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod codec;
 pub mod environment;
 pub mod generated;
@@ -18,4 +19,4 @@ pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;

@@ -112,6 +112,18 @@ pub mod op {
     /// Carried sessions only: bytes of host memory that one side has changed and the other has a copy of. Body: see
     /// `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which keeps it.
     pub const HEAP_PATCH: u16 = 0x000a;
+    /// Command: which kinds of activity the worker's profiler records from now on. Body: one word, the sum of
+    /// [`crate::activity`]'s kinds, 0 to stop. Reply: the clock of the activities' times (ns). If the node has no profiler
+    /// that can, the result is `CUDA_ERROR_NOT_SUPPORTED` and the body says why.
+    pub const ACTIVITY_ENABLE: u16 = 0x000b;
+    /// Command: what was recorded. Body: one word, 1 to make the profiler hand over what it has first. Reply: a word, 1 if
+    /// there is more to take, then the records: see [`crate::activity`].
+    pub const ACTIVITY_TAKE: u16 = 0x000c;
+    /// Command: reply with the clock of the activities' times (ns), to know how it differs from the application's.
+    pub const ACTIVITY_CLOCK: u16 = 0x000d;
+    /// Posted command: what this thread sends from now on belongs to the application's call with this correlation id.
+    /// Body: one word.
+    pub const ACTIVITY_CORRELATION: u16 = 0x000e;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;
