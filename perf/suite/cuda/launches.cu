@@ -59,6 +59,15 @@ int main(int argument_count, char** arguments) {
         CHECK(cudaStreamSynchronize(stream));
     });
     report.extra("launch_and_wait_us", percentile(waits, 0.5));
+    // Answered by the driver without the operating system, so that the way there and back is most of it.
+    cudaMemPool_t pool;
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    auto short_calls = timed(rounds, [&] {
+        unsigned long long threshold;
+        CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    });
+    report.extra("short_call_us", percentile(short_calls, 0.5));
+    report.extra("short_call_us_p99", percentile(short_calls, 0.99));
     auto calls = timed(rounds, [&] {
         size_t free_bytes, total_bytes;
         CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
