@@ -12,6 +12,27 @@ pub const KERNELS: u64 = 1;
 pub const COPIES: u64 = 2;
 pub const SETS: u64 = 4;
 
+/// The kind of a record that is no activity (`CUPTI_ACTIVITY_KIND_INVALID`): how many records were lost since the last
+/// such one, for want of room. Its structure: see [`lost`].
+pub const LOST: u32 = 0;
+
+/// `| kind u32 | 0 u32 | count u64 |`
+pub fn lost(count: u64) -> [u8; 16] {
+    let mut structure = [0; 16];
+    structure[8..].copy_from_slice(&count.to_le_bytes());
+    structure
+}
+
+/// The count of a record of kind [`LOST`].
+pub fn lost_count(structure: &[u8]) -> Result<u64, Fault> {
+    match structure.split_first_chunk::<8>() {
+        Some(([0, 0, 0, 0, 0, 0, 0, 0], count)) => {
+            count.try_into().map(u64::from_le_bytes).map_err(|_| Fault("count of lost activities of the wrong length"))
+        }
+        _ => Err(Fault("count of lost activities with an odd beginning")),
+    }
+}
+
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity<'a> {
@@ -58,6 +79,15 @@ mod tests {
         assert_eq!(Activity::get(&mut r), Ok(kernel));
         assert_eq!(Activity::get(&mut r), Ok(set));
         assert_eq!(r.finish(), Ok(()));
+    }
+
+    #[test]
+    fn counts_of_lost_records_come_back() {
+        let mut w = Vec::new();
+        Activity { kind: LOST, structure: &lost(u64::MAX - 1), name: b"" }.put(&mut w);
+        let activity = Activity::get(&mut Reader::new(&w)).expect("an activity");
+        assert_eq!((activity.kind, lost_count(activity.structure)), (LOST, Ok(u64::MAX - 1)));
+        assert!(lost_count(&[0; 12]).is_err() && lost_count(&[0; 24]).is_err() && lost_count(&[1; 16]).is_err());
     }
 
     #[test]
