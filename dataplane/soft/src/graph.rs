@@ -15,6 +15,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse};
 use crate::context::{self, Context};
+use crate::cupti;
 use crate::event::{EVENTS, Event};
 use crate::exec::now_ns;
 use crate::launch::{KernelLaunch, pack_arguments};
@@ -62,6 +63,7 @@ impl Drop for GraphAllocation {
 }
 
 pub struct GraphExec {
+    id: u64,
     context: Arc<Context>,
     flags: u64,
     steps: Mutex<Vec<Step>>,
@@ -250,16 +252,21 @@ fn gather(steps: &[Step], after: &mut Vec<stream::Point>, records: &mut Vec<(Arc
     }
 }
 
-fn run_steps(steps: &[Step], c: &Arc<Context>, records: &[(Arc<Event>, Arc<AtomicU64>)]) {
+fn run_steps(
+    steps: &[Step],
+    c: &Arc<Context>,
+    records: &[(Arc<Event>, Arc<AtomicU64>)],
+    launch: Option<(cupti::Origin, u32)>,
+) {
     for s in steps.iter().filter(|s| s.enabled) {
         match &s.work {
-            Work::Child(_) => run_steps(&s.child, c, records),
+            Work::Child(_) => run_steps(&s.child, c, records, launch),
             Work::Record(e) => {
                 for (_, cell) in records.iter().filter(|(r, _)| Arc::ptr_eq(r, e)) {
                     cell.store(now_ns(), Ordering::Release);
                 }
             }
-            w => w.run(c),
+            w => w.run(c, launch.map(|(origin, graph)| origin.node(graph, s.node as u64))),
         }
     }
 }
@@ -283,7 +290,8 @@ fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     after.extend(last.take());
     after.retain(|p| !Arc::ptr_eq(&p.stream, s));
     let cells = records.clone();
-    let point = s.submit(after, Box::new(move |c| run_steps(&steps, c, &cells)))?;
+    let launch = cupti::call(s.id).map(|origin| (origin, x.id as u32));
+    let point = s.submit(after, Box::new(move |c| run_steps(&steps, c, &cells, launch)))?;
     *last = Some(point.clone());
     drop(last);
     for (e, cell) in records {
@@ -795,7 +803,8 @@ fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     if flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 {
         return refuse("cuGraphInstantiate", "launching graphs from kernels");
     }
-    let x = Arc::new(GraphExec { context, flags, steps: Mutex::new(g.steps()?), last: Mutex::new(None) });
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let x = Arc::new(GraphExec { id, context, flags, steps: Mutex::new(g.steps()?), last: Mutex::new(None) });
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, EXECS.add(&x)) }
 }

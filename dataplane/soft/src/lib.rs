@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod context;
+pub mod cupti;
 pub mod device;
 pub mod errors;
 pub mod event;

@@ -14,6 +14,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse};
 use crate::context::{self, Context};
+use crate::cupti;
 use crate::event::EVENTS;
 use crate::graph::{self, Capture};
 use crate::green_context;
@@ -241,7 +242,8 @@ pub fn enqueue(s: &Arc<Stream>, work: Work) -> R<Option<Point>> {
         forbid_legacy(&s.context)?;
     }
     s.context.check()?;
-    s.submit(Vec::new(), Box::new(move |c| work.run(c))).map(Some)
+    let origin = cupti::call(s.id);
+    s.submit(Vec::new(), Box::new(move |c| work.run(c, origin))).map(Some)
 }
 
 /// Runs work on a stream and waits for it.

@@ -11,6 +11,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Raw};
 use crate::context::Context;
+use crate::cupti;
 use crate::event::Event;
 use crate::exec::{self, Fault, FaultKind};
 use crate::launch::KernelLaunch;
@@ -96,10 +97,12 @@ pub fn mem_ops(params: &[CUstreamBatchMemOpParams]) -> R<Vec<MemOp>> {
 
 impl Work {
     /// Runs on a stream's thread. After a failure of the context only its consequences remain, so nothing runs.
-    pub fn run(&self, c: &Arc<Context>) {
+    /// `origin` is what a profiler has to be told of it.
+    pub fn run(&self, c: &Arc<Context>, origin: Option<cupti::Origin>) {
         if c.error() != CUDA_SUCCESS {
             return;
         }
+        let running = cupti::begin(self, origin);
         let outcome = match self {
             Self::Empty | Self::Record(_) | Self::Wait(_) | Self::Child(_) | Self::Alloc(_) => Ok(()),
             Self::Kernel(k) => k.run(c),
@@ -127,8 +130,10 @@ impl Work {
                 Ok(())
             }
         };
-        if let Err(e) = outcome {
-            c.fail(e);
+        match (outcome, running) {
+            (Err(e), _) => c.fail(e),
+            (Ok(()), Some(running)) => running.end(self, c),
+            (Ok(()), None) => {}
         }
     }
 }
@@ -337,6 +342,12 @@ impl Copy3D {
             }
         }
         Ok(())
+    }
+
+    /// Where source and destination begin; nothing of a copy that is empty or impossible.
+    pub fn bases(&self) -> Option<(u64, u64)> {
+        let (from, to) = self.sides().ok().filter(|_| !self.is_empty())?;
+        Some((from.base, to.base))
     }
 
     /// Whether the source or destination is memory CUDA does not know.
