@@ -99,10 +99,15 @@ pub struct WorkerOptions {
     /// The part of it that is registered with the driver ahead of time
     #[arg(long, default_value = "64 MiB", value_parser = parse_bytes, value_name = "BYTES")]
     pub staging: u64,
+    /// Path of CUDA 13's libcupti.so.13, which tells profilers in the applications what the GPU did [default: where the
+    /// loader finds it, else in /usr/local/cuda]
+    #[arg(long, value_name = "PATH")]
+    pub cupti: Option<String>,
 }
 
 impl WorkerOptions {
     fn arguments(&self, log_level: LevelFilter) -> Vec<String> {
+        let cupti = self.cupti.as_ref().map(|path| ("--cupti", path.clone()));
         [
             ("--driver", self.driver.clone()),
             ("--heap", self.heap.to_string()),
@@ -110,6 +115,7 @@ impl WorkerOptions {
             ("--log-level", log_level.to_string().to_lowercase()),
         ]
         .into_iter()
+        .chain(cupti)
         .flat_map(|(k, v)| [k.to_owned(), v])
         .collect()
     }
@@ -155,6 +161,7 @@ fn work(options: Worker) -> Result<(), String> {
         driver: options.options.driver,
         heap_bytes: options.options.heap,
         staging_bytes: options.options.staging,
+        cupti: options.options.cupti,
     };
     // For the tests of everything around workers.
     if options.driver == "echo" { worker::stub::main(control) } else { worker::main(control, &options) }
@@ -176,6 +183,12 @@ fn serve(options: Serve) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => Some(default_socket()),
     };
+    if let ("soft", Some(path)) = (options.worker.driver.as_str(), &options.worker.cupti) {
+        return Err(format!(
+            "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or give \
+             --driver"
+        ));
+    }
     let engines = engine::start(engine::Settings {
         socket: socket.clone(),
         listen,

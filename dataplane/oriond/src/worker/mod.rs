@@ -5,7 +5,9 @@
 
 // UNSAFETY: loads the driver and calls it through C function pointers.
 
+pub mod activity;
 pub mod callback;
+pub mod cupti;
 pub mod driver;
 pub mod driver_log;
 pub mod hand;
@@ -39,6 +41,8 @@ pub struct Options {
     pub heap_bytes: u64,
     /// Part of the heap registered with the driver ahead of time.
     pub staging_bytes: u64,
+    /// Path of `libcupti.so.13`; without one it is looked for.
+    pub cupti: Option<String>,
 }
 
 /// How long an executor without work keeps looking before it sleeps: longer than the pause between two training
@@ -171,6 +175,10 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
         events,
         ahead: commands.lookahead(),
         output: Arc::clone(&output),
+        profiler: match options.driver.as_str() {
+            "soft" => cupti::Source::Software,
+            _ => cupti::Source::Library(options.cupti.clone()),
+        },
     });
     match run(&mut s, commands) {
         Ok(()) => Ok(()),

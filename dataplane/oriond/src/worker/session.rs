@@ -19,6 +19,7 @@ use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::worker::callback::Callbacks;
+use crate::worker::cupti;
 use crate::worker::driver_log;
 use crate::worker::helper::{Helpers, Job};
 use crate::worker::out::{Events, Output, Replies};
@@ -108,6 +109,8 @@ struct Held {
     context: u64,
     thread: u16,
     since: Instant,
+    /// The client's call that made it.
+    call: u32,
 }
 
 /// A small copy just made, by what a wait for it would say.
@@ -226,6 +229,13 @@ pub struct Session {
     reply: Vec<u8>,
     /// The highest thread slot seen, plus one.
     threads: u16,
+    /// Whether a profiler records.
+    recording: bool,
+    pub profiler: cupti::Source,
+    /// The client's calls that the commands belong to, by thread slot; 0 is none.
+    calls: Vec<u32>,
+    /// Of these, that of the command being executed.
+    call: u32,
 }
 
 /// Calls that answer with the error of an earlier posted command. Not those that create something: the client
@@ -266,12 +276,13 @@ pub struct Parts {
     pub events: Arc<Events>,
     pub ahead: Lookahead,
     pub output: Arc<Output>,
+    pub profiler: cupti::Source,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, granted, primary, heap, memory, .. } = parts;
-        let Parts { staging, staging_bytes, mirrored, replies, events, ahead, output, .. } = parts;
+        let Parts { staging, staging_bytes, mirrored, replies, events, ahead, output, profiler, .. } = parts;
         Session {
             driver,
             devices: granted.clone(),
@@ -316,6 +327,10 @@ impl Session {
             executed: AtomicU64::new(0),
             reply: Vec::new(),
             threads: 0,
+            recording: false,
+            profiler,
+            calls: Vec::new(),
+            call: 0,
         }
     }
 
@@ -326,6 +341,46 @@ impl Session {
 
     /// Executes one command whose body was copied out of the ring.
     pub fn execute(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
+        match self.recording {
+            false => self.execute_one(header, body),
+            true => self.execute_recorded(header, body),
+        }
+    }
+
+    /// As without a profiler, and what the command makes the driver do belongs to the call that its thread has named.
+    #[cold]
+    fn execute_recorded(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
+        if header.op < op::HAND_FIRST {
+            return self.execute_one(header, body);
+        }
+        self.call = self.calls.get(header.thread as usize).copied().unwrap_or(0);
+        let outcome = cupti::on_behalf_of(self.call, || self.execute_one(header, body));
+        self.call = 0;
+        outcome
+    }
+
+    pub fn start_recording(&mut self) {
+        self.recording = true;
+    }
+
+    /// Calls named so far say nothing about what comes after.
+    pub fn stop_recording(&mut self) {
+        self.recording = false;
+        self.calls.clear();
+    }
+
+    /// What this thread of the client sends from now on belongs to its call `id`.
+    pub fn name_call(&mut self, thread: u16, id: u32) {
+        let thread = thread as usize;
+        if thread >= self.calls.len() {
+            self.calls.resize(thread + 1, 0);
+        }
+        self.calls[thread] = id;
+    }
+
+    // Twice in the code rather than called: this is the way of every command.
+    #[inline(always)]
+    fn execute_one(&mut self, header: &Header, body: &[u8]) -> Result<(), Fault> {
         let executed = self.executed.fetch_add(1, Ordering::Relaxed) + 1;
         self.in_step.note(header, executed);
         // What the client's own thread changes in mapped memory is not another thread's work.
@@ -546,8 +601,8 @@ impl Session {
         if self.habit < 2 {
             return false;
         }
-        self.held =
-            Some(Held { to, from, stream, context: header.context, thread: header.thread, since: Instant::now() });
+        let (context, thread) = (header.context, header.thread);
+        self.held = Some(Held { to, from, stream, context, thread, since: Instant::now(), call: self.call });
         true
     }
 
@@ -575,8 +630,8 @@ impl Session {
             return Ok(false);
         }
         let Some(held) = self.held.take() else { return Ok(false) };
-        match self.make_current(held.context).and_then(|()| self.watch(held.from, held.to.bytes as usize, held.stream))
-        {
+        let watch = |s: &mut Session| s.watch(held.from, held.to.bytes as usize, held.stream);
+        match self.make_current(held.context).and_then(|()| self.on_behalf_of(held.call, watch)) {
             Ok(landing) => {
                 let (slot, range) = (landing.slot.cast_mut(), held.to);
                 self.park(header, Wait::Landing(landing), move |s, code, reply| {
@@ -612,15 +667,24 @@ impl Session {
         }
     }
 
+    /// Does something now for an earlier call of the client's.
+    fn on_behalf_of<T>(&mut self, call: u32, work: impl FnOnce(&mut Session) -> T) -> T {
+        match self.recording {
+            false => work(self),
+            true => cupti::on_behalf_of(call, || work(self)),
+        }
+    }
+
     /// Makes the copy that is held, as any other posted one.
     fn let_go(&mut self) {
         let Some(held) = self.held.take() else { return };
         let code = self.make_current(held.context).and_then(|()| {
             let to = self.heap.at(held.to.offset, held.to.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
             self.busy(held.stream).mixed = true;
-            // SAFETY: the range was checked when the copy came; a stream of this session.
-            let code =
-                unsafe { self.driver.cuMemcpyDtoHAsync_v2(to.cast(), held.from, held.to.bytes as usize, held.stream) };
+            let code = self.on_behalf_of(held.call, |s| {
+                // SAFETY: the range was checked when the copy came; a stream of this session.
+                unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.cast(), held.from, held.to.bytes as usize, held.stream) }
+            });
             match code {
                 CUDA_SUCCESS => match self.note_heap_copy(held.to, held.stream) {
                     CUDA_SUCCESS => Ok(()),
@@ -752,7 +816,10 @@ impl Session {
             let result = job(self.driver);
             return Ok(Outcome::Done(finish(self, result, &mut body)));
         }
-        let job = self.helpers.run(context, job);
+        let job = match (self.recording, self.call) {
+            (false, _) => self.helpers.run(context, job),
+            (true, call) => self.helpers.run(context, move |driver| cupti::on_behalf_of(call, || job(driver))),
+        };
         Ok(self.park(header, Wait::Job(job), finish))
     }
 

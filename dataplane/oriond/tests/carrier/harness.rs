@@ -155,6 +155,8 @@ pub struct Client {
     replies: Consumer,
     events: Consumer,
     pub sequence: u64,
+    /// What is current to its thread.
+    pub context: u64,
 }
 
 pub fn hello() -> Hello {
@@ -194,12 +196,13 @@ impl Client {
             memory: Some(a.memory),
             mirrored: a.mirrored,
             sequence: 0,
+            context: 0,
         })
     }
 
     fn push(&mut self, op: u16, sequence: u64, body: &[u8]) {
         let size = HEADER_BYTES + body.len();
-        let header = Header { size: size as u32, op, thread: 1, context: 0, sequence }.encode();
+        let header = Header { size: size as u32, op, thread: 1, context: self.context, sequence }.encode();
         while !self.commands.push(&[&header, body]).expect("positions") {
             self.commands.wait_room(size, spin(), Duration::from_millis(100)).expect("positions");
             assert!(!self.link.lost(), "session lost");
@@ -234,6 +237,14 @@ impl Client {
         let (header, body) = self.reply();
         assert_eq!((header.op, header.sequence), (op, sequence));
         body
+    }
+
+    /// A call's result, and what came with it.
+    pub fn ask(&mut self, op: u16, body: &[u8]) -> (u32, Vec<u8>) {
+        let sequence = self.start(op, body);
+        let (header, body) = self.reply();
+        assert_eq!((header.op, header.sequence), (op, sequence));
+        (header.context as u32, body)
     }
 
     /// The next reply, or `None` once the session is lost.

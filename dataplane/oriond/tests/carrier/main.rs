@@ -1,5 +1,7 @@
-//! The same facts about a session, over every carrier: an oriond with echo workers, and the shim's own client code.
+//! The same facts about a session, over every carrier: an oriond with echo workers (with the software GPU for what
+//! `activity` asks), and the shim's own client code.
 
+mod activity;
 mod bulk;
 mod death;
 mod door;

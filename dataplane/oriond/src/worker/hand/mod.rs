@@ -3,6 +3,7 @@
 // NVIDIA's names stay as they are.
 #![allow(non_snake_case)]
 
+pub mod activity;
 pub mod array;
 pub mod callback;
 pub mod capture;
@@ -57,6 +58,10 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             in_step::patch(s, body)?;
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
+        op::ACTIVITY_CORRELATION => activity::correlation(s, header, r),
+        op::ACTIVITY_CLOCK => activity::clock(r, reply),
+        op::ACTIVITY_TAKE => activity::take(s, header, r, reply),
+        op::ACTIVITY_ENABLE => activity::enable(s, header, r, reply),
         _ => crate::generated::dispatch::dispatch(s, header, r, reply),
     }
 }

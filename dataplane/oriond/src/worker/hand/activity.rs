@@ -1,0 +1,93 @@
+//! What a profiler in the application wants to know of the GPU.
+
+use std::sync::{Arc, Mutex};
+
+use orion_cuda::sys::*;
+use orion_wire::activity::{COPIES, KERNELS, SETS};
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::cupti;
+use crate::worker::session::{Outcome, Session, Wait};
+
+/// Which kinds are recorded from now on. On a helper thread: loading CUPTI takes a while, and it takes the driver's locks.
+pub fn enable(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    let kinds = r.word()?;
+    r.finish()?;
+    if kinds & !(KERNELS | COPIES | SETS) != 0 {
+        reply
+            .bytes(format!("this oriond knows no kinds of activity beyond 7, and was asked for {kinds:#x}").as_bytes());
+        return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE));
+    }
+    if kinds == 0 {
+        s.stop_recording();
+    }
+    if kinds == 0 && cupti::loaded().is_none() {
+        reply.word(cupti::now());
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    let refusal = Arc::new(Mutex::new(String::new()));
+    let (theirs, source) = (refusal.clone(), s.profiler.clone());
+    let job = s.helpers.run(std::ptr::null_mut(), move |_| match cupti::record(&source, kinds) {
+        Ok(()) => CUDA_SUCCESS,
+        Err(text) => {
+            *theirs.lock().expect("no panic happens under this lock") = text;
+            CUDA_ERROR_NOT_SUPPORTED
+        }
+    });
+    Ok(s.park(&contextless(header), Wait::Job(job), move |s, code, reply| {
+        match code {
+            CUDA_SUCCESS if kinds != 0 => s.start_recording(),
+            CUDA_SUCCESS => {}
+            _ => s.stop_recording(),
+        }
+        match code {
+            CUDA_SUCCESS => reply.word(cupti::now()),
+            _ => reply.bytes(refusal.lock().expect("no panic happens under this lock").as_bytes()),
+        }
+        code
+    }))
+}
+
+/// What was recorded, after a flush if the client wants one. CUPTI waits in a flush for its own thread and for buffers
+/// to be read, so that happens on a helper thread.
+pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    let flush = r.word()?;
+    r.finish()?;
+    match flush {
+        0 => {
+            cupti::store().take(reply);
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        1 => {
+            let job = s.helpers.run(std::ptr::null_mut(), |_| {
+                cupti::flush();
+                CUDA_SUCCESS
+            });
+            Ok(s.park(&contextless(header), Wait::Job(job), |_, code, reply| {
+                cupti::store().take(reply);
+                code
+            }))
+        }
+        _ => Err(Fault("activities with an unknown way to take them")),
+    }
+}
+
+pub fn clock(r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    r.finish()?;
+    reply.word(cupti::now());
+    Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+/// Whose the thread's commands are from now on.
+pub fn correlation(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
+    let id = u32::try_from(r.word()?).map_err(|_| Fault("correlation id of more than 32 bits"))?;
+    r.finish()?;
+    s.name_call(header.thread, id);
+    Ok(Outcome::Done(CUDA_SUCCESS))
+}
+
+/// Whether it is done is asked with no context, not with one that may be gone by then.
+fn contextless(header: &Header) -> Header {
+    Header { context: 0, ..*header }
+}
