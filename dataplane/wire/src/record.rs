@@ -113,11 +113,11 @@ pub mod op {
     /// `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which keeps it.
     pub const HEAP_PATCH: u16 = 0x000a;
     /// Command: which kinds of activity the worker's profiler records from now on. Body: one word, the sum of
-    /// [`crate::activity`]'s kinds, 0 to stop. Reply: the clock of the activities' times (ns). If the node has no profiler
-    /// that can, the result is `CUDA_ERROR_NOT_SUPPORTED` and the body says why.
+    /// [`crate::activity`]'s kinds, 0 to stop. Reply: the clock of the activities' times (ns). If the node has no
+    /// profiler that can, the result is `CUDA_ERROR_NOT_SUPPORTED` and the body says why (a byte string).
     pub const ACTIVITY_ENABLE: u16 = 0x000b;
-    /// Command: what was recorded. Body: one word, 1 to make the profiler hand over what it has first. Reply: a word, 1 if
-    /// there is more to take, then the records: see [`crate::activity`].
+    /// Command: what was recorded. Body: one word, 1 to make the profiler hand over what it has first. Reply: a word, 1
+    /// if there is more to take, then the records: see [`crate::activity`].
     pub const ACTIVITY_TAKE: u16 = 0x000c;
     /// Command: reply with the clock of the activities' times (ns), to know how it differs from the application's.
     pub const ACTIVITY_CLOCK: u16 = 0x000d;
