@@ -185,8 +185,8 @@ fn serve(options: Serve) -> Result<(), String> {
     };
     if let ("soft", Some(path)) = (options.worker.driver.as_str(), &options.worker.cupti) {
         return Err(format!(
-            "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or give \
-             --driver"
+            "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or \
+             give --driver"
         ));
     }
     let engines = engine::start(engine::Settings {

@@ -1,6 +1,6 @@
 //! CUPTI's activity interface for the software GPU: what ran when, in records of the same layout.
 //!
-//! The functions are a table of their own ([`symbol`]) and not exported: a program's `libcupti` is NVIDIA's or nobody's.
+//! The functions are a table of their own ([`symbol`]) and not exported: a program's `libcupti` is NVIDIA's, if any.
 //! Recorded are kernels, copies and fills, each when it has run, and the external correlation of the call that queued
 //! it. `DRIVER` can be enabled, as external correlation needs it, but of calls themselves nothing is written.
 

@@ -1,8 +1,8 @@
 //! What the profiler recorded, until the client takes it.
 //!
 //! CUPTI numbers driver calls; the client wants its own numbers. An external correlation record says which of the
-//! client's calls one of the driver's belongs to, and may come before or after the records of the work. So the calls are
-//! remembered, and records whose call is not known yet wait.
+//! client's calls one of the driver's belongs to, and may come before or after the records of the work. So the calls
+//! are remembered, and records whose call is not known yet wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::mem::{offset_of, size_of};

@@ -67,7 +67,8 @@ macro_rules! functions {
                         at if at.is_null() => return Err($name),
                         // SAFETY: not null, and by this function's contract of the header's type.
                         at => unsafe {
-                            std::mem::transmute::<*const c_void, unsafe extern "C" fn($($argument),*) -> CUptiResult>(at)
+                            type Of = unsafe extern "C" fn($($argument),*) -> CUptiResult;
+                            std::mem::transmute::<*const c_void, Of>(at)
                         },
                     },)*
                     // SAFETY: as above; null is `None`.
@@ -254,8 +255,8 @@ impl Cupti {
         }
     }
 
-    /// Reads the records of a buffer. CUPTI is not called with the store's lock held: another of its threads may wait for
-    /// that with a lock of CUPTI's.
+    /// Reads the records of a buffer. CUPTI is not called with the store's lock held: another of its threads may wait
+    /// for that with a lock of CUPTI's.
     ///
     /// # Safety
     /// CUPTI has written `valid` bytes of records to `buffer`, and handed it over.
@@ -390,25 +391,32 @@ fn usual_places() -> Vec<String> {
     places
 }
 
-/// The first that loads and is of a known version, or what was wrong with each.
+/// The first that there is, or what was wrong with each. Two of them in one process disturb each other, so none is
+/// tried after one that was loaded and is of no use.
 fn open_first(places: &[String]) -> Result<Cupti, String> {
     let mut tried = Vec::new();
     for place in places {
-        match open_one(place) {
-            Ok(cupti) => return Ok(cupti),
-            Err(why) => tried.push(format!("{place} ({why})")),
-        }
+        // SAFETY: runs the initialisers of NVIDIA's library, or of what the operator named.
+        let why = match unsafe { libloading::Library::new(place) } {
+            // SAFETY: only the presence of the symbol matters.
+            Ok(library) if unsafe { library.get::<*const c_void>(b"orion_shim_marker\0") }.is_ok() => {
+                "it is Orion's own, for applications".to_owned()
+            }
+            Ok(library) => {
+                return functions_of(library).map_err(|why| {
+                    tried.push(format!("{place} ({why})"));
+                    tried.join(", ")
+                });
+            }
+            Err(e) => e.to_string(),
+        };
+        tried.push(format!("{place} ({why})"));
     }
     Err(tried.join(", "))
 }
 
-fn open_one(path: &str) -> Result<Cupti, String> {
-    // SAFETY: runs the initialisers of NVIDIA's library, or of what the operator named.
-    let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
-    // SAFETY: only the presence of the symbol matters.
-    if unsafe { library.get::<*const c_void>(b"orion_shim_marker\0") }.is_ok() {
-        return Err("it is Orion's own, for applications".into());
-    }
+/// A library's functions, if it is a CUPTI of a known version.
+fn functions_of(library: libloading::Library) -> Result<Cupti, String> {
     // It stays loaded even if it is of no use: CUPTI does not expect to go.
     let library = Box::leak(Box::new(library));
     let mut find = |name: &str| {
@@ -422,14 +430,12 @@ fn open_one(path: &str) -> Result<Cupti, String> {
     // SAFETY: a valid out pointer.
     let code = unsafe { (cupti.version)(&mut version) };
     if code != CUPTI_SUCCESS {
-        return Err(format!("cuptiGetVersion answered {}", cupti.name_of(code)));
+        let code = cupti.name_of(code);
+        return Err(format!("cuptiGetVersion answered {code}: it may be newer than the driver can serve"));
     }
     if !VERSIONS.contains(&version) {
-        return Err(format!(
-            "its API version is {version}; known are {} to {}, CUDA 13.0 to 13.5",
-            VERSIONS.start,
-            VERSIONS.end - 1
-        ));
+        let (first, last) = (VERSIONS.start, VERSIONS.end - 1);
+        return Err(format!("its API version is {version}; known are {first} to {last}, CUDA 13.0 to 13.5"));
     }
     Ok(cupti)
 }

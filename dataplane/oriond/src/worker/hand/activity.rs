@@ -10,7 +10,8 @@ use orion_wire::{Fault, Reader, Writer};
 use crate::worker::cupti;
 use crate::worker::session::{Outcome, Session, Wait};
 
-/// Which kinds are recorded from now on. On a helper thread: loading CUPTI takes a while, and it takes the driver's locks.
+/// Which kinds are recorded from now on. On a helper thread: loading CUPTI takes a while, and it takes the driver's
+/// locks.
 pub fn enable(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
     let kinds = r.word()?;
     r.finish()?;
