@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use orion_ring::memory::{Heap, Layout, Memory};
 use orion_transport::Mirror;
 use orion_transport::mirror::Side;
+use orion_wire::activity::{Activity, LOST, lost, lost_count};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
@@ -49,6 +50,10 @@ fn decode_as_everything(bytes: &[u8]) {
     let mut reader = Reader::new(bytes);
     // Each step reads at least a word or fails, so the input bounds the loop.
     while reader.bytes().is_ok() && !reader.is_empty() {}
+    let mut reader = Reader::new(bytes);
+    while let Ok(activity) = Activity::get(&mut reader) {
+        let _ = lost_count(activity.structure);
+    }
     let mut reader = Reader::new(bytes);
     while let Ok(range) = HeapRange::get(&mut reader) {
         if let Ok(range) = range.check(1 << 20) {
@@ -169,6 +174,9 @@ fn valid() -> Vec<Vec<u8>> {
     for text in ["", "a", "exactly8", "longer than one word"] {
         strings.bytes(text.as_bytes());
     }
+    let mut activities = Vec::new();
+    Activity { kind: LOST, structure: &lost(3), name: b"" }.put(&mut activities);
+    Activity { kind: 10, structure: &[10, 0, 0, 0, 1, 2, 3, 4], name: b"kernel" }.put(&mut activities);
     let header = Header { size: 24, op: 0x0301, thread: 1, context: 2, sequence: 3 };
     vec![
         Hello::decode(&hello.encode()).expect("valid").encode(),
@@ -178,6 +186,7 @@ fn valid() -> Vec<Vec<u8>> {
         header.encode().to_vec(),
         ranges,
         strings,
+        activities,
         patch(),
         fat_binary(),
     ]
