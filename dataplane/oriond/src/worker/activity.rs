@@ -9,6 +9,7 @@ use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 use orion_cuda::cupti::*;
+use orion_cuda::sys::CUdevice;
 use orion_wire::Writer;
 use orion_wire::activity::{Activity, lost};
 use orion_wire::codec::bytes_size;
@@ -28,6 +29,7 @@ const NAME_BYTES_MAX: usize = 32 << 10;
 struct Layout {
     bytes: usize,
     correlation: usize,
+    devices: &'static [usize],
     pointers: &'static [usize],
 }
 
@@ -37,6 +39,7 @@ fn layout(kind: CUpti_ActivityKind) -> Option<Layout> {
         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL => Layout {
             bytes: size_of::<CUpti_ActivityKernel10>(),
             correlation: offset_of!(CUpti_ActivityKernel10, correlationId),
+            devices: &[offset_of!(CUpti_ActivityKernel10, deviceId)],
             pointers: &[
                 offset_of!(CUpti_ActivityKernel10, name),
                 offset_of!(CUpti_ActivityKernel10, reserved0),
@@ -46,16 +49,23 @@ fn layout(kind: CUpti_ActivityKind) -> Option<Layout> {
         CUPTI_ACTIVITY_KIND_MEMCPY => Layout {
             bytes: size_of::<CUpti_ActivityMemcpy6>(),
             correlation: offset_of!(CUpti_ActivityMemcpy6, correlationId),
+            devices: &[offset_of!(CUpti_ActivityMemcpy6, deviceId)],
             pointers: &[offset_of!(CUpti_ActivityMemcpy6, reserved0)],
         },
         CUPTI_ACTIVITY_KIND_MEMSET => Layout {
             bytes: size_of::<CUpti_ActivityMemset4>(),
             correlation: offset_of!(CUpti_ActivityMemset4, correlationId),
+            devices: &[offset_of!(CUpti_ActivityMemset4, deviceId)],
             pointers: &[offset_of!(CUpti_ActivityMemset4, reserved0)],
         },
         CUPTI_ACTIVITY_KIND_MEMCPY2 => Layout {
             bytes: size_of::<CUpti_ActivityMemcpyPtoP4>(),
             correlation: offset_of!(CUpti_ActivityMemcpyPtoP4, correlationId),
+            devices: &[
+                offset_of!(CUpti_ActivityMemcpyPtoP4, deviceId),
+                offset_of!(CUpti_ActivityMemcpyPtoP4, srcDeviceId),
+                offset_of!(CUpti_ActivityMemcpyPtoP4, dstDeviceId),
+            ],
             pointers: &[offset_of!(CUpti_ActivityMemcpyPtoP4, reserved0)],
         },
         _ => return None,
@@ -79,6 +89,18 @@ impl Record {
     fn correlation(&mut self) -> Option<&mut [u8; 4]> {
         let at = layout(self.kind)?.correlation;
         self.structure.get_mut(at..at + 4)?.try_into().ok()
+    }
+
+    /// Gives devices the ordinals that the application knows them by. One that it does not see keeps the driver's.
+    fn translate(&mut self, devices: &[CUdevice]) {
+        let Some(layout) = layout(self.kind) else { return };
+        for at in layout.devices {
+            if let Some(Ok(word)) = self.structure.get_mut(*at..*at + 4).map(<&mut [u8; 4]>::try_from)
+                && let Some(ordinal) = devices.iter().position(|d| *d == CUdevice::from_le_bytes(*word))
+            {
+                *word = (ordinal as u32).to_le_bytes();
+            }
+        }
     }
 
     /// As it is kept; names are kept once.
@@ -212,8 +234,8 @@ impl Store {
         }
     }
 
-    /// Appends a reply's body: whether there is more, then records.
-    pub fn take(&mut self, out: &mut Vec<u8>) {
+    /// Appends a reply's body: whether there is more, then records. `devices` are those that the application sees.
+    pub fn take(&mut self, devices: &[CUdevice], out: &mut Vec<u8>) {
         self.look_again();
         let more_at = out.len();
         out.word(0);
@@ -221,11 +243,12 @@ impl Store {
             Activity { kind: orion_wire::activity::LOST, structure: &lost(self.lost), name: &[] }.put(out);
             self.lost = 0;
         }
-        while let Some(record) = self.ready.front() {
+        while let Some(record) = self.ready.front_mut() {
             if out.len() - more_at + record.wire_bytes() > REPLY_BYTES_MAX {
                 out[more_at] = 1;
                 return;
             }
+            record.translate(devices);
             Activity { kind: record.kind, structure: &record.structure, name: record.name() }.put(out);
             self.bytes -= record.bytes();
             self.ready.pop_front();
@@ -255,7 +278,7 @@ mod tests {
         let mut all = Vec::new();
         loop {
             let mut reply = Vec::new();
-            store.take(&mut reply);
+            store.take(&[0], &mut reply);
             assert!(reply.len() <= REPLY_BYTES_MAX && reply.len().is_multiple_of(8));
             let mut r = Reader::new(&reply);
             let more = r.word().unwrap();
@@ -317,13 +340,27 @@ mod tests {
         store.call(1, 1);
         store.record(&kernel(1), b"k");
         let mut reply = Vec::new();
-        store.take(&mut reply);
+        store.take(&[0], &mut reply);
         let mut r = Reader::new(&reply[8..]);
         let k = Activity::get(&mut r).unwrap().structure;
         for at in [104, 112, 160] {
             assert_eq!(k[at..at + 8], [0; 8]);
         }
         assert_eq!(k[168..172], [0xff; 4]);
+    }
+
+    #[test]
+    fn devices_get_the_application_s_ordinals() {
+        let mut store = Store::default();
+        let mut copy = vec![0; size_of::<CUpti_ActivityMemcpyPtoP4>()];
+        copy[0] = CUPTI_ACTIVITY_KIND_MEMCPY2 as u8;
+        (copy[32], copy[44], copy[52]) = (3, 1, 7);
+        store.record(&copy, b"");
+        store.call(0, 1);
+        let mut reply = Vec::new();
+        store.take(&[1, 2, 3], &mut reply);
+        let copy = Activity::get(&mut Reader::new(&reply[8..])).unwrap().structure;
+        assert_eq!([copy[32], copy[44], copy[52]], [2, 0, 7]);
     }
 
     #[test]

@@ -46,7 +46,10 @@ impl Seen {
 
 impl Program {
     fn start(server: &Oriond, transport: Transport) -> Program {
-        let mut client = Client::attach(server, transport);
+        Program::with(Client::attach(server, transport))
+    }
+
+    fn with(mut client: Client) -> Program {
         client.context = Handle::primary_context(0).0;
         let mut p = Program { client, memory: 0 };
         let module = Handle::new(Kind::Module, 0, 0).0;
@@ -275,6 +278,19 @@ fn only_what_was_asked_for_is_recorded_and_nothing_once_it_is_off() {
         let got: Vec<_> = p.take(true).iter().map(|a| a.correlation).collect();
         assert_eq!(got, [0]);
     });
+}
+
+#[test]
+fn a_device_has_the_number_that_the_application_knows() {
+    let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &["--driver", "soft", "--heap", "256 MiB"]);
+    let mut client = Client::attach(&server, Transport::Shm);
+    client.post(op::VISIBLE_DEVICES, &words(&[1]));
+    let mut p = Program::with(client);
+    p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
+    p.call(1);
+    p.launch(1, 1);
+    p.synchronize();
+    assert_eq!(p.take(true)[0].word(offset_of!(CUpti_ActivityKernel10, deviceId)), 0);
 }
 
 #[test]

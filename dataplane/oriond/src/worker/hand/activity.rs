@@ -57,7 +57,7 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
     r.finish()?;
     match flush {
         0 => {
-            cupti::store().take(reply);
+            cupti::store().take(&s.devices, reply);
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         1 => {
@@ -65,8 +65,8 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
                 cupti::flush();
                 CUDA_SUCCESS
             });
-            Ok(s.park(&contextless(header), Wait::Job(job), |_, code, reply| {
-                cupti::store().take(reply);
+            Ok(s.park(&contextless(header), Wait::Job(job), |s, code, reply| {
+                cupti::store().take(&s.devices, reply);
                 code
             }))
         }
