@@ -136,6 +136,19 @@ fn send(
 /// What the application's commands leave free in the ring.
 const SPARE_BYTES: usize = 16 << 10;
 
+/// Tells the worker which of the application's calls the next command belongs to, if it does not know.
+#[cold]
+#[inline(never)]
+fn name_call(s: &'static Session, op: u16) -> Result<(), CUresult> {
+    if op >= op::HAND_FIRST
+        && let Some(id) = crate::activity::take_untold()
+    {
+        // SAFETY: `send_with` gives eight writable bytes.
+        send_with(s, op::ACTIVITY_CORRELATION, 0, 0, 8, |at| unsafe { at.cast::<u64>().write_unaligned(id.into()) })?;
+    }
+    Ok(())
+}
+
 /// Sends a record whose body of `len` bytes (a multiple of 8) `fill` writes in place.
 pub fn send_with(
     s: &'static Session,
@@ -145,6 +158,9 @@ pub fn send_with(
     len: usize,
     fill: impl FnOnce(*mut u8),
 ) -> Result<u64, CUresult> {
+    if crate::activity::on() {
+        name_call(s, op)?;
+    }
     let size = HEADER_BYTES + len;
     if size > RECORD_BYTES_MAX {
         let name = orion_wire::generated::ops::find(op).map_or("", |o| o.name);

@@ -6,6 +6,7 @@
 
 // UNSAFETY: a C ABI is raw pointers from the application; each function says what it asks of them.
 
+pub mod activity;
 pub mod call;
 pub mod carrier;
 pub mod generated;

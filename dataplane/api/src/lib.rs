@@ -1,5 +1,6 @@
 //! The table of the driver API, and everything that is generated from it. README.md has the vocabulary.
 
+pub mod cbids;
 pub mod check;
 pub mod emit;
 pub mod header;
@@ -7,6 +8,7 @@ pub mod rows;
 
 use std::path::{Path, PathBuf};
 
+use cbids::Cbids;
 use header::Header;
 use rows::{Pending, Row};
 
@@ -17,6 +19,7 @@ pub struct Api {
     pub pending: Pending,
     /// Symbols that the real `libcuda.so.1` exports.
     pub exports: Vec<String>,
+    pub cbids: Cbids,
 }
 
 /// A generated file, relative to the repository's root.
@@ -49,7 +52,7 @@ pub fn load() -> Result<Api, String> {
     }
     let pending = Pending::parse(&read("dataplane/api/pending.txt")?)?;
     let exports = read("dataplane/api/data/exports-580.txt")?.lines().map(str::to_owned).collect();
-    let api = Api { header, rows, pending, exports };
+    let api = Api { header, rows, pending, exports, cbids: Cbids::load()? };
     check::check(&api)?;
     Ok(api)
 }

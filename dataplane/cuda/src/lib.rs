@@ -9,5 +9,7 @@ pub mod sys;
 
 #[allow(non_camel_case_types, non_snake_case)]
 pub mod cupti;
+#[allow(non_snake_case)]
+pub mod cupti_table;
 pub mod driver;
 pub mod names;

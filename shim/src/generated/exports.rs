@@ -7,6 +7,8 @@
 
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 #![allow(clippy::let_and_return, clippy::unnecessary_cast)]
+// What is refused looks at its arguments only while a profiler records.
+#![allow(clippy::only_used_in_recursion)]
 // A refusal looks at no argument, and hand-written functions that need no promise may be safe.
 #![allow(unused_variables, unused_unsafe, unused_imports, dead_code)]
 
@@ -16,6 +18,7 @@ use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
 use orion_wire::{Fault, Handle, Kind};
 
+use crate::activity;
 use crate::call::{call, post};
 use crate::handles;
 use crate::local::refuse;
@@ -66,6 +69,12 @@ pub unsafe extern "C" fn cuArrayCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(272)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayCreate_v2(pHandle, pAllocateArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuArrayCreate_v2(pHandle, pAllocateArray) }
 }
@@ -75,6 +84,12 @@ pub unsafe extern "C" fn cuArray3DCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(274)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArray3DCreate_v2(pHandle, pAllocateArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuArray3DCreate_v2(pHandle, pAllocateArray) }
 }
@@ -85,18 +100,36 @@ pub unsafe extern "C" fn cuMipmappedArrayCreate(
     pMipmappedArrayDesc: *const CUDA_ARRAY3D_DESCRIPTOR,
     numMipmapLevels: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(347)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(89)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayDestroy(hArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuArrayDestroy(hArray) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(349)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMipmappedArrayDestroy(hMipmappedArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuMipmappedArrayDestroy(hMipmappedArray) }
 }
@@ -106,6 +139,12 @@ pub unsafe extern "C" fn cuArrayGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(273)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) }
 }
@@ -115,6 +154,12 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(275)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) }
 }
@@ -124,6 +169,12 @@ pub unsafe extern "C" fn cuArrayGetSparseProperties(
     sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     array: CUarray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(582)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayGetSparseProperties(sparseProperties, array) });
+    }
     if sparseProperties.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -149,6 +200,12 @@ pub unsafe extern "C" fn cuMipmappedArrayGetSparseProperties(
     sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     mipmap: CUmipmappedArray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(583)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap) });
+    }
     if sparseProperties.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -175,6 +232,12 @@ pub unsafe extern "C" fn cuArrayGetMemoryRequirements(
     array: CUarray,
     device: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(654)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayGetMemoryRequirements(memoryRequirements, array, device) });
+    }
     if memoryRequirements.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -201,6 +264,12 @@ pub unsafe extern "C" fn cuMipmappedArrayGetMemoryRequirements(
     mipmap: CUmipmappedArray,
     device: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(655)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device) });
+    }
     if memoryRequirements.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -223,6 +292,12 @@ pub unsafe extern "C" fn cuMipmappedArrayGetMemoryRequirements(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(597)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayGetPlane(pPlaneArray, hArray, planeIdx) });
+    }
     if pPlaneArray.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -244,6 +319,12 @@ pub unsafe extern "C" fn cuMipmappedArrayGetLevel(
     hMipmappedArray: CUmipmappedArray,
     level: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(348)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) }
 }
@@ -253,6 +334,12 @@ pub unsafe extern "C" fn cuArrayCreate(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(87)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayCreate(pHandle, pAllocateArray) });
+    }
     refuse::refused(
         "cuArrayCreate",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -265,6 +352,12 @@ pub unsafe extern "C" fn cuArrayGetDescriptor(
     pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR_v1,
     hArray: CUarray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(88)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArrayGetDescriptor(pArrayDescriptor, hArray) });
+    }
     refuse::refused(
         "cuArrayGetDescriptor",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -277,6 +370,12 @@ pub unsafe extern "C" fn cuArray3DCreate(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(90)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArray3DCreate(pHandle, pAllocateArray) });
+    }
     refuse::refused(
         "cuArray3DCreate",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -289,6 +388,12 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor(
     pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1,
     hArray: CUarray,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(91)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuArray3DGetDescriptor(pArrayDescriptor, hArray) });
+    }
     refuse::refused(
         "cuArray3DGetDescriptor",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -303,6 +408,12 @@ pub unsafe extern "C" fn cuTexObjectCreate(
     pTexDesc: *const CUDA_TEXTURE_DESC,
     pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(339)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
 }
@@ -312,18 +423,36 @@ pub unsafe extern "C" fn cuSurfObjectCreate(
     pSurfObject: *mut CUsurfObject,
     pResDesc: *const CUDA_RESOURCE_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(343)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSurfObjectCreate(pSurfObject, pResDesc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuSurfObjectCreate(pSurfObject, pResDesc) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(340)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexObjectDestroy(texObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuTexObjectDestroy(texObject) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(344)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSurfObjectDestroy(surfObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuSurfObjectDestroy(surfObject) }
 }
@@ -333,6 +462,12 @@ pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(341)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexObjectGetResourceDesc(pResDesc, texObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuTexObjectGetResourceDesc(pResDesc, texObject) }
 }
@@ -342,6 +477,12 @@ pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     surfObject: CUsurfObject,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(345)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSurfObjectGetResourceDesc(pResDesc, surfObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
 }
@@ -351,6 +492,12 @@ pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
     pTexDesc: *mut CUDA_TEXTURE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(342)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexObjectGetTextureDesc(pTexDesc, texObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
 }
@@ -360,6 +507,12 @@ pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
     pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(361)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::array::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
 }
@@ -379,6 +532,27 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(697)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuTensorMapEncodeTiled(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                boxDim,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::tensor_map::cuTensorMapEncodeTiled(
@@ -416,6 +590,30 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(698)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuTensorMapEncodeIm2col(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCorner,
+                pixelBoxUpperCorner,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::tensor_map::cuTensorMapEncodeIm2col(
@@ -457,6 +655,31 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(781)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuTensorMapEncodeIm2colWide(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCornerWidth,
+                pixelBoxUpperCornerWidth,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                mode,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::tensor_map::cuTensorMapEncodeIm2colWide(
@@ -485,12 +708,24 @@ pub unsafe extern "C" fn cuTensorMapReplaceAddress(
     tensorMap: *mut CUtensorMap,
     globalAddress: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(699)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTensorMapReplaceAddress(tensorMap, globalAddress) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(94)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetArray(hTexRef, hArray, Flags) });
+    }
     refuse::refused(
         "cuTexRefSetArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -504,6 +739,12 @@ pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
     hMipmappedArray: CUmipmappedArray,
     Flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(350)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) });
+    }
     refuse::refused(
         "cuTexRefSetMipmappedArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -518,6 +759,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress_v2(
     dptr: CUdeviceptr,
     bytes: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(255)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) });
+    }
     refuse::refused(
         "cuTexRefSetAddress_v2",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -532,6 +779,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
     dptr: CUdeviceptr,
     Pitch: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(327)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) });
+    }
     refuse::refused(
         "cuTexRefSetAddress2D_v3",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -545,6 +798,12 @@ pub unsafe extern "C" fn cuTexRefSetFormat(
     fmt: CUarray_format,
     NumPackedComponents: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(99)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) });
+    }
     refuse::refused(
         "cuTexRefSetFormat",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -554,6 +813,12 @@ pub unsafe extern "C" fn cuTexRefSetFormat(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(100)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddressMode(hTexRef, dim, am) });
+    }
     refuse::refused(
         "cuTexRefSetAddressMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -563,6 +828,12 @@ pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, a
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(101)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetFilterMode(hTexRef, fm) });
+    }
     refuse::refused(
         "cuTexRefSetFilterMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -572,6 +843,12 @@ pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_m
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(351)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetMipmapFilterMode(hTexRef, fm) });
+    }
     refuse::refused(
         "cuTexRefSetMipmapFilterMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -581,6 +858,12 @@ pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(352)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetMipmapLevelBias(hTexRef, bias) });
+    }
     refuse::refused(
         "cuTexRefSetMipmapLevelBias",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -594,6 +877,12 @@ pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
     minMipmapLevelClamp: f32,
     maxMipmapLevelClamp: f32,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(353)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) });
+    }
     refuse::refused(
         "cuTexRefSetMipmapLevelClamp",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -603,6 +892,12 @@ pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(354)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) });
+    }
     refuse::refused(
         "cuTexRefSetMaxAnisotropy",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -612,6 +907,12 @@ pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(455)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetBorderColor(hTexRef, pBorderColor) });
+    }
     refuse::refused(
         "cuTexRefSetBorderColor",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -621,6 +922,12 @@ pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(102)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetFlags(hTexRef, Flags) });
+    }
     refuse::refused(
         "cuTexRefSetFlags",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -630,6 +937,12 @@ pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(257)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetAddress_v2(pdptr, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetAddress_v2",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -639,6 +952,12 @@ pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(105)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetArray(phArray, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -651,6 +970,12 @@ pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
     phMipmappedArray: *mut CUmipmappedArray,
     hTexRef: CUtexref,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(355)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetMipmappedArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -660,6 +985,12 @@ pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRef: CUtexref, dim: c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(106)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetAddressMode(pam, hTexRef, dim) });
+    }
     refuse::refused(
         "cuTexRefGetAddressMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -669,6 +1000,12 @@ pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(107)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetFilterMode(pfm, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetFilterMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -682,6 +1019,12 @@ pub unsafe extern "C" fn cuTexRefGetFormat(
     pNumChannels: *mut c_int,
     hTexRef: CUtexref,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(108)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetFormat",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -691,6 +1034,12 @@ pub unsafe extern "C" fn cuTexRefGetFormat(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(356)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetMipmapFilterMode(pfm, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetMipmapFilterMode",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -700,6 +1049,12 @@ pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hT
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(357)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetMipmapLevelBias(pbias, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetMipmapLevelBias",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -713,6 +1068,12 @@ pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
     pmaxMipmapLevelClamp: *mut f32,
     hTexRef: CUtexref,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(358)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetMipmapLevelClamp",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -722,6 +1083,12 @@ pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(359)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetMaxAnisotropy",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -731,6 +1098,12 @@ pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(456)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetBorderColor(pBorderColor, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetBorderColor",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -740,6 +1113,12 @@ pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(109)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetFlags(pFlags, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetFlags",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -749,6 +1128,12 @@ pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(92)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefCreate(pTexRef) });
+    }
     refuse::refused(
         "cuTexRefCreate",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -758,6 +1143,12 @@ pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(93)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefDestroy(hTexRef) });
+    }
     refuse::refused(
         "cuTexRefDestroy",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -767,6 +1158,12 @@ pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(194)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSurfRefSetArray(hSurfRef, hArray, Flags) });
+    }
     refuse::refused(
         "cuSurfRefSetArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -776,6 +1173,12 @@ pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray,
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(196)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSurfRefGetArray(phArray, hSurfRef) });
+    }
     refuse::refused(
         "cuSurfRefGetArray",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -790,6 +1193,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
     dptr: CUdeviceptr,
     Pitch: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(256)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) });
+    }
     refuse::refused(
         "cuTexRefSetAddress2D_v2",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -804,6 +1213,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress(
     dptr: CUdeviceptr_v1,
     bytes: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(95)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) });
+    }
     refuse::refused(
         "cuTexRefSetAddress",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -818,6 +1233,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D(
     dptr: CUdeviceptr_v1,
     Pitch: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(97)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) });
+    }
     refuse::refused(
         "cuTexRefSetAddress2D",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -827,6 +1248,12 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(103)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuTexRefGetAddress(pdptr, hTexRef) });
+    }
     refuse::refused(
         "cuTexRefGetAddress",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -836,60 +1263,120 @@ pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(386)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxRetain(pctx, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxRetain(pctx, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(546)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxSetFlags_v2(dev, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxSetFlags_v2(dev, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(392)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxGetState(dev, flags, active) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxGetState(dev, flags, active) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(545)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxReset_v2(dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxReset_v2(dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(544)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxRelease_v2(dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxRelease_v2(dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(387)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxRelease(dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxRelease(dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(389)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxReset(dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxReset(dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(388)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevicePrimaryCtxSetFlags(dev, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuDevicePrimaryCtxSetFlags(dev, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(235)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxCreate_v2(pctx, flags, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxCreate_v2(pctx, flags, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(10)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxCreate(pctx, flags, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxCreate(pctx, flags, dev) }
 }
@@ -902,6 +1389,12 @@ pub unsafe extern "C" fn cuCtxCreate_v3(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(645)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) }
 }
@@ -913,114 +1406,228 @@ pub unsafe extern "C" fn cuCtxCreate_v4(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(757)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(322)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxDestroy_v2(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxDestroy_v2(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(11)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxDestroy(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxDestroy(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(323)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxPushCurrent_v2(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxPushCurrent_v2(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(324)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxPopCurrent_v2(pctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxPopCurrent_v2(pctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(14)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxPushCurrent(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxPushCurrent(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(15)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxPopCurrent(pctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxPopCurrent(pctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(303)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSetCurrent(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxSetCurrent(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(304)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetCurrent(pctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetCurrent(pctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(16)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetDevice(device) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetDevice(device) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(795)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetDevice_v2(device, ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetDevice_v2(device, ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(391)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetFlags(flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetFlags(flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(705)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSetFlags(flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxSetFlags(flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(695)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetId(ctx, ctxId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetId(ctx, ctxId) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(296)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetApiVersion(ctx, version) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetApiVersion(ctx, version) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(17)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSynchronize() });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuCtxSynchronize() }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(800)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSynchronize_v2(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuCtxSynchronize_v2(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(136)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSetLimit(limit, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxSetLimit(limit, value) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(137)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetLimit(pvalue, limit) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetLimit(pvalue, limit) }
 }
@@ -1030,36 +1637,72 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
     leastPriority: *mut c_int,
     greatestPriority: *mut c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(370)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(299)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetCacheConfig(pconfig) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetCacheConfig(pconfig) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(337)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetSharedMemConfig(pConfig) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetSharedMemConfig(pConfig) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(300)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSetCacheConfig(config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxSetCacheConfig(config) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(336)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxSetSharedMemConfig(config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxSetSharedMemConfig(config) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(568)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxResetPersistingL2Cache() });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxResetPersistingL2Cache() }
 }
@@ -1069,12 +1712,24 @@ pub unsafe extern "C" fn cuCtxGetExecAffinity(
     pExecAffinity: *mut CUexecAffinityParam,
     type_: CUexecAffinityType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(646)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetExecAffinity(pExecAffinity, type_) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxGetExecAffinity(pExecAffinity, type_) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(755)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxRecordEvent(hCtx, hEvent) });
+    }
     let q = calls::cuCtxRecordEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
     let result = post(ops::CU_CTX_RECORD_EVENT, |w| q.encode(w));
     result
@@ -1082,6 +1737,12 @@ pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(756)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxWaitEvent(hCtx, hEvent) });
+    }
     let q = calls::cuCtxWaitEvent { hCtx: hCtx as u64, hEvent: hEvent as u64 };
     let result = post(ops::CU_CTX_WAIT_EVENT, |w| q.encode(w));
     result
@@ -1089,18 +1750,36 @@ pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(12)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxAttach(pctx, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxAttach(pctx, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(13)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxDetach(ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::context::cuCtxDetach(ctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(313)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxEnablePeerAccess(peerContext, Flags) });
+    }
     let q = calls::cuCtxEnablePeerAccess { peerContext: peerContext as u64, Flags };
     let result = answer(call(ops::CU_CTX_ENABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -1108,6 +1787,12 @@ pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(314)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxDisablePeerAccess(peerContext) });
+    }
     let q = calls::cuCtxDisablePeerAccess { peerContext: peerContext as u64 };
     let result = answer(call(ops::CU_CTX_DISABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -1120,6 +1805,12 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(277)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) }
 }
@@ -1131,12 +1822,24 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(421)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(276)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoD_v2(LEGACY, dstDevice, srcHost, ByteCount) }
 }
@@ -1147,6 +1850,12 @@ pub unsafe extern "C" fn cuMemcpyHtoD_v2_ptds(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(397)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoD_v2(PER_THREAD, dstDevice, srcHost, ByteCount) }
 }
@@ -1158,6 +1867,12 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(279)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) }
 }
@@ -1169,12 +1884,24 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(422)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(278)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoH_v2(LEGACY, dstHost, srcDevice, ByteCount) }
 }
@@ -1185,6 +1912,12 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(398)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoH_v2(PER_THREAD, dstHost, srcDevice, ByteCount) }
 }
@@ -1196,6 +1929,12 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(281)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) }
 }
@@ -1207,12 +1946,24 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(423)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(280)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoD_v2(LEGACY, dstDevice, srcDevice, ByteCount) }
 }
@@ -1223,18 +1974,36 @@ pub unsafe extern "C" fn cuMemcpyDtoD_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(399)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyDtoD_v2(PER_THREAD, dstDevice, srcDevice, ByteCount) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(305)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy(dst, src, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy(LEGACY, dst, src, ByteCount) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(408)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy_ptds(dst, src, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy(PER_THREAD, dst, src, ByteCount) }
 }
@@ -1246,6 +2015,12 @@ pub unsafe extern "C" fn cuMemcpyAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(306)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAsync(dst, src, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyAsync(dst, src, ByteCount, hStream) }
 }
@@ -1257,66 +2032,132 @@ pub unsafe extern "C" fn cuMemcpyAsync_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(418)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyAsync(dst, src, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(291)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DAsync_v2(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DAsync_v2(pCopy, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(425)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DAsync_v2_ptsz(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpy3DAsync_v2(pCopy, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(290)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3D_v2(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3D_v2(LEGACY, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(407)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3D_v2_ptds(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3D_v2(PER_THREAD, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(287)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2D_v2(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy2D_v2(LEGACY, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(405)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2D_v2_ptds(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy2D_v2(PER_THREAD, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(288)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DUnaligned_v2(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy2DUnaligned_v2(LEGACY, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(406)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DUnaligned_v2_ptds(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy2DUnaligned_v2(PER_THREAD, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(289)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DAsync_v2(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy2DAsync_v2(pCopy, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(424)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DAsync_v2_ptsz(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpy2DAsync_v2(pCopy, per_thread(hStream)) }
 }
@@ -1329,6 +2170,12 @@ pub unsafe extern "C" fn cuMemcpyPeer(
     srcContext: CUcontext,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(318)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount) });
+    }
     let q = calls::cuMemcpyPeer {
         dstDevice,
         dstContext: dstContext as u64,
@@ -1348,6 +2195,12 @@ pub unsafe extern "C" fn cuMemcpyPeer_ptds(
     srcContext: CUcontext,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(409)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyPeer_ptds(dstDevice, dstContext, srcDevice, srcContext, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount) }
 }
@@ -1361,6 +2214,13 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(319)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) });
+    }
     let q = calls::cuMemcpyPeerAsync {
         dstDevice,
         dstContext: dstContext as u64,
@@ -1382,30 +2242,61 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(426)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(321)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DPeerAsync(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DPeerAsync(pCopy, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(427)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DPeerAsync_ptsz(pCopy, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpy3DPeerAsync(pCopy, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(320)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DPeer(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DPeer(LEGACY, pCopy) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(410)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DPeer_ptds(pCopy) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DPeer(PER_THREAD, pCopy) }
 }
@@ -1422,6 +2313,14 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(776)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::memory::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
@@ -1440,6 +2339,14 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_ptsz(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(777)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, per_thread(hStream)) }
 }
@@ -1455,6 +2362,13 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(796)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) }
 }
@@ -1470,6 +2384,14 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2_ptsz(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(797)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, per_thread(hStream)) }
 }
@@ -1482,6 +2404,12 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(778)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) }
 }
@@ -1494,6 +2422,12 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(779)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, per_thread(hStream)) }
 }
@@ -1505,6 +2439,12 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(798)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) }
 }
@@ -1516,6 +2456,12 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(799)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpy3DBatchAsync_v2(numOps, opList, flags, per_thread(hStream)) }
 }
@@ -1527,6 +2473,12 @@ pub unsafe extern "C" fn cuMemcpyDtoA_v2(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(285)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount) });
+    }
     let q = calls::cuMemcpyDtoA_v2 { dstArray: dstArray as u64, dstOffset, srcDevice, ByteCount };
     let result = post(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w));
     result
@@ -1539,6 +2491,12 @@ pub unsafe extern "C" fn cuMemcpyDtoA_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(400)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount) }
 }
@@ -1550,6 +2508,12 @@ pub unsafe extern "C" fn cuMemcpyAtoD_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(284)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount) });
+    }
     let q = calls::cuMemcpyAtoD_v2 { dstDevice, srcArray: srcArray as u64, srcOffset, ByteCount };
     let result = post(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w));
     result
@@ -1562,6 +2526,12 @@ pub unsafe extern "C" fn cuMemcpyAtoD_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(401)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount) }
 }
@@ -1574,6 +2544,12 @@ pub unsafe extern "C" fn cuMemcpyAtoA_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(286)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount) });
+    }
     let q = calls::cuMemcpyAtoA_v2 {
         dstArray: dstArray as u64,
         dstOffset,
@@ -1593,6 +2569,12 @@ pub unsafe extern "C" fn cuMemcpyAtoA_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(404)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoA_v2_ptds(dstArray, dstOffset, srcArray, srcOffset, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount) }
 }
@@ -1604,6 +2586,12 @@ pub unsafe extern "C" fn cuMemcpyHtoA_v2(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(292)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoA_v2(LEGACY, dstArray, dstOffset, srcHost, ByteCount) }
 }
@@ -1615,6 +2603,12 @@ pub unsafe extern "C" fn cuMemcpyHtoA_v2_ptds(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(402)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoA_v2(PER_THREAD, dstArray, dstOffset, srcHost, ByteCount) }
 }
@@ -1627,6 +2621,12 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(293)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream) }
 }
@@ -1639,6 +2639,12 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(419)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, per_thread(hStream)) }
 }
@@ -1650,6 +2656,12 @@ pub unsafe extern "C" fn cuMemcpyAtoH_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(282)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyAtoH_v2(LEGACY, dstHost, srcArray, srcOffset, ByteCount) }
 }
@@ -1661,6 +2673,12 @@ pub unsafe extern "C" fn cuMemcpyAtoH_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(403)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyAtoH_v2(PER_THREAD, dstHost, srcArray, srcOffset, ByteCount) }
 }
@@ -1673,6 +2691,12 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(283)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream) }
 }
@@ -1685,12 +2709,24 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(420)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(216)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD8Async(dstDevice, uc, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD8Async(dstDevice, uc, N, hStream) }
 }
@@ -1702,6 +2738,12 @@ pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(428)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD8Async(dstDevice, uc, N, per_thread(hStream)) }
 }
@@ -1713,6 +2755,12 @@ pub unsafe extern "C" fn cuMemsetD16Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(218)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD16Async(dstDevice, us, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD16Async(dstDevice, us, N, hStream) }
 }
@@ -1724,12 +2772,24 @@ pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(429)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD16Async(dstDevice, us, N, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(220)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD32Async(dstDevice, ui, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD32Async(dstDevice, ui, N, hStream) }
 }
@@ -1741,6 +2801,12 @@ pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(430)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD32Async(dstDevice, ui, N, per_thread(hStream)) }
 }
@@ -1754,6 +2820,12 @@ pub unsafe extern "C" fn cuMemsetD2D8Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(222)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
 }
@@ -1767,6 +2839,12 @@ pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(431)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, per_thread(hStream)) }
 }
@@ -1780,6 +2858,12 @@ pub unsafe extern "C" fn cuMemsetD2D16Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(224)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
 }
@@ -1793,6 +2877,12 @@ pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(432)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, per_thread(hStream)) }
 }
@@ -1806,6 +2896,12 @@ pub unsafe extern "C" fn cuMemsetD2D32Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(226)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
 }
@@ -1819,42 +2915,84 @@ pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(433)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(249)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD8_v2(dstDevice, uc, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(411)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD8_v2_ptds(dstDevice, uc, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(250)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD16_v2(dstDevice, us, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(412)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD16_v2_ptds(dstDevice, us, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(251)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD32_v2(dstDevice, ui, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(413)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD32_v2_ptds(dstDevice, ui, N) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
 }
@@ -1867,6 +3005,12 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(252)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
 }
@@ -1879,6 +3023,12 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(414)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
 }
@@ -1891,6 +3041,12 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(253)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
 }
@@ -1903,6 +3059,12 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(415)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
 }
@@ -1915,6 +3077,12 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(254)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
 }
@@ -1927,6 +3095,12 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(416)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
 }
@@ -1937,6 +3111,12 @@ pub unsafe extern "C" fn cuMemcpyHtoD(
     srcHost: *const c_void,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(43)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoD(dstDevice, srcHost, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyHtoD",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -1946,6 +3126,12 @@ pub unsafe extern "C" fn cuMemcpyHtoD(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(45)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoH(dstHost, srcDevice, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyDtoH",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -1959,6 +3145,12 @@ pub unsafe extern "C" fn cuMemcpyDtoD(
     srcDevice: CUdeviceptr_v1,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(47)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoD(dstDevice, srcDevice, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyDtoD",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -1973,6 +3165,12 @@ pub unsafe extern "C" fn cuMemcpyDtoA(
     srcDevice: CUdeviceptr_v1,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(49)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoA(dstArray, dstOffset, srcDevice, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyDtoA",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -1987,6 +3185,12 @@ pub unsafe extern "C" fn cuMemcpyAtoD(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(51)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoD(dstDevice, srcArray, srcOffset, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyAtoD",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2001,6 +3205,12 @@ pub unsafe extern "C" fn cuMemcpyHtoA(
     srcHost: *const c_void,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(53)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoA(dstArray, dstOffset, srcHost, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyHtoA",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2015,6 +3225,12 @@ pub unsafe extern "C" fn cuMemcpyAtoH(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(54)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoH(dstHost, srcArray, srcOffset, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyAtoH",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2030,6 +3246,12 @@ pub unsafe extern "C" fn cuMemcpyAtoA(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(55)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoA(dstArray, dstOffset, srcArray, srcOffset, ByteCount) });
+    }
     refuse::refused(
         "cuMemcpyAtoA",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2045,6 +3267,12 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(66)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoAAsync(dstArray, dstOffset, srcHost, ByteCount, hStream) });
+    }
     refuse::refused(
         "cuMemcpyHtoAAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2060,6 +3288,12 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(67)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyAtoHAsync(dstHost, srcArray, srcOffset, ByteCount, hStream) });
+    }
     refuse::refused(
         "cuMemcpyAtoHAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2069,6 +3303,12 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(56)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2D(pCopy) });
+    }
     refuse::refused(
         "cuMemcpy2D",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2078,6 +3318,12 @@ pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(57)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DUnaligned(pCopy) });
+    }
     refuse::refused(
         "cuMemcpy2DUnaligned",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2087,6 +3333,12 @@ pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(58)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3D(pCopy) });
+    }
     refuse::refused(
         "cuMemcpy3D",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2101,6 +3353,12 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(60)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, hStream) });
+    }
     refuse::refused(
         "cuMemcpyHtoDAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2115,6 +3373,12 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(62)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, hStream) });
+    }
     refuse::refused(
         "cuMemcpyDtoHAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2129,6 +3393,12 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(64)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, hStream) });
+    }
     refuse::refused(
         "cuMemcpyDtoDAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2138,6 +3408,12 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(68)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy2DAsync(pCopy, hStream) });
+    }
     refuse::refused(
         "cuMemcpy2DAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2147,6 +3423,12 @@ pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(69)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemcpy3DAsync(pCopy, hStream) });
+    }
     refuse::refused(
         "cuMemcpy3DAsync",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2156,6 +3438,12 @@ pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(71)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD8(dstDevice, uc, N) });
+    }
     refuse::refused(
         "cuMemsetD8",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2165,6 +3453,12 @@ pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(73)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD16(dstDevice, us, N) });
+    }
     refuse::refused(
         "cuMemsetD16",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2174,6 +3468,12 @@ pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(75)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD32(dstDevice, ui, N) });
+    }
     refuse::refused(
         "cuMemsetD32",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2189,6 +3489,12 @@ pub unsafe extern "C" fn cuMemsetD2D8(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(77)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) });
+    }
     refuse::refused(
         "cuMemsetD2D8",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2204,6 +3510,12 @@ pub unsafe extern "C" fn cuMemsetD2D16(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(79)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) });
+    }
     refuse::refused(
         "cuMemsetD2D16",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2219,6 +3531,12 @@ pub unsafe extern "C" fn cuMemsetD2D32(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(81)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) });
+    }
     refuse::refused(
         "cuMemsetD2D32",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -2228,78 +3546,156 @@ pub unsafe extern "C" fn cuMemsetD2D32(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(3)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGet(device, ordinal) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGet(device, ordinal) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(4)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetCount(count) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetCount(count) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(5)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetName(name, len, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetName(name, len, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(647)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetUuid_v2(uuid, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetUuid_v2(uuid, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(482)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetUuid(uuid, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetUuid(uuid, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetLuid(luid: *mut c_char, deviceNodeMask: *mut c_uint, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(532)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetLuid(luid, deviceNodeMask, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetLuid(luid, deviceNodeMask, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(259)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceTotalMem_v2(bytes, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceTotalMem_v2(bytes, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(7)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceTotalMem(bytes, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceTotalMem(bytes, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(pi: *mut c_int, attrib: CUdevice_attribute, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(9)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetAttribute(pi, attrib, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetAttribute(pi, attrib, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(8)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetProperties(prop, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetProperties(prop, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(6)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceComputeCapability(major, minor, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceComputeCapability(major, minor, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(331)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetByPCIBusId(dev, pciBusId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetByPCIBusId(dev, pciBusId) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(332)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetPCIBusId(pciBusId, len, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetPCIBusId(pciBusId, len, dev) }
 }
@@ -2310,6 +3706,12 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(
     dev: CUdevice,
     peerDev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(312)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
 }
@@ -2321,6 +3723,12 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     srcDevice: CUdevice,
     dstDevice: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(454)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
 }
@@ -2332,6 +3740,12 @@ pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
     numChannels: c_uint,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(579)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev) }
 }
@@ -2342,6 +3756,12 @@ pub unsafe extern "C" fn cuDeviceGetExecAffinitySupport(
     type_: CUexecAffinityType,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(644)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetExecAffinitySupport(pi, type_, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetExecAffinitySupport(pi, type_, dev) }
 }
@@ -2352,6 +3772,12 @@ pub unsafe extern "C" fn cuDeviceGetNvSciSyncAttributes(
     dev: CUdevice,
     flags: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(542)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) }
 }
@@ -2363,6 +3789,12 @@ pub unsafe extern "C" fn cuDeviceGetHostAtomicCapabilities(
     count: c_uint,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(805)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev) });
+    }
     if count as usize > 64 || (capabilities.is_null() && count != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -2394,6 +3826,13 @@ pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
     srcDevice: CUdevice,
     dstDevice: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(804)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice) });
+    }
     if count as usize > 64 || (capabilities.is_null() && count != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -2422,6 +3861,12 @@ pub unsafe extern "C" fn cuFlushGPUDirectRDMAWrites(
     target: CUflushGPUDirectRDMAWritesTarget,
     scope: CUflushGPUDirectRDMAWritesScope,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(627)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFlushGPUDirectRDMAWrites(target, scope) });
+    }
     let q = calls::cuFlushGPUDirectRDMAWrites { target, scope };
     let result = answer(call(ops::CU_FLUSH_GPU_DIRECT_RDMA_WRITES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -2434,6 +3879,12 @@ pub unsafe extern "C" fn cuDeviceRegisterAsyncNotification(
     userData: *mut c_void,
     callback: *mut CUasyncCallbackHandle,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(735)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback) });
+    }
     refuse::refused(
         "cuDeviceRegisterAsyncNotification",
         "The only notification is that the memory budget changed, and a vGPU's never does.",
@@ -2446,6 +3897,12 @@ pub unsafe extern "C" fn cuDeviceUnregisterAsyncNotification(
     device: CUdevice,
     callback: CUasyncCallbackHandle,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(736)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceUnregisterAsyncNotification(device, callback) });
+    }
     refuse::refused(
         "cuDeviceUnregisterAsyncNotification",
         "The only notification is that the memory budget changed, and a vGPU's never does.",
@@ -2459,6 +3916,12 @@ pub unsafe extern "C" fn cuCoredumpGetAttribute(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(701)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCoredumpGetAttribute(attrib, value, size) });
+    }
     refuse::refused(
         "cuCoredumpGetAttribute",
         "Core dumps of the GPU are written on its own host, where a session has no files.",
@@ -2472,6 +3935,12 @@ pub unsafe extern "C" fn cuCoredumpGetAttributeGlobal(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(702)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCoredumpGetAttributeGlobal(attrib, value, size) });
+    }
     refuse::refused(
         "cuCoredumpGetAttributeGlobal",
         "Core dumps of the GPU are written on its own host, where a session has no files.",
@@ -2485,6 +3954,12 @@ pub unsafe extern "C" fn cuCoredumpSetAttribute(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(703)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCoredumpSetAttribute(attrib, value, size) });
+    }
     refuse::refused(
         "cuCoredumpSetAttribute",
         "Core dumps of the GPU are written on its own host, where a session has no files.",
@@ -2498,6 +3973,12 @@ pub unsafe extern "C" fn cuCoredumpSetAttributeGlobal(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(704)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCoredumpSetAttributeGlobal(attrib, value, size) });
+    }
     refuse::refused(
         "cuCoredumpSetAttributeGlobal",
         "Core dumps of the GPU are written on its own host, where a session has no files.",
@@ -2511,18 +3992,36 @@ pub unsafe extern "C" fn cuLogsRegisterCallback(
     userData: *mut c_void,
     callback_out: *mut CUlogsCallbackHandle,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(763)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLogsRegisterCallback(callbackFunc, userData, callback_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::logs::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(764)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLogsUnregisterCallback(callback) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::logs::cuLogsUnregisterCallback(callback) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(765)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLogsCurrent(iterator_out, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::logs::cuLogsCurrent(iterator_out, flags) }
 }
@@ -2533,6 +4032,12 @@ pub unsafe extern "C" fn cuLogsDumpToFile(
     pathToFile: *const c_char,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(766)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLogsDumpToFile(iterator, pathToFile, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::logs::cuLogsDumpToFile(iterator, pathToFile, flags) }
 }
@@ -2544,12 +4049,24 @@ pub unsafe extern "C" fn cuLogsDumpToMemory(
     size: *mut usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(767)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLogsDumpToMemory(iterator, buffer, size, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::logs::cuLogsDumpToMemory(iterator, buffer, size, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(768)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessGetRestoreThreadId(pid, tid) });
+    }
     refuse::refused(
         "cuCheckpointProcessGetRestoreThreadId",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2559,6 +4076,12 @@ pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(769)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessGetState(pid, state) });
+    }
     refuse::refused(
         "cuCheckpointProcessGetState",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2568,6 +4091,12 @@ pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUp
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(770)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessLock(pid, args) });
+    }
     refuse::refused(
         "cuCheckpointProcessLock",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2577,6 +4106,12 @@ pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckp
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(771)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessCheckpoint(pid, args) });
+    }
     refuse::refused(
         "cuCheckpointProcessCheckpoint",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2586,6 +4121,12 @@ pub unsafe extern "C" fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CU
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(772)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessRestore(pid, args) });
+    }
     refuse::refused(
         "cuCheckpointProcessRestore",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2595,6 +4136,12 @@ pub unsafe extern "C" fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUche
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(773)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCheckpointProcessUnlock(pid, args) });
+    }
     refuse::refused(
         "cuCheckpointProcessUnlock",
         "The process named would be one of this host, and the GPU's state is in the worker's.",
@@ -2604,60 +4151,120 @@ pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUchec
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(118)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventCreate(phEvent, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::event::cuEventCreate(phEvent, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(325)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventDestroy_v2(hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::event::cuEventDestroy_v2(hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(122)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventDestroy(hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuEventDestroy_v2(hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(119)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventRecord(hEvent, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::event::cuEventRecord(hEvent, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(441)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventRecord_ptsz(hEvent, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuEventRecord(hEvent, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(587)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventRecordWithFlags(hEvent, hStream, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::event::cuEventRecordWithFlags(hEvent, hStream, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(588)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventRecordWithFlags_ptsz(hEvent, hStream, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuEventRecordWithFlags(hEvent, per_thread(hStream), flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(120)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventQuery(hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuEventQuery(hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(121)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventSynchronize(hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuEventSynchronize(hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(780)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd) });
+    }
     if pMilliseconds.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -2678,6 +4285,12 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(123)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEventElapsedTime(pMilliseconds, hStart, hEnd) });
+    }
     if pMilliseconds.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -2701,6 +4314,12 @@ pub unsafe extern "C" fn cuImportExternalMemory(
     extMem_out: *mut CUexternalMemory,
     memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(485)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuImportExternalMemory(extMem_out, memHandleDesc) });
+    }
     refuse::refused(
         "cuImportExternalMemory",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2714,6 +4333,12 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
     extMem: CUexternalMemory,
     bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(486)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) });
+    }
     refuse::refused(
         "cuExternalMemoryGetMappedBuffer",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2727,6 +4352,12 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
     extMem: CUexternalMemory,
     mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(487)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) });
+    }
     refuse::refused(
         "cuExternalMemoryGetMappedMipmappedArray",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2736,6 +4367,12 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(488)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDestroyExternalMemory(extMem) });
+    }
     refuse::refused(
         "cuDestroyExternalMemory",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2748,6 +4385,12 @@ pub unsafe extern "C" fn cuImportExternalSemaphore(
     extSem_out: *mut CUexternalSemaphore,
     semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(489)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuImportExternalSemaphore(extSem_out, semHandleDesc) });
+    }
     refuse::refused(
         "cuImportExternalSemaphore",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2757,6 +4400,12 @@ pub unsafe extern "C" fn cuImportExternalSemaphore(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(494)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDestroyExternalSemaphore(extSem) });
+    }
     refuse::refused(
         "cuDestroyExternalSemaphore",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2771,6 +4420,12 @@ pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(490)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) });
+    }
     refuse::refused(
         "cuSignalExternalSemaphoresAsync",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2785,6 +4440,13 @@ pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(491)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) });
+    }
     refuse::refused(
         "cuSignalExternalSemaphoresAsync",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2799,6 +4461,12 @@ pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(492)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) });
+    }
     refuse::refused(
         "cuWaitExternalSemaphoresAsync",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2813,6 +4481,12 @@ pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(493)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) });
+    }
     refuse::refused(
         "cuWaitExternalSemaphoresAsync",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -2834,6 +4508,26 @@ pub unsafe extern "C" fn cuLaunchKernel(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(307)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLaunchKernel(
+                f,
+                gridDimX,
+                gridDimY,
+                gridDimZ,
+                blockDimX,
+                blockDimY,
+                blockDimZ,
+                sharedMemBytes,
+                hStream,
+                kernelParams,
+                extra,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuLaunchKernel(
@@ -2866,6 +4560,26 @@ pub unsafe extern "C" fn cuLaunchKernel_ptsz(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(442)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLaunchKernel_ptsz(
+                f,
+                gridDimX,
+                gridDimY,
+                gridDimZ,
+                blockDimX,
+                blockDimY,
+                blockDimZ,
+                sharedMemBytes,
+                hStream,
+                kernelParams,
+                extra,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuLaunchKernel(
@@ -2891,6 +4605,12 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(652)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchKernelEx(config, f, kernelParams, extra) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuLaunchKernelEx(config, f, kernelParams, extra) }
 }
@@ -2902,6 +4622,12 @@ pub unsafe extern "C" fn cuLaunchKernelEx_ptsz(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(653)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) }
 }
@@ -2919,6 +4645,25 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel(
     hStream: CUstream,
     kernelParams: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(477)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLaunchCooperativeKernel(
+                f,
+                gridDimX,
+                gridDimY,
+                gridDimZ,
+                blockDimX,
+                blockDimY,
+                blockDimZ,
+                sharedMemBytes,
+                hStream,
+                kernelParams,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuLaunchCooperativeKernel(
@@ -2949,6 +4694,25 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel_ptsz(
     hStream: CUstream,
     kernelParams: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(478)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLaunchCooperativeKernel_ptsz(
+                f,
+                gridDimX,
+                gridDimY,
+                gridDimZ,
+                blockDimX,
+                blockDimY,
+                blockDimZ,
+                sharedMemBytes,
+                hStream,
+                kernelParams,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuLaunchCooperativeKernel(
@@ -2968,12 +4732,24 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(527)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchHostFunc(hStream, fn_, userData) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuLaunchHostFunc(hStream, fn_, userData) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(528)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchHostFunc_ptsz(hStream, fn_, userData) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuLaunchHostFunc(per_thread(hStream), fn_, userData) }
 }
@@ -2984,30 +4760,60 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     attrib: CUfunction_attribute,
     hfunc: CUfunction,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(85)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncGetAttribute(pi, attrib, hfunc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncGetAttribute(pi, attrib, hfunc) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(481)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncSetAttribute(hfunc, attrib, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncSetAttribute(hfunc, attrib, value) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(86)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncSetCacheConfig(hfunc, config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncSetCacheConfig(hfunc, config) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(338)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncSetSharedMemConfig(hfunc, config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncSetSharedMemConfig(hfunc, config) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(718)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncGetName(name, hfunc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncGetName(name, hfunc) }
 }
@@ -3019,24 +4825,48 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(733)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(741)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncIsLoaded(state, function) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncIsLoaded(state, function) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(742)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncLoad(function) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuFuncLoad(function) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(566)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncGetModule(hmod, hfunc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuFuncGetModule(hmod, hfunc) }
 }
@@ -3048,6 +4878,13 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     blockSize: c_int,
     dynamicSMemSize: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(374)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
@@ -3062,6 +4899,14 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     dynamicSMemSize: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(451)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -3081,6 +4926,13 @@ pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     numBlocks: c_int,
     blockSize: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(543)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
@@ -3093,6 +4945,12 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
     func: CUfunction,
     config: *const CUlaunchConfig,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(676)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuOccupancyMaxActiveClusters(numClusters, func, config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuOccupancyMaxActiveClusters(numClusters, func, config) }
 }
@@ -3103,6 +4961,12 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
     func: CUfunction,
     config: *const CUlaunchConfig,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(675)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
 }
@@ -3116,6 +4980,21 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
     dynamicSMemSize: usize,
     blockSizeLimit: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(384)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuOccupancyMaxPotentialBlockSize(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuOccupancyMaxPotentialBlockSize(
@@ -3139,6 +5018,22 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     blockSizeLimit: c_int,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(452)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuOccupancyMaxPotentialBlockSizeWithFlags(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+                flags,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::execution::cuOccupancyMaxPotentialBlockSizeWithFlags(
@@ -3159,6 +5054,12 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernelMultiDevice(
     numDevices: c_uint,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(480)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags) });
+    }
     refuse::refused(
         "cuLaunchCooperativeKernelMultiDevice",
         "Removed in CUDA 13 and deprecated since 11.3; launch on each device and synchronise.",
@@ -3168,48 +5069,96 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernelMultiDevice(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(83)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncSetBlockShape(hfunc, x, y, z) });
+    }
     refuse::refused("cuFuncSetBlockShape", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(84)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuFuncSetSharedSize(hfunc, bytes) });
+    }
     refuse::refused("cuFuncSetSharedSize", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(110)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuParamSetSize(hfunc, numbytes) });
+    }
     refuse::refused("cuParamSetSize", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(111)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuParamSeti(hfunc, offset, value) });
+    }
     refuse::refused("cuParamSeti", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(112)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuParamSetf(hfunc, offset, value) });
+    }
     refuse::refused("cuParamSetf", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(113)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuParamSetv(hfunc, offset, ptr, numbytes) });
+    }
     refuse::refused("cuParamSetv", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(115)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunch(f) });
+    }
     refuse::refused("cuLaunch", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(116)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchGrid(f, grid_width, grid_height) });
+    }
     refuse::refused("cuLaunchGrid", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -3221,24 +5170,48 @@ pub unsafe extern "C" fn cuLaunchGridAsync(
     grid_height: c_int,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(117)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLaunchGridAsync(f, grid_width, grid_height, hStream) });
+    }
     refuse::refused("cuLaunchGridAsync", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(114)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuParamSetTexRef(hfunc, texunit, hTexRef) });
+    }
     refuse::refused("cuParamSetTexRef", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(501)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphCreate(phGraph, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphCreate(phGraph, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(523)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphClone(phGraphClone, originalGraph) });
+    }
     if phGraphClone.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3256,12 +5229,24 @@ pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(517)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphDestroy(hGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphDestroy(hGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(522)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphDestroyNode(hNode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphDestroyNode(hNode) }
 }
@@ -3274,6 +5259,13 @@ pub unsafe extern "C" fn cuGraphAddKernelNode(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(502)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
@@ -3283,6 +5275,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(503)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeGetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeGetParams(hNode, nodeParams) }
 }
@@ -3292,6 +5290,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(521)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeSetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeSetParams(hNode, nodeParams) }
 }
@@ -3302,6 +5306,12 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(538)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
@@ -3314,6 +5324,13 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(689)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::graph::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3325,6 +5342,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(690)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeGetParams_v2(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) }
 }
@@ -3334,6 +5357,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(691)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeSetParams_v2(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) }
 }
@@ -3344,6 +5373,12 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(692)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) }
 }
@@ -3357,6 +5392,14 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(504)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::graph::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
@@ -3365,12 +5408,24 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(505)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemcpyNodeGetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphMemcpyNodeGetParams(hNode, nodeParams) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(520)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemcpyNodeSetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphMemcpyNodeSetParams(hNode, nodeParams) }
 }
@@ -3382,6 +5437,12 @@ pub unsafe extern "C" fn cuGraphExecMemcpyNodeSetParams(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(562)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) }
 }
@@ -3395,6 +5456,14 @@ pub unsafe extern "C" fn cuGraphAddMemsetNode(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(506)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
+        });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3432,6 +5501,12 @@ pub unsafe extern "C" fn cuGraphMemsetNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(507)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemsetNodeGetParams(hNode, nodeParams) });
+    }
     if nodeParams.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3455,6 +5530,12 @@ pub unsafe extern "C" fn cuGraphMemsetNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(508)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemsetNodeSetParams(hNode, nodeParams) });
+    }
     if nodeParams.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3472,6 +5553,12 @@ pub unsafe extern "C" fn cuGraphExecMemsetNodeSetParams(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(563)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx) });
+    }
     if memsetParams.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3495,6 +5582,13 @@ pub unsafe extern "C" fn cuGraphAddHostNode(
     numDependencies: usize,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(530)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
@@ -3504,6 +5598,12 @@ pub unsafe extern "C" fn cuGraphHostNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(531)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphHostNodeGetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphHostNodeGetParams(hNode, nodeParams) }
 }
@@ -3513,6 +5613,12 @@ pub unsafe extern "C" fn cuGraphHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(533)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphHostNodeSetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphHostNodeSetParams(hNode, nodeParams) }
 }
@@ -3523,6 +5629,12 @@ pub unsafe extern "C" fn cuGraphExecHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(564)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
@@ -3535,6 +5647,13 @@ pub unsafe extern "C" fn cuGraphAddChildGraphNode(
     numDependencies: usize,
     childGraph: CUgraph,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(525)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph) });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3568,6 +5687,12 @@ pub unsafe extern "C" fn cuGraphAddEmptyNode(
     dependencies: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(526)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies) });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3601,6 +5726,13 @@ pub unsafe extern "C" fn cuGraphAddEventRecordNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(589)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, event) });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3635,6 +5767,13 @@ pub unsafe extern "C" fn cuGraphAddEventWaitNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(590)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, event) });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3669,6 +5808,12 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
     numDependencies: usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(639)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, dptr) });
+    }
     if phGraphNode.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3697,18 +5842,36 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(529)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphChildGraphNodeGetGraph(hNode, phGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphChildGraphNodeGetGraph(hNode, phGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(591)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphEventRecordNodeGetEvent(hNode, event_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphEventRecordNodeGetEvent(hNode, event_out) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(592)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphEventWaitNodeGetEvent(hNode, event_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphEventWaitNodeGetEvent(hNode, event_out) }
 }
@@ -3719,12 +5882,24 @@ pub unsafe extern "C" fn cuGraphNodeFindInClone(
     hOriginalNode: CUgraphNode,
     hClonedGraph: CUgraph,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(524)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(593)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphEventRecordNodeSetEvent(hNode, event) });
+    }
     let q = calls::cuGraphEventRecordNodeSetEvent { hNode: hNode as u64, event: event as u64 };
     let result = answer(call(ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -3732,6 +5907,12 @@ pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, even
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(594)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphEventWaitNodeSetEvent(hNode, event) });
+    }
     let q = calls::cuGraphEventWaitNodeSetEvent { hNode: hNode as u64, event: event as u64 };
     let result = answer(call(ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -3743,6 +5924,12 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(586)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
 }
@@ -3753,6 +5940,12 @@ pub unsafe extern "C" fn cuGraphExecEventRecordNodeSetEvent(
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(595)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event) });
+    }
     let q = calls::cuGraphExecEventRecordNodeSetEvent {
         hGraphExec: hGraphExec as u64,
         hNode: hNode as u64,
@@ -3768,6 +5961,12 @@ pub unsafe extern "C" fn cuGraphExecEventWaitNodeSetEvent(
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(596)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event) });
+    }
     let q = calls::cuGraphExecEventWaitNodeSetEvent {
         hGraphExec: hGraphExec as u64,
         hNode: hNode as u64,
@@ -3785,6 +5984,14 @@ pub unsafe extern "C" fn cuGraphAddExternalSemaphoresSignalNode(
     numDependencies: usize,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(618)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuGraphAddExternalSemaphoresSignalNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+        });
+    }
     refuse::refused(
         "cuGraphAddExternalSemaphoresSignalNode",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3797,6 +6004,12 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresSignalNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(619)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExternalSemaphoresSignalNodeGetParams(hNode, params_out) });
+    }
     refuse::refused(
         "cuGraphExternalSemaphoresSignalNodeGetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3809,6 +6022,12 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresSignalNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(620)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExternalSemaphoresSignalNodeSetParams(hNode, nodeParams) });
+    }
     refuse::refused(
         "cuGraphExternalSemaphoresSignalNodeSetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3824,6 +6043,14 @@ pub unsafe extern "C" fn cuGraphAddExternalSemaphoresWaitNode(
     numDependencies: usize,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(621)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuGraphAddExternalSemaphoresWaitNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+        });
+    }
     refuse::refused(
         "cuGraphAddExternalSemaphoresWaitNode",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3836,6 +6063,12 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresWaitNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(622)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExternalSemaphoresWaitNodeGetParams(hNode, params_out) });
+    }
     refuse::refused(
         "cuGraphExternalSemaphoresWaitNodeGetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3848,6 +6081,12 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresWaitNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(623)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExternalSemaphoresWaitNodeSetParams(hNode, nodeParams) });
+    }
     refuse::refused(
         "cuGraphExternalSemaphoresWaitNodeSetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3861,6 +6100,12 @@ pub unsafe extern "C" fn cuGraphExecExternalSemaphoresSignalNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(624)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     refuse::refused(
         "cuGraphExecExternalSemaphoresSignalNodeSetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3874,6 +6119,12 @@ pub unsafe extern "C" fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(625)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     refuse::refused(
         "cuGraphExecExternalSemaphoresWaitNodeSetParams",
         "External memory and semaphores are objects of this host, and the GPU is in another.",
@@ -3889,6 +6140,13 @@ pub unsafe extern "C" fn cuGraphAddBatchMemOpNode(
     numDependencies: usize,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(669)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::graph::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3900,6 +6158,12 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeGetParams(
     hNode: CUgraphNode,
     nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(670)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) }
 }
@@ -3909,6 +6173,12 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(671)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) }
 }
@@ -3919,6 +6189,12 @@ pub unsafe extern "C" fn cuGraphExecBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(672)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
@@ -3931,6 +6207,13 @@ pub unsafe extern "C" fn cuGraphAddMemAllocNode(
     numDependencies: usize,
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(638)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::graph::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3942,12 +6225,24 @@ pub unsafe extern "C" fn cuGraphMemAllocNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(648)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemAllocNodeGetParams(hNode, params_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphMemAllocNodeGetParams(hNode, params_out) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(649)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphMemFreeNodeGetParams(hNode, dptr_out) });
+    }
     if dptr_out.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -3968,6 +6263,12 @@ pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_ou
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(640)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGraphMemTrim(device) });
+    }
     let q = calls::cuDeviceGraphMemTrim { device };
     let result = answer(call(ops::CU_DEVICE_GRAPH_MEM_TRIM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -3979,6 +6280,12 @@ pub unsafe extern "C" fn cuDeviceGetGraphMemAttribute(
     attr: CUgraphMem_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(641)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetGraphMemAttribute(device, attr, value) });
+    }
     if value.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4003,6 +6310,12 @@ pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
     attr: CUgraphMem_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(642)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceSetGraphMemAttribute(device, attr, value) });
+    }
     if value.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4015,6 +6328,12 @@ pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(509)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeGetType(hNode, type_) });
+    }
     if type_.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4035,6 +6354,12 @@ pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(534)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphGetNodes(hGraph, nodes, numNodes) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphGetNodes(hGraph, nodes, numNodes) }
 }
@@ -4045,6 +6370,12 @@ pub unsafe extern "C" fn cuGraphGetRootNodes(
     rootNodes: *mut CUgraphNode,
     numRootNodes: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(510)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) }
 }
@@ -4056,6 +6387,12 @@ pub unsafe extern "C" fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     numEdges: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(535)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphGetEdges(hGraph, from, to, numEdges) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphGetEdges(hGraph, from, to, numEdges) }
 }
@@ -4068,6 +6405,12 @@ pub unsafe extern "C" fn cuGraphGetEdges_v2(
     edgeData: *mut CUgraphEdgeData,
     numEdges: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(724)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) }
 }
@@ -4078,6 +6421,12 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies(
     dependencies: *mut CUgraphNode,
     numDependencies: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(511)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) }
 }
@@ -4089,6 +6438,12 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependencies: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(725)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) }
 }
@@ -4099,6 +6454,12 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes(
     dependentNodes: *mut CUgraphNode,
     numDependentNodes: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(512)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) }
 }
@@ -4110,6 +6471,13 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependentNodes: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(726)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes) }
 }
@@ -4121,6 +6489,12 @@ pub unsafe extern "C" fn cuGraphAddDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(518)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphAddDependencies(hGraph, from, to, numDependencies) });
+    }
     if numDependencies as usize > 4096 || (from.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4143,6 +6517,12 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(519)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphRemoveDependencies(hGraph, from, to, numDependencies) });
+    }
     if numDependencies as usize > 4096 || (from.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4166,6 +6546,12 @@ pub unsafe extern "C" fn cuGraphAddDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(727)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphAddDependencies_v2(hGraph, from, to, edgeData, numDependencies) });
+    }
     if numDependencies as usize > 4096 || (from.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4204,6 +6590,12 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(728)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphRemoveDependencies_v2(hGraph, from, to, edgeData, numDependencies) });
+    }
     if numDependencies as usize > 4096 || (from.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4240,6 +6632,12 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     hGraph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(643)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
 }
@@ -4250,6 +6648,12 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(656)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) }
 }
@@ -4260,6 +6664,12 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams_ptsz(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(657)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) }
 }
@@ -4272,6 +6682,12 @@ pub unsafe extern "C" fn cuGraphInstantiate(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(513)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
 }
@@ -4284,12 +6700,24 @@ pub unsafe extern "C" fn cuGraphInstantiate_v2(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(578)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(658)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecGetFlags(hGraphExec, flags) });
+    }
     if flags.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4310,6 +6738,12 @@ pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(580)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphUpload(hGraph, hStream) });
+    }
     let q = calls::cuGraphUpload { hGraph: hGraph as u64, hStream: hStream as u64 };
     let result = post(ops::CU_GRAPH_UPLOAD, |w| q.encode(w));
     result
@@ -4317,24 +6751,48 @@ pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(581)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphUpload_ptsz(hGraph, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuGraphUpload(hGraph, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(514)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphLaunch(hGraph, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphLaunch(hGraph, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(515)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphLaunch_ptsz(hGraph, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuGraphLaunch(hGraph, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(516)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecDestroy(hGraphExec) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecDestroy(hGraphExec) }
 }
@@ -4346,6 +6804,12 @@ pub unsafe extern "C" fn cuGraphExecUpdate(
     hErrorNode_out: *mut CUgraphNode,
     updateResult_out: *mut CUgraphExecUpdateResult,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(561)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) }
 }
@@ -4356,6 +6820,12 @@ pub unsafe extern "C" fn cuGraphExecUpdate_v2(
     hGraph: CUgraph,
     resultInfo: *mut CUgraphExecUpdateResultInfo,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(696)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) }
 }
@@ -4366,6 +6836,12 @@ pub unsafe extern "C" fn cuGraphNodeSetEnabled(
     hNode: CUgraphNode,
     isEnabled: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(650)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled) });
+    }
     let q = calls::cuGraphNodeSetEnabled { hGraphExec: hGraphExec as u64, hNode: hNode as u64, isEnabled };
     let result = answer(call(ops::CU_GRAPH_NODE_SET_ENABLED, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -4377,6 +6853,12 @@ pub unsafe extern "C" fn cuGraphNodeGetEnabled(
     hNode: CUgraphNode,
     isEnabled: *mut c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(651)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled) });
+    }
     if isEnabled.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4397,6 +6879,12 @@ pub unsafe extern "C" fn cuGraphNodeGetEnabled(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(569)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeCopyAttributes(dst, src) });
+    }
     let q = calls::cuGraphKernelNodeCopyAttributes { dst: dst as u64, src: src as u64 };
     let result = post(ops::CU_GRAPH_KERNEL_NODE_COPY_ATTRIBUTES, |w| q.encode(w));
     result
@@ -4408,6 +6896,12 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     attr: CUkernelNodeAttrID,
     value_out: *mut CUkernelNodeAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(570)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeGetAttribute(hNode, attr, value_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) }
 }
@@ -4418,12 +6912,24 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
     attr: CUkernelNodeAttrID,
     value: *const CUkernelNodeAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(571)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphKernelNodeSetAttribute(hNode, attr, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphKernelNodeSetAttribute(hNode, attr, value) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(628)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphDebugDotPrint(hGraph, path, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphDebugDotPrint(hGraph, path, flags) }
 }
@@ -4436,18 +6942,36 @@ pub unsafe extern "C" fn cuUserObjectCreate(
     initialRefcount: c_uint,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(633)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(634)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuUserObjectRetain(object, count) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuUserObjectRetain(object, count) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(635)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuUserObjectRelease(object, count) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuUserObjectRelease(object, count) }
 }
@@ -4459,12 +6983,24 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
     count: c_uint,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(636)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphRetainUserObject(graph, object, count, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuGraphRetainUserObject(graph, object, count, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(637)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphReleaseUserObject(graph, object, count) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuGraphReleaseUserObject(graph, object, count) }
 }
@@ -4477,6 +7013,12 @@ pub unsafe extern "C" fn cuGraphAddNode(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(712)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
 }
@@ -4490,6 +7032,14 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(723)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::graph::cuGraphAddNode_v2(
@@ -4505,6 +7055,12 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(713)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphNodeSetParams(hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphNodeSetParams(hNode, nodeParams) }
 }
@@ -4515,6 +7071,12 @@ pub unsafe extern "C" fn cuGraphExecNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(714)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::graph::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) }
 }
@@ -4527,6 +7089,13 @@ pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
     defaultLaunchValue: c_uint,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(722)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags) });
+    }
     if pHandle_out.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -4551,6 +7120,12 @@ pub unsafe extern "C" fn cuGraphicsMapResources(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(133)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsMapResources(count, resources, hStream) });
+    }
     refuse::refused(
         "cuGraphicsMapResources",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4564,6 +7139,12 @@ pub unsafe extern "C" fn cuGraphicsMapResources_ptsz(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(443)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsMapResources_ptsz(count, resources, hStream) });
+    }
     refuse::refused(
         "cuGraphicsMapResources",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4577,6 +7158,12 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(134)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsUnmapResources(count, resources, hStream) });
+    }
     refuse::refused(
         "cuGraphicsUnmapResources",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4590,6 +7177,12 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources_ptsz(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(444)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsUnmapResources_ptsz(count, resources, hStream) });
+    }
     refuse::refused(
         "cuGraphicsUnmapResources",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4599,6 +7192,12 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(128)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsUnregisterResource(resource) });
+    }
     refuse::refused(
         "cuGraphicsUnregisterResource",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4613,6 +7212,12 @@ pub unsafe extern "C" fn cuGraphicsSubResourceGetMappedArray(
     arrayIndex: c_uint,
     mipLevel: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(129)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsSubResourceGetMappedArray(pArray, resource, arrayIndex, mipLevel) });
+    }
     refuse::refused(
         "cuGraphicsSubResourceGetMappedArray",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4625,6 +7230,12 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedMipmappedArray(
     pMipmappedArray: *mut CUmipmappedArray,
     resource: CUgraphicsResource,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(360)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray, resource) });
+    }
     refuse::refused(
         "cuGraphicsResourceGetMappedMipmappedArray",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4638,6 +7249,12 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer_v2(
     pSize: *mut usize,
     resource: CUgraphicsResource,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(258)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceGetMappedPointer_v2(pDevPtr, pSize, resource) });
+    }
     refuse::refused(
         "cuGraphicsResourceGetMappedPointer_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4651,6 +7268,12 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer(
     pSize: *mut c_uint,
     resource: CUgraphicsResource,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(130)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceGetMappedPointer(pDevPtr, pSize, resource) });
+    }
     refuse::refused(
         "cuGraphicsResourceGetMappedPointer",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4660,6 +7283,12 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(380)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceSetMapFlags_v2(resource, flags) });
+    }
     refuse::refused(
         "cuGraphicsResourceSetMapFlags_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4669,6 +7298,12 @@ pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsRe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(132)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceSetMapFlags(resource, flags) });
+    }
     refuse::refused(
         "cuGraphicsResourceSetMapFlags",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4687,6 +7322,12 @@ pub unsafe extern "C" fn cuEGLApiInit() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(395)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamConsumerAcquireFrame() });
+    }
     refuse::refused(
         "cuEGLStreamConsumerAcquireFrame",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4696,6 +7337,12 @@ pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(393)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamConsumerConnect() });
+    }
     refuse::refused(
         "cuEGLStreamConsumerConnect",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4705,6 +7352,12 @@ pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(470)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamConsumerConnectWithFlags() });
+    }
     refuse::refused(
         "cuEGLStreamConsumerConnectWithFlags",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4714,6 +7367,12 @@ pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(394)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamConsumerDisconnect() });
+    }
     refuse::refused(
         "cuEGLStreamConsumerDisconnect",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4723,6 +7382,12 @@ pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(396)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamConsumerReleaseFrame() });
+    }
     refuse::refused(
         "cuEGLStreamConsumerReleaseFrame",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4732,6 +7397,12 @@ pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(446)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamProducerConnect() });
+    }
     refuse::refused(
         "cuEGLStreamProducerConnect",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4741,6 +7412,12 @@ pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(447)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamProducerDisconnect() });
+    }
     refuse::refused(
         "cuEGLStreamProducerDisconnect",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4750,6 +7427,12 @@ pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(448)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamProducerPresentFrame() });
+    }
     refuse::refused(
         "cuEGLStreamProducerPresentFrame",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4759,6 +7442,12 @@ pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(453)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuEGLStreamProducerReturnFrame() });
+    }
     refuse::refused(
         "cuEGLStreamProducerReturnFrame",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4768,6 +7457,12 @@ pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(174)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLCtxCreate() });
+    }
     refuse::refused(
         "cuGLCtxCreate",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4777,6 +7472,12 @@ pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(239)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLCtxCreate_v2() });
+    }
     refuse::refused(
         "cuGLCtxCreate_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4786,6 +7487,12 @@ pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(333)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLGetDevices() });
+    }
     refuse::refused(
         "cuGLGetDevices",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4795,6 +7502,12 @@ pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(385)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLGetDevices_v2() });
+    }
     refuse::refused(
         "cuGLGetDevices_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4804,6 +7517,12 @@ pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLInit() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(178)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLInit() });
+    }
     refuse::refused(
         "cuGLInit",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4813,6 +7532,12 @@ pub unsafe extern "C" fn cuGLInit() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(180)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObject() });
+    }
     refuse::refused(
         "cuGLMapBufferObject",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4822,6 +7547,12 @@ pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(184)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObjectAsync() });
+    }
     refuse::refused(
         "cuGLMapBufferObjectAsync",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4831,6 +7562,12 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(270)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObjectAsync_v2() });
+    }
     refuse::refused(
         "cuGLMapBufferObjectAsync_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4840,6 +7577,12 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(445)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObjectAsync_v2_ptsz() });
+    }
     refuse::refused(
         "cuGLMapBufferObjectAsync_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4849,6 +7592,12 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(269)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObject_v2() });
+    }
     refuse::refused(
         "cuGLMapBufferObject_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4858,6 +7607,12 @@ pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(417)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLMapBufferObject_v2_ptds() });
+    }
     refuse::refused(
         "cuGLMapBufferObject_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4867,6 +7622,12 @@ pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(179)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLRegisterBufferObject() });
+    }
     refuse::refused(
         "cuGLRegisterBufferObject",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4876,6 +7637,12 @@ pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(183)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLSetBufferObjectMapFlags() });
+    }
     refuse::refused(
         "cuGLSetBufferObjectMapFlags",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4885,6 +7652,12 @@ pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(181)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLUnmapBufferObject() });
+    }
     refuse::refused(
         "cuGLUnmapBufferObject",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4894,6 +7667,12 @@ pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(185)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLUnmapBufferObjectAsync() });
+    }
     refuse::refused(
         "cuGLUnmapBufferObjectAsync",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4903,6 +7682,12 @@ pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(182)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGLUnregisterBufferObject() });
+    }
     refuse::refused(
         "cuGLUnregisterBufferObject",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4912,6 +7697,12 @@ pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(390)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsEGLRegisterImage() });
+    }
     refuse::refused(
         "cuGraphicsEGLRegisterImage",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4921,6 +7712,12 @@ pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(175)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsGLRegisterBuffer() });
+    }
     refuse::refused(
         "cuGraphicsGLRegisterBuffer",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4930,6 +7727,12 @@ pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(176)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsGLRegisterImage() });
+    }
     refuse::refused(
         "cuGraphicsGLRegisterImage",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4939,6 +7742,12 @@ pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(449)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsResourceGetMappedEglFrame() });
+    }
     refuse::refused(
         "cuGraphicsResourceGetMappedEglFrame",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4948,6 +7757,12 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(189)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsVDPAURegisterOutputSurface() });
+    }
     refuse::refused(
         "cuGraphicsVDPAURegisterOutputSurface",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4957,6 +7772,12 @@ pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(188)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGraphicsVDPAURegisterVideoSurface() });
+    }
     refuse::refused(
         "cuGraphicsVDPAURegisterVideoSurface",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4966,6 +7787,12 @@ pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(187)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuVDPAUCtxCreate() });
+    }
     refuse::refused(
         "cuVDPAUCtxCreate",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4975,6 +7802,12 @@ pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(240)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuVDPAUCtxCreate_v2() });
+    }
     refuse::refused(
         "cuVDPAUCtxCreate_v2",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4984,6 +7817,12 @@ pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(186)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuVDPAUGetDevice() });
+    }
     refuse::refused(
         "cuVDPAUGetDevice",
         "Interop shares memory with a display driver on the same host; a pooled GPU has none to share with.",
@@ -4998,18 +7837,36 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
     dev: CUdevice,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(743)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxCreate(phCtx, desc, dev, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuGreenCtxCreate(phCtx, desc, dev, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(744)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxDestroy(hCtx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuGreenCtxDestroy(hCtx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(753)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxFromGreenCtx(pContext, hCtx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuCtxFromGreenCtx(pContext, hCtx) }
 }
@@ -5020,6 +7877,12 @@ pub unsafe extern "C" fn cuDeviceGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(745)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetDevResource(device, resource, type_) });
+    }
     if resource.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5044,6 +7907,12 @@ pub unsafe extern "C" fn cuCtxGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(746)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuCtxGetDevResource(hCtx, resource, type_) });
+    }
     if resource.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5068,6 +7937,12 @@ pub unsafe extern "C" fn cuGreenCtxGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(747)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxGetDevResource(hCtx, resource, type_) });
+    }
     if resource.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5095,6 +7970,13 @@ pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
     useFlags: c_uint,
     minCount: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(751)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::green_context::cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount)
@@ -5107,6 +7989,12 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
     resources: *mut CUdevResource,
     nbResources: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(748)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDevResourceGenerateDesc(phDesc, resources, nbResources) });
+    }
     if phDesc.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5129,12 +8017,24 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(749)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxRecordEvent(hCtx, hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuGreenCtxRecordEvent(hCtx, hEvent) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(750)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxWaitEvent(hCtx, hEvent) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuGreenCtxWaitEvent(hCtx, hEvent) }
 }
@@ -5146,36 +8046,72 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(758)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(782)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGreenCtxGetId(greenCtx, greenCtxId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::green_context::cuGreenCtxGetId(greenCtx, greenCtxId) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(1)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuInit(Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::init::cuInit(Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(2)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDriverGetVersion(driverVersion) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuDriverGetVersion(driverVersion) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(372)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGetErrorString(error, pStr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::error::cuGetErrorString(error, pStr) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(373)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGetErrorName(error, pStr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::error::cuGetErrorName(error, pStr) }
 }
@@ -5187,6 +8123,12 @@ pub unsafe extern "C" fn cuGetProcAddress(
     cudaVersion: c_int,
     flags: cuuint64_t,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(626)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGetProcAddress(symbol, pfn, cudaVersion, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::proc_address::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
 }
@@ -5199,6 +8141,12 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: cuuint64_t,
     symbolStatus: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(677)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::proc_address::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
 }
@@ -5208,6 +8156,12 @@ pub unsafe extern "C" fn cuGetExportTable(
     ppExportTable: *mut *const c_void,
     pExportTableId: *const CUuuid,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(135)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuGetExportTable(ppExportTable, pExportTableId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
 }
@@ -5218,18 +8172,36 @@ pub unsafe extern "C" fn cuProfilerInitialize(
     outputFile: *const c_char,
     outputMode: u32,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(311)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuProfilerInitialize(configFile, outputFile, outputMode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::profiler::cuProfilerInitialize(configFile, outputFile, outputMode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(308)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuProfilerStart() });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::profiler::cuProfilerStart() }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(309)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuProfilerStop() });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::profiler::cuProfilerStop() }
 }
@@ -5245,6 +8217,23 @@ pub unsafe extern "C" fn cuLibraryLoadData(
     libraryOptionValues: *mut *mut c_void,
     numLibraryOptions: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(678)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLibraryLoadData(
+                library,
+                code,
+                jitOptions,
+                jitOptionsValues,
+                numJitOptions,
+                libraryOptions,
+                libraryOptionValues,
+                numLibraryOptions,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::module::cuLibraryLoadData(
@@ -5271,6 +8260,23 @@ pub unsafe extern "C" fn cuLibraryLoadFromFile(
     libraryOptionValues: *mut *mut c_void,
     numLibraryOptions: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(679)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuLibraryLoadFromFile(
+                library,
+                fileName,
+                jitOptions,
+                jitOptionsValues,
+                numJitOptions,
+                libraryOptions,
+                libraryOptionValues,
+                numLibraryOptions,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::module::cuLibraryLoadFromFile(
@@ -5288,6 +8294,12 @@ pub unsafe extern "C" fn cuLibraryLoadFromFile(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(680)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryUnload(library) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryUnload(library) }
 }
@@ -5298,12 +8310,24 @@ pub unsafe extern "C" fn cuLibraryGetKernel(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(681)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetKernel(pKernel, library, name) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryGetKernel(pKernel, library, name) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(739)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetKernelCount(count, lib) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryGetKernelCount(count, lib) }
 }
@@ -5314,12 +8338,24 @@ pub unsafe extern "C" fn cuLibraryEnumerateKernels(
     numKernels: c_uint,
     lib: CUlibrary,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(740)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryEnumerateKernels(kernels, numKernels, lib) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryEnumerateKernels(kernels, numKernels, lib) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(682)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetModule(pMod, library) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryGetModule(pMod, library) }
 }
@@ -5331,6 +8367,12 @@ pub unsafe extern "C" fn cuLibraryGetGlobal(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(684)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetGlobal(dptr, bytes, library, name) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuLibraryGetGlobal(dptr, bytes, library, name) }
 }
@@ -5342,6 +8384,12 @@ pub unsafe extern "C" fn cuLibraryGetManaged(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(685)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetManaged(dptr, bytes, library, name) });
+    }
     refuse::refused(
         "cuLibraryGetManaged",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5355,6 +8403,12 @@ pub unsafe extern "C" fn cuLibraryGetUnifiedFunction(
     library: CUlibrary,
     symbol: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(700)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLibraryGetUnifiedFunction(fptr, library, symbol) });
+    }
     refuse::refused(
         "cuLibraryGetUnifiedFunction",
         "Host code that a kernel may call would run on the GPU's host, not here.",
@@ -5364,18 +8418,36 @@ pub unsafe extern "C" fn cuLibraryGetUnifiedFunction(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(683)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelGetFunction(pFunc, kernel) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelGetFunction(pFunc, kernel) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(754)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelGetLibrary(pLib, kernel) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelGetLibrary(pLib, kernel) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(719)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelGetName(name, hfunc) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelGetName(name, hfunc) }
 }
@@ -5387,6 +8459,12 @@ pub unsafe extern "C" fn cuKernelGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(734)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize) }
 }
@@ -5398,6 +8476,12 @@ pub unsafe extern "C" fn cuKernelGetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(686)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelGetAttribute(pi, attrib, kernel, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelGetAttribute(pi, attrib, kernel, dev) }
 }
@@ -5409,24 +8493,48 @@ pub unsafe extern "C" fn cuKernelSetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(687)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelSetAttribute(attrib, val, kernel, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelSetAttribute(attrib, val, kernel, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(688)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuKernelSetCacheConfig(kernel, config, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::execution::cuKernelSetCacheConfig(kernel, config, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(242)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetInfo_v2(free, total) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemGetInfo_v2(free, total) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(243)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAlloc_v2(dptr, bytesize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemAlloc_v2(dptr, bytesize) }
 }
@@ -5439,12 +8547,24 @@ pub unsafe extern "C" fn cuMemAllocPitch_v2(
     Height: usize,
     ElementSizeBytes: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(244)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(245)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemFree_v2(dptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::memory::cuMemFree_v2(dptr) }
 }
@@ -5455,24 +8575,48 @@ pub unsafe extern "C" fn cuMemGetAddressRange_v2(
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(246)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetAddressRange_v2(pbase, psize, dptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::pointer::cuMemGetAddressRange_v2(pbase, psize, dptr) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(39)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostAlloc(pp, bytesize, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(294)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocHost_v2(pp, bytesize) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemAllocHost_v2(pp, bytesize) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(38)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemFreeHost(p) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemFreeHost(p) }
 }
@@ -5483,30 +8627,60 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     p: *mut c_void,
     Flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(247)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostGetDevicePointer_v2(pdptr, p, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(42)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostGetFlags(pFlags, p) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemHostGetFlags(pFlags, p) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(379)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostRegister_v2(p, bytesize, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(302)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostUnregister(p) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::host_memory::cuMemHostUnregister(p) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(301)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostRegister(p, bytesize, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemHostRegister_v2(p, bytesize, Flags) }
 }
@@ -5517,6 +8691,12 @@ pub unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(310)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuPointerGetAttribute(data, attribute, ptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::pointer::cuPointerGetAttribute(data, attribute, ptr) }
 }
@@ -5528,6 +8708,12 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(450)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuPointerGetAttributes(numAttributes, attributes, data, ptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
 }
@@ -5538,12 +8724,24 @@ pub unsafe extern "C" fn cuPointerSetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(378)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuPointerSetAttribute(value, attribute, ptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::pointer::cuPointerSetAttribute(value, attribute, ptr) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(371)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocManaged(dptr, bytesize, flags) });
+    }
     refuse::refused(
         "cuMemAllocManaged",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5558,6 +8756,12 @@ pub unsafe extern "C" fn cuStreamAttachMemAsync(
     length: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(377)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamAttachMemAsync(hStream, dptr, length, flags) });
+    }
     refuse::refused(
         "cuStreamAttachMemAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5572,6 +8776,12 @@ pub unsafe extern "C" fn cuStreamAttachMemAsync_ptsz(
     length: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(438)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags) });
+    }
     refuse::refused(
         "cuStreamAttachMemAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5587,6 +8797,12 @@ pub unsafe extern "C" fn cuMemRangeGetAttribute(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(471)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count) });
+    }
     refuse::refused(
         "cuMemRangeGetAttribute",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5603,6 +8819,13 @@ pub unsafe extern "C" fn cuMemRangeGetAttributes(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(472)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count) });
+    }
     refuse::refused(
         "cuMemRangeGetAttributes",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5621,6 +8844,14 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(784)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream)
+        });
+    }
     refuse::refused(
         "cuMemPrefetchBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5639,6 +8870,23 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(785)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemPrefetchBatchAsync_ptsz(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                hStream,
+            )
+        });
+    }
     refuse::refused(
         "cuMemPrefetchBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5654,6 +8902,12 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(789)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream) });
+    }
     refuse::refused(
         "cuMemDiscardBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5669,6 +8923,12 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(790)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream) });
+    }
     refuse::refused(
         "cuMemDiscardBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5687,6 +8947,23 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(791)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemDiscardAndPrefetchBatchAsync(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                hStream,
+            )
+        });
+    }
     refuse::refused(
         "cuMemDiscardAndPrefetchBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5705,6 +8982,23 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(792)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuMemDiscardAndPrefetchBatchAsync_ptsz(
+                dptrs,
+                sizes,
+                count,
+                prefetchLocs,
+                prefetchLocIdxs,
+                numPrefetchLocs,
+                flags,
+                hStream,
+            )
+        });
+    }
     refuse::refused(
         "cuMemDiscardAndPrefetchBatchAsync",
         "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
@@ -5719,6 +9013,12 @@ pub unsafe extern "C" fn cuMemAdvise(
     advice: CUmem_advise,
     device: CUdevice,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(457)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAdvise(devPtr, count, advice, device) });
+    }
     let q = calls::cuMemAdvise { devPtr, count, advice, device };
     let result = answer(call(ops::CU_MEM_ADVISE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -5731,6 +9031,12 @@ pub unsafe extern "C" fn cuMemAdvise_v2(
     advice: CUmem_advise,
     location: CUmemLocation,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(715)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAdvise_v2(devPtr, count, advice, location) });
+    }
     // SAFETY: checked above where it may not be null; the caller vouches for its size.
     let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
     let q = calls::cuMemAdvise_v2 { devPtr, count, advice, location: sent_location };
@@ -5745,6 +9051,12 @@ pub unsafe extern "C" fn cuMemPrefetchAsync(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(467)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPrefetchAsync(devPtr, count, dstDevice, hStream) });
+    }
     let q = calls::cuMemPrefetchAsync { devPtr, count, dstDevice, hStream: hStream as u64 };
     let result = post(ops::CU_MEM_PREFETCH_ASYNC, |w| q.encode(w));
     result
@@ -5757,6 +9069,12 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_ptsz(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(468)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemPrefetchAsync(devPtr, count, dstDevice, per_thread(hStream)) }
 }
@@ -5769,6 +9087,12 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     flags: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(716)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream) });
+    }
     // SAFETY: checked above where it may not be null; the caller vouches for its size.
     let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
     let q = calls::cuMemPrefetchAsync_v2 { devPtr, count, location: sent_location, flags, hStream: hStream as u64 };
@@ -5784,6 +9108,12 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2_ptsz(
     flags: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(717)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemPrefetchAsync_v2(devPtr, count, location, flags, per_thread(hStream)) }
 }
@@ -5796,6 +9126,12 @@ pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
     handleType: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(674)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags) });
+    }
     refuse::refused(
         "cuMemGetHandleForAddressRange",
         "The answer is a dma-buf of the GPU's host, which means nothing here.",
@@ -5811,6 +9147,12 @@ pub unsafe extern "C" fn cuMemBatchDecompressAsync(
     errorIndex: *mut usize,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(761)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream) });
+    }
     refuse::refused(
         "cuMemBatchDecompressAsync",
         "Hardware decompression of a batch is not forwarded; the device attribute says so.",
@@ -5826,6 +9168,12 @@ pub unsafe extern "C" fn cuMemBatchDecompressAsync_ptsz(
     errorIndex: *mut usize,
     stream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(762)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, stream) });
+    }
     refuse::refused(
         "cuMemBatchDecompressAsync",
         "Hardware decompression of a batch is not forwarded; the device attribute says so.",
@@ -5853,6 +9201,12 @@ pub unsafe extern "C" fn cuMemGetAttribute_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(334)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcGetEventHandle(pHandle, event) });
+    }
     if pHandle.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5873,6 +9227,12 @@ pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, eve
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(335)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcOpenEventHandle(phEvent, handle) });
+    }
     if phEvent.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5892,6 +9252,12 @@ pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(328)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcGetMemHandle(pHandle, dptr) });
+    }
     if pHandle.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -5916,12 +9282,24 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
     handle: CUipcMemHandle,
     Flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(567)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcOpenMemHandle_v2(pdptr, handle, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(330)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcCloseMemHandle(dptr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::ipc::cuIpcCloseMemHandle(dptr) }
 }
@@ -5932,12 +9310,24 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle(
     handle: CUipcMemHandle,
     Flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(329)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuIpcOpenMemHandle(pdptr, handle, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(27)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetInfo(free, total) });
+    }
     refuse::refused(
         "cuMemGetInfo",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -5947,6 +9337,12 @@ pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(29)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAlloc(dptr, bytesize) });
+    }
     refuse::refused(
         "cuMemAlloc",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -5962,6 +9358,12 @@ pub unsafe extern "C" fn cuMemAllocPitch(
     Height: c_uint,
     ElementSizeBytes: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(31)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) });
+    }
     refuse::refused(
         "cuMemAllocPitch",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -5971,6 +9373,12 @@ pub unsafe extern "C" fn cuMemAllocPitch(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(33)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemFree(dptr) });
+    }
     refuse::refused(
         "cuMemFree",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -5984,6 +9392,12 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
     psize: *mut c_uint,
     dptr: CUdeviceptr_v1,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(35)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetAddressRange(pbase, psize, dptr) });
+    }
     refuse::refused(
         "cuMemGetAddressRange",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -5993,6 +9407,12 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(37)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocHost(pp, bytesize) });
+    }
     refuse::refused(
         "cuMemAllocHost",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -6006,6 +9426,12 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer(
     p: *mut c_void,
     Flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(40)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemHostGetDevicePointer(pdptr, p, Flags) });
+    }
     refuse::refused(
         "cuMemHostGetDevicePointer",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -6015,18 +9441,36 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(18)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleLoad(module, fname) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleLoad(module, fname) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(19)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleLoadData(module, image) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleLoadData(module, image) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(21)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleLoadFatBinary(module, fatCubin) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleLoadFatBinary(module, fatCubin) }
 }
@@ -6039,24 +9483,48 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(20)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleLoadDataEx(module, image, numOptions, options, optionValues) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleLoadDataEx(module, image, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(22)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleUnload(hmod) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleUnload(hmod) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(23)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetFunction(hfunc, hmod, name) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleGetFunction(hfunc, hmod, name) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(737)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetFunctionCount(count, mod_) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleGetFunctionCount(count, mod_) }
 }
@@ -6067,6 +9535,12 @@ pub unsafe extern "C" fn cuModuleEnumerateFunctions(
     numFunctions: c_uint,
     mod_: CUmodule,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(738)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleEnumerateFunctions(functions, numFunctions, mod_) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleEnumerateFunctions(functions, numFunctions, mod_) }
 }
@@ -6078,12 +9552,24 @@ pub unsafe extern "C" fn cuModuleGetGlobal_v2(
     hmod: CUmodule,
     name: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(241)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetGlobal_v2(dptr, bytes, hmod, name) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::module::cuModuleGetGlobal_v2(dptr, bytes, hmod, name) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(673)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetLoadingMode(mode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::local::device::cuModuleGetLoadingMode(mode) }
 }
@@ -6095,6 +9581,12 @@ pub unsafe extern "C" fn cuLinkCreate_v2(
     optionValues: *mut *mut c_void,
     stateOut: *mut CUlinkState,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(381)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkCreate_v2(numOptions, options, optionValues, stateOut) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
 }
@@ -6110,6 +9602,13 @@ pub unsafe extern "C" fn cuLinkAddData_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(382)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
 }
@@ -6123,6 +9622,12 @@ pub unsafe extern "C" fn cuLinkAddFile_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(383)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
 }
@@ -6133,12 +9638,24 @@ pub unsafe extern "C" fn cuLinkComplete(
     cubinOut: *mut *mut c_void,
     sizeOut: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(365)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkComplete(state, cubinOut, sizeOut) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::link::cuLinkComplete(state, cubinOut, sizeOut) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(366)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkDestroy(state) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::link::cuLinkDestroy(state) }
 }
@@ -6150,6 +9667,12 @@ pub unsafe extern "C" fn cuLinkCreate(
     optionValues: *mut *mut c_void,
     stateOut: *mut CUlinkState,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(362)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkCreate(numOptions, options, optionValues, stateOut) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
 }
@@ -6165,6 +9688,12 @@ pub unsafe extern "C" fn cuLinkAddData(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(363)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
 }
@@ -6178,12 +9707,24 @@ pub unsafe extern "C" fn cuLinkAddFile(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(364)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuLinkAddFile(state, type_, path, numOptions, options, optionValues) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodule, name: *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(26)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetTexRef(pTexRef, hmod, name) });
+    }
     refuse::refused(
         "cuModuleGetTexRef",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -6193,6 +9734,12 @@ pub unsafe extern "C" fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodul
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetSurfRef(pSurfRef: *mut CUsurfref, hmod: CUmodule, name: *const c_char) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(190)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetSurfRef(pSurfRef, hmod, name) });
+    }
     refuse::refused(
         "cuModuleGetSurfRef",
         "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
@@ -6207,6 +9754,12 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
     hmod: CUmodule,
     name: *const c_char,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(24)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuModuleGetGlobal(dptr, bytes, hmod, name) });
+    }
     refuse::refused(
         "cuModuleGetGlobal",
         "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
@@ -6216,12 +9769,24 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(598)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocAsync(dptr, bytesize, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemAllocAsync(dptr, bytesize, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(599)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocAsync_ptsz(dptr, bytesize, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemAllocAsync(dptr, bytesize, per_thread(hStream)) }
 }
@@ -6233,6 +9798,12 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(611)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) }
 }
@@ -6244,24 +9815,48 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(612)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemAllocFromPoolAsync(dptr, bytesize, pool, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(600)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemFreeAsync(dptr, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemFreeAsync(dptr, hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(601)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemFreeAsync_ptsz(dptr, hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuMemFreeAsync(dptr, per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(602)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolTrimTo(pool, minBytesToKeep) });
+    }
     let q = calls::cuMemPoolTrimTo { pool: pool as u64, minBytesToKeep };
     let result = answer(call(ops::CU_MEM_POOL_TRIM_TO, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -6273,6 +9868,12 @@ pub unsafe extern "C" fn cuMemPoolSetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(603)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolSetAttribute(pool, attr, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemPoolSetAttribute(pool, attr, value) }
 }
@@ -6283,12 +9884,24 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(604)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolGetAttribute(pool, attr, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemPoolGetAttribute(pool, attr, value) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(605)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolSetAccess(pool, map, count) });
+    }
     if count as usize > 64 || (map.is_null() && count != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -6305,6 +9918,12 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
     memPool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(617)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolGetAccess(flags, memPool, location) });
+    }
     if flags.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -6330,24 +9949,48 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(607)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolCreate(pool, poolProps) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemPoolCreate(pool, poolProps) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(608)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolDestroy(pool) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemPoolDestroy(pool) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(610)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetMemPool(pool, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuDeviceGetMemPool(pool, dev) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(606)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceGetDefaultMemPool(pool_out, dev) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuDeviceGetDefaultMemPool(pool_out, dev) }
 }
@@ -6358,6 +10001,12 @@ pub unsafe extern "C" fn cuMemGetDefaultMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(801)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetDefaultMemPool(pool_out, location, type_) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemGetDefaultMemPool(pool_out, location, type_) }
 }
@@ -6368,12 +10017,24 @@ pub unsafe extern "C" fn cuMemGetMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(802)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetMemPool(pool, location, type_) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemGetMemPool(pool, location, type_) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(609)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuDeviceSetMemPool(dev, pool) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuDeviceSetMemPool(dev, pool) }
 }
@@ -6384,6 +10045,12 @@ pub unsafe extern "C" fn cuMemSetMemPool(
     type_: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(803)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemSetMemPool(location, type_, pool) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::pool::cuMemSetMemPool(location, type_, pool) }
 }
@@ -6395,6 +10062,12 @@ pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(613)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags) });
+    }
     refuse::refused("cuMemPoolExportToShareableHandle", "A pool is shared by a file descriptor of the GPU's host.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -6406,6 +10079,12 @@ pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(614)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags) });
+    }
     refuse::refused("cuMemPoolImportFromShareableHandle", "A pool is shared by a file descriptor of the GPU's host.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -6415,6 +10094,12 @@ pub unsafe extern "C" fn cuMemPoolExportPointer(
     shareData_out: *mut CUmemPoolPtrExportData,
     ptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(615)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolExportPointer(shareData_out, ptr) });
+    }
     refuse::refused("cuMemPoolExportPointer", "A pool is shared by a file descriptor of the GPU's host.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -6425,12 +10110,24 @@ pub unsafe extern "C" fn cuMemPoolImportPointer(
     pool: CUmemoryPool,
     shareData: *mut CUmemPoolPtrExportData,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(616)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemPoolImportPointer(ptr_out, pool, shareData) });
+    }
     refuse::refused("cuMemPoolImportPointer", "A pool is shared by a file descriptor of the GPU's host.");
     CUDA_ERROR_NOT_SUPPORTED
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(124)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamCreate(phStream, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamCreate(phStream, Flags) }
 }
@@ -6441,78 +10138,156 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(367)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamCreateWithPriority(phStream, flags, priority) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamCreateWithPriority(phStream, flags, priority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(326)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamDestroy_v2(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamDestroy_v2(hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(127)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamDestroy(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamDestroy_v2(hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(368)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetPriority(hStream, priority) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetPriority(hStream, priority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority_ptsz(hStream: CUstream, priority: *mut c_int) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(434)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetPriority_ptsz(hStream, priority) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetPriority(per_thread(hStream), priority) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(369)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetFlags(hStream, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetFlags(hStream, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags_ptsz(hStream: CUstream, flags: *mut c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(435)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetFlags_ptsz(hStream, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetFlags(per_thread(hStream), flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(693)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetId(hStream, streamId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetId(hStream, streamId) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId_ptsz(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(694)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetId_ptsz(hStream, streamId) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetId(per_thread(hStream), streamId) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(774)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetDevice(hStream, device) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetDevice(hStream, device) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(775)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetDevice_ptsz(hStream, device) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetDevice(per_thread(hStream), device) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(483)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCtx(hStream, pctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetCtx(hStream, pctx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(484)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCtx_ptsz(hStream, pctx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetCtx(per_thread(hStream), pctx) }
 }
@@ -6523,6 +10298,12 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2(
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(759)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) }
 }
@@ -6533,48 +10314,96 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2_ptsz(
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(760)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetCtx_v2(per_thread(hStream), pCtx, pGreenCtx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(752)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetGreenCtx(hStream, phCtx) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream::cuStreamGetGreenCtx(hStream, phCtx) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(295)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitEvent(hStream, hEvent, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::event::cuStreamWaitEvent(hStream, hEvent, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(436)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitEvent_ptsz(hStream, hEvent, Flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWaitEvent(per_thread(hStream), hEvent, Flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(125)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamQuery(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuStreamQuery(hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(439)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamQuery_ptsz(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamQuery(per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(126)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamSynchronize(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::sync::cuStreamSynchronize(hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(440)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamSynchronize_ptsz(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamSynchronize(per_thread(hStream)) }
 }
@@ -6586,6 +10415,12 @@ pub unsafe extern "C" fn cuStreamAddCallback(
     userData: *mut c_void,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(346)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamAddCallback(hStream, callback, userData, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
 }
@@ -6597,6 +10432,12 @@ pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
     userData: *mut c_void,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(437)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamAddCallback_ptsz(hStream, callback, userData, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamAddCallback(per_thread(hStream), callback, userData, flags) }
 }
@@ -6607,6 +10448,12 @@ pub unsafe extern "C" fn cuStreamGetAttribute(
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(574)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetAttribute(hStream, attr, value) });
+    }
     if value.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -6631,6 +10478,12 @@ pub unsafe extern "C" fn cuStreamGetAttribute_ptsz(
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(575)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetAttribute_ptsz(hStream, attr, value) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetAttribute(per_thread(hStream), attr, value) }
 }
@@ -6641,6 +10494,12 @@ pub unsafe extern "C" fn cuStreamSetAttribute(
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(576)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamSetAttribute(hStream, attr, param) });
+    }
     if param.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -6657,12 +10516,24 @@ pub unsafe extern "C" fn cuStreamSetAttribute_ptsz(
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(577)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamSetAttribute_ptsz(hStream, attr, param) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamSetAttribute(per_thread(hStream), attr, param) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(572)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamCopyAttributes(dstStream, srcStream) });
+    }
     let q = calls::cuStreamCopyAttributes { dstStream: dstStream as u64, srcStream: srcStream as u64 };
     let result = post(ops::CU_STREAM_COPY_ATTRIBUTES, |w| q.encode(w));
     result
@@ -6670,6 +10541,12 @@ pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes_ptsz(dstStream: CUstream, srcStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(573)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamCopyAttributes_ptsz(dstStream, srcStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamCopyAttributes(per_thread(dstStream), per_thread(srcStream)) }
 }
@@ -6681,6 +10558,12 @@ pub unsafe extern "C" fn cuStreamWriteValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(460)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue32(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWriteValue32(stream, addr, value, flags) }
 }
@@ -6692,6 +10575,12 @@ pub unsafe extern "C" fn cuStreamWriteValue32_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(461)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue32_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWriteValue32(per_thread(stream), addr, value, flags) }
 }
@@ -6703,6 +10592,12 @@ pub unsafe extern "C" fn cuStreamWaitValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(458)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue32(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWaitValue32(stream, addr, value, flags) }
 }
@@ -6714,6 +10609,12 @@ pub unsafe extern "C" fn cuStreamWaitValue32_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(459)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue32_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWaitValue32(per_thread(stream), addr, value, flags) }
 }
@@ -6725,6 +10626,12 @@ pub unsafe extern "C" fn cuStreamWriteValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(475)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue64(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWriteValue64(stream, addr, value, flags) }
 }
@@ -6736,6 +10643,12 @@ pub unsafe extern "C" fn cuStreamWriteValue64_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(476)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue64_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWriteValue64(per_thread(stream), addr, value, flags) }
 }
@@ -6747,6 +10660,12 @@ pub unsafe extern "C" fn cuStreamWaitValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(473)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue64(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWaitValue64(stream, addr, value, flags) }
 }
@@ -6758,6 +10677,12 @@ pub unsafe extern "C" fn cuStreamWaitValue64_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(474)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue64_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWaitValue64(per_thread(stream), addr, value, flags) }
 }
@@ -6769,6 +10694,12 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(663)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue32_v2(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWriteValue32_v2(stream, addr, value, flags) }
 }
@@ -6780,6 +10711,12 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(664)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWriteValue32_v2(per_thread(stream), addr, value, flags) }
 }
@@ -6791,6 +10728,12 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(659)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue32_v2(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWaitValue32_v2(stream, addr, value, flags) }
 }
@@ -6802,6 +10745,12 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(660)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWaitValue32_v2(per_thread(stream), addr, value, flags) }
 }
@@ -6813,6 +10762,12 @@ pub unsafe extern "C" fn cuStreamWriteValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(665)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue64_v2(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWriteValue64_v2(stream, addr, value, flags) }
 }
@@ -6824,6 +10779,12 @@ pub unsafe extern "C" fn cuStreamWriteValue64_v2_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(666)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWriteValue64_v2(per_thread(stream), addr, value, flags) }
 }
@@ -6835,6 +10796,12 @@ pub unsafe extern "C" fn cuStreamWaitValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(661)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue64_v2(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamWaitValue64_v2(stream, addr, value, flags) }
 }
@@ -6846,6 +10813,12 @@ pub unsafe extern "C" fn cuStreamWaitValue64_v2_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(662)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamWaitValue64_v2(per_thread(stream), addr, value, flags) }
 }
@@ -6857,6 +10830,12 @@ pub unsafe extern "C" fn cuStreamBatchMemOp(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(462)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBatchMemOp(stream, count, paramArray, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamBatchMemOp(stream, count, paramArray, flags) }
 }
@@ -6868,6 +10847,12 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_ptsz(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(463)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamBatchMemOp(per_thread(stream), count, paramArray, flags) }
 }
@@ -6879,6 +10864,12 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(667)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBatchMemOp_v2(stream, count, paramArray, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::stream_memory::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) }
 }
@@ -6890,36 +10881,72 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2_ptsz(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(668)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamBatchMemOp_v2(per_thread(stream), count, paramArray, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(541)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuThreadExchangeStreamCaptureMode(mode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuThreadExchangeStreamCaptureMode(mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(495)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBeginCapture(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuStreamBeginCapture(hStream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(496)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBeginCapture_ptsz(hStream) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamBeginCapture(per_thread(hStream)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(539)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBeginCapture_v2(hStream, mode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuStreamBeginCapture_v2(hStream, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(540)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamBeginCapture_v2_ptsz(hStream, mode) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamBeginCapture_v2(per_thread(hStream), mode) }
 }
@@ -6933,6 +10960,14 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(720)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::capture::cuStreamBeginCaptureToGraph(
@@ -6955,6 +10990,14 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(721)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuStreamBeginCaptureToGraph(per_thread(hStream), hGraph, dependencies, dependencyData, numDependencies, mode)
@@ -6963,18 +11006,36 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(497)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamEndCapture(hStream, phGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuStreamEndCapture(hStream, phGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(498)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamEndCapture_ptsz(hStream, phGraph) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamEndCapture(per_thread(hStream), phGraph) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(499)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamIsCapturing(hStream, captureStatus) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuStreamIsCapturing(hStream, captureStatus) }
 }
@@ -6984,6 +11045,12 @@ pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
     hStream: CUstream,
     captureStatus: *mut CUstreamCaptureStatus,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(500)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamIsCapturing_ptsz(hStream, captureStatus) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamIsCapturing(per_thread(hStream), captureStatus) }
 }
@@ -6994,6 +11061,12 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(536)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
 }
@@ -7004,6 +11077,12 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(537)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamGetCaptureInfo(per_thread(hStream), captureStatus_out, id_out) }
 }
@@ -7017,6 +11096,21 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(629)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamGetCaptureInfo_v2(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::capture::cuStreamGetCaptureInfo_v2(
@@ -7039,6 +11133,21 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(630)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamGetCaptureInfo_v2_ptsz(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuStreamGetCaptureInfo_v2(
@@ -7062,6 +11171,22 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(729)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamGetCaptureInfo_v3(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         crate::hand::capture::cuStreamGetCaptureInfo_v3(
@@ -7086,6 +11211,22 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(730)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamGetCaptureInfo_v3_ptsz(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuStreamGetCaptureInfo_v3(
@@ -7107,6 +11248,12 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(631)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) });
+    }
     if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -7129,6 +11276,13 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(632)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call
+            .exit(unsafe { cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { cuStreamUpdateCaptureDependencies(per_thread(hStream), dependencies, numDependencies, flags) }
 }
@@ -7141,6 +11295,14 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(731)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, dependencyData, numDependencies, flags)
+        });
+    }
     if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -7174,6 +11336,14 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(732)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe {
+            cuStreamUpdateCaptureDependencies_v2_ptsz(hStream, dependencies, dependencyData, numDependencies, flags)
+        });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe {
         cuStreamUpdateCaptureDependencies_v2(per_thread(hStream), dependencies, dependencyData, numDependencies, flags)
@@ -7188,12 +11358,24 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     addr: CUdeviceptr,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(547)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAddressReserve(ptr, size, alignment, addr, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemAddressReserve(ptr, size, alignment, addr, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(548)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemAddressFree(ptr, size) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemAddressFree(ptr, size) }
 }
@@ -7205,12 +11387,24 @@ pub unsafe extern "C" fn cuMemCreate(
     prop: *const CUmemAllocationProp,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(549)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemCreate(handle, size, prop, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemCreate(handle, size, prop, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(550)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemRelease(handle) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemRelease(handle) }
 }
@@ -7223,12 +11417,24 @@ pub unsafe extern "C" fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(551)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemMap(ptr, size, offset, handle, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemMap(ptr, size, offset, handle, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(552)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemUnmap(ptr, size) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemUnmap(ptr, size) }
 }
@@ -7240,6 +11446,12 @@ pub unsafe extern "C" fn cuMemSetAccess(
     desc: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(553)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemSetAccess(ptr, size, desc, count) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemSetAccess(ptr, size, desc, count) }
 }
@@ -7250,6 +11462,12 @@ pub unsafe extern "C" fn cuMemGetAccess(
     location: *const CUmemLocation,
     ptr: CUdeviceptr,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(558)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetAccess(flags, location, ptr) });
+    }
     if flags.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -7280,6 +11498,12 @@ pub unsafe extern "C" fn cuMemExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(554)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) }
 }
@@ -7290,6 +11514,12 @@ pub unsafe extern "C" fn cuMemImportFromShareableHandle(
     osHandle: *mut c_void,
     shHandleType: CUmemAllocationHandleType,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(555)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemImportFromShareableHandle(handle, osHandle, shHandleType) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) }
 }
@@ -7300,6 +11530,12 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(556)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetAllocationGranularity(granularity, prop, option) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemGetAllocationGranularity(granularity, prop, option) }
 }
@@ -7309,6 +11545,12 @@ pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     prop: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(557)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemGetAllocationPropertiesFromHandle(prop, handle) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemGetAllocationPropertiesFromHandle(prop, handle) }
 }
@@ -7318,6 +11560,12 @@ pub unsafe extern "C" fn cuMemRetainAllocationHandle(
     handle: *mut CUmemGenericAllocationHandle,
     addr: *mut c_void,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(565)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemRetainAllocationHandle(handle, addr) });
+    }
     // SAFETY: the caller's promises are the same.
     unsafe { crate::hand::virtual_memory::cuMemRetainAllocationHandle(handle, addr) }
 }
@@ -7328,6 +11576,12 @@ pub unsafe extern "C" fn cuMemMapArrayAsync(
     count: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(584)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemMapArrayAsync(mapInfoList, count, hStream) });
+    }
     refuse::refused("cuMemMapArrayAsync", "Sparse arrays are not forwarded; the device attribute says so.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -7338,6 +11592,12 @@ pub unsafe extern "C" fn cuMemMapArrayAsync_ptsz(
     count: c_uint,
     hStream: CUstream,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(585)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream) });
+    }
     refuse::refused("cuMemMapArrayAsync", "Sparse arrays are not forwarded; the device attribute says so.");
     CUDA_ERROR_NOT_SUPPORTED
 }
@@ -7347,6 +11607,12 @@ pub unsafe extern "C" fn cuMulticastCreate(
     mcHandle: *mut CUmemGenericAllocationHandle,
     prop: *const CUmulticastObjectProp,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(706)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastCreate(mcHandle, prop) });
+    }
     if mcHandle.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -7369,6 +11635,12 @@ pub unsafe extern "C" fn cuMulticastCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(707)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastAddDevice(mcHandle, dev) });
+    }
     let q = calls::cuMulticastAddDevice { mcHandle: mcHandle as u64, dev };
     let result = answer(call(ops::CU_MULTICAST_ADD_DEVICE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -7383,6 +11655,12 @@ pub unsafe extern "C" fn cuMulticastBindMem(
     size: usize,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(708)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) });
+    }
     let q = calls::cuMulticastBindMem {
         mcHandle: mcHandle as u64,
         mcOffset,
@@ -7403,6 +11681,12 @@ pub unsafe extern "C" fn cuMulticastBindAddr(
     size: usize,
     flags: c_ulonglong,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(709)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) });
+    }
     let q = calls::cuMulticastBindAddr { mcHandle: mcHandle as u64, mcOffset, memptr, size, flags };
     let result = answer(call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -7415,6 +11699,12 @@ pub unsafe extern "C" fn cuMulticastUnbind(
     mcOffset: usize,
     size: usize,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(710)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastUnbind(mcHandle, dev, mcOffset, size) });
+    }
     let q = calls::cuMulticastUnbind { mcHandle: mcHandle as u64, dev, mcOffset, size };
     let result = answer(call(ops::CU_MULTICAST_UNBIND, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
     result
@@ -7426,6 +11716,12 @@ pub unsafe extern "C" fn cuMulticastGetGranularity(
     prop: *const CUmulticastObjectProp,
     option: CUmulticastGranularity_flags,
 ) -> CUresult {
+    if activity::on()
+        && let Some(call) = activity::enter(711)
+    {
+        // SAFETY: the caller's promises are the same.
+        return call.exit(unsafe { cuMulticastGetGranularity(granularity, prop, option) });
+    }
     if granularity.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }

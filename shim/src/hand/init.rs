@@ -25,6 +25,7 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
                 ONCE.call_once(|| {
                     session::initialized();
                     announce_devices(s);
+                    crate::activity::session_started(s);
                 });
                 CUDA_SUCCESS
             }

@@ -13,7 +13,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 
@@ -22,6 +22,7 @@ use super::device::{self, facts, not_null, put};
 use super::integrity::Statement;
 use super::storage::Destructor;
 use super::{bridge, code, compile_cache, refuse};
+use crate::activity;
 
 /// Needs neither `cuInit` nor a context.
 pub unsafe fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) -> CUresult {
@@ -49,6 +50,7 @@ fn find(id: u128) -> Option<*const c_void> {
         0x6e163fbe_b958444d_835ce182_aff1991e => MODULE_TOOLS.address(),
         0x1734dc26_800d4745_8726c0f1_e7dd8bca => MATMUL_TOOLS.address(),
         0xda9151d3_3ae6cc41_a5c04f26_d533e328 => COMPILE_CACHE.address(),
+        ORION_CUPTI => crate::activity::functions::table(),
         denied => {
             if !DENIED_QUIETLY.contains(&denied) {
                 note_unknown(denied);
@@ -57,6 +59,9 @@ fn find(id: u128) -> Option<*const c_void> {
         }
     })
 }
+
+/// Orion's own, for its `libcupti.so.13`.
+const ORION_CUPTI: u128 = u128::from_be_bytes(orion_cuda::cupti_table::TABLE_ID);
 
 /// A table that libraries try and do without: the driver's error log.
 const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];
@@ -115,7 +120,13 @@ static CUDART_INTERFACE: Table<13> = Table::new(
 
 static TOOLS_RUNTIME_HOOKS: Table<7> = Table::new(
     refusing_few::<1, 7>(),
-    &[(2, hooks_callbacks as *const ()), (4, hooks_subscriber as *const ()), (6, hooks_domains as *const ())],
+    &[
+        (1, activity::runtime_call as *const ()),
+        (2, hooks_callbacks as *const ()),
+        (3, hooks_stream as *const ()),
+        (4, hooks_context as *const ()),
+        (6, hooks_domains as *const ()),
+    ],
 );
 
 static TOOLS_TLS: Table<4> = Table::new(refusing_few::<2, 4>(), &[(2, tls_current_context as *const ())]);
@@ -241,8 +252,8 @@ unsafe fn load(module: *mut CUmodule, image: *const c_void) -> Result<(), CUresu
 
 // TOOLS_RUNTIME_CALLBACK_HOOKS
 
-/// Words that would say which runtime calls a tool wants to see: none. cudart reads one on every call.
-static HOOKS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// Words that would say which kinds of other events a tool wants to see: none.
+static DOMAINS: [AtomicU32; 2048] = [const { AtomicU32::new(0) }; 2048];
 
 /// As many as the driver reports; cudart 13.5 refuses to start with fewer than 567.
 const HOOKED_CALLBACKS: usize = 1024;
@@ -250,18 +261,24 @@ const HOOKED_DOMAINS: usize = 14;
 
 unsafe extern "C" fn hooks_callbacks(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
-    let _ = unsafe { put(words, HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
+    let _ = unsafe { put(words, activity::HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
 }
 
 unsafe extern "C" fn hooks_domains(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
-    let _ = unsafe { put(words, HOOKS.as_ptr().cast()).and(put(count, HOOKED_DOMAINS)) };
+    let _ = unsafe { put(words, DOMAINS.as_ptr().cast()).and(put(count, HOOKED_DOMAINS)) };
 }
 
-/// There is no subscriber.
-unsafe extern "C" fn hooks_subscriber(_: *const c_void, subscriber: *mut *const c_void) -> CUresult {
+/// A context's number, for what cudart says of a call. Without a context cudart asks all the same.
+unsafe extern "C" fn hooks_context(ctx: CUcontext, id: *mut u64) -> CUresult {
     // SAFETY: a pointer of the table's contract: null or valid.
-    code(unsafe { put(subscriber, std::ptr::null()) })
+    code(unsafe { put(id, named(ctx).map_or(0, Context::id)) })
+}
+
+/// And a stream's.
+unsafe extern "C" fn hooks_stream(_ctx: CUcontext, stream: CUstream, id: *mut u64) -> CUresult {
+    // SAFETY: the same.
+    code(unsafe { put(id, stream as u64) })
 }
 
 // TOOLS_TLS
@@ -666,13 +683,13 @@ mod tests {
     }
 
     #[test]
-    fn hooks_have_no_subscriber() {
+    fn hooks_begin_with_nobody_to_see_them() {
         let (mut words, mut count) = (std::ptr::null(), 0);
         // SAFETY: valid places; the words are ours.
         unsafe {
             hooks_callbacks(&mut words, &mut count);
             assert_eq!(count, 1024);
-            assert!(std::slice::from_raw_parts(words.cast::<u64>(), count).iter().all(|w| *w == 0));
+            assert!(std::slice::from_raw_parts(words.cast::<u32>(), count).iter().all(|w| *w == 0));
             hooks_domains(&mut words, &mut count);
             assert_eq!(count, 14);
         }

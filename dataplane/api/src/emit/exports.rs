@@ -10,7 +10,7 @@ use crate::header::Type;
 use crate::rows::{Answered, Element, Kind, Param, Row};
 
 pub fn module() -> String {
-    "//! The exported functions of the driver API, from the table.\n\npub mod exports;\npub mod proc_address;\n"
+    "//! The exported functions of the driver API, from the table.\n\npub mod cbids;\npub mod exports;\npub mod proc_address;\n"
         .to_owned()
 }
 
@@ -20,16 +20,31 @@ pub fn emit(api: &Api) -> String {
         let params = c_parameters(api, row);
         out.push_str("#[unsafe(no_mangle)]\n");
         writeln!(out, "pub unsafe extern \"C\" fn {}({}) -> CUresult {{", row.name, parameters(&params)).unwrap();
+        recorded(api, &mut out, &row.name, &params);
         body(api, &mut out, row, &params);
         out.push_str("}\n\n");
         if let Some(symbol) = row.per_thread_symbol() {
             out.push_str("#[unsafe(no_mangle)]\n");
             writeln!(out, "pub unsafe extern \"C\" fn {symbol}({}) -> CUresult {{", parameters(&params)).unwrap();
+            recorded(api, &mut out, &symbol, &params);
             per_thread_body(api, &mut out, row, &params);
             out.push_str("}\n\n");
         }
     }
     out
+}
+
+/// While a profiler records, a call is made once more from in between: then the thread is inside one. The path
+/// without a profiler has one load and one branch of it.
+fn recorded(api: &Api, out: &mut String, symbol: &str, params: &[(String, Type)]) {
+    let Some(cbid) = api.cbids.driver(symbol) else { return };
+    writeln!(
+        out,
+        "if activity::on() && let Some(call) = activity::enter({cbid}) {{\n// SAFETY: the caller's promises are the same.\n\
+         return call.exit(unsafe {{ {symbol}({}) }});\n}}",
+        arguments(params)
+    )
+    .unwrap();
 }
 
 /// As in `cuda.h`; a function that is not there has what the row says.
@@ -258,6 +273,8 @@ const PRELUDE: &str = r#"//! The exported functions.
 
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 #![allow(clippy::let_and_return, clippy::unnecessary_cast)]
+// What is refused looks at its arguments only while a profiler records.
+#![allow(clippy::only_used_in_recursion)]
 // A refusal looks at no argument, and hand-written functions that need no promise may be safe.
 #![allow(unused_variables, unused_unsafe, unused_imports, dead_code)]
 
@@ -267,6 +284,7 @@ use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
 use orion_wire::{Fault, Handle, Kind};
 
+use crate::activity;
 use crate::call::{call, post};
 use crate::handles;
 use crate::local::refuse;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use crate::{Api, Generated, root};
 
 mod calls;
+mod cbids;
 mod coverage;
 mod dispatch;
 mod driver;
@@ -29,6 +30,7 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         rust("dataplane/wire/src/generated/ops.rs", ops::emit(api))?,
         rust("dataplane/wire/src/generated/calls.rs", calls::emit(api))?,
         rust("dataplane/wire/tests/generated.rs", roundtrip::emit(api))?,
+        rust("shim/src/generated/cbids.rs", cbids::emit(api))?,
         rust("shim/src/generated/mod.rs", exports::module())?,
         rust("shim/src/generated/exports.rs", exports::emit(api))?,
         rust("shim/src/generated/proc_address.rs", proc_address::emit(api))?,

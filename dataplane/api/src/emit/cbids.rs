@@ -1,0 +1,19 @@
+//! What `cuptiGetCallbackName` answers.
+
+use std::fmt::Write;
+
+use crate::Api;
+
+pub fn emit(api: &Api) -> String {
+    let mut out = String::from(
+        "//! The functions that CUPTI has numbers for, by number; empty for a number without one.\n\nuse std::ffi::CStr;\n\n",
+    );
+    for (name, names) in [("DRIVER", &api.cbids.driver), ("RUNTIME", &api.cbids.runtime)] {
+        writeln!(out, "#[rustfmt::skip]\npub static {name}: [&CStr; {}] = [", names.len()).unwrap();
+        for name in names {
+            writeln!(out, "    c\"{name}\",").unwrap();
+        }
+        out.push_str("];\n\n");
+    }
+    out
+}

@@ -1,0 +1,408 @@
+//! CUPTI's functions, for `libcupti.so.13`.
+
+// UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of CUPTI: pointers are null or
+// valid for what the function reads or writes.
+
+#![allow(non_snake_case)]
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use orion_cuda::cupti::*;
+use orion_cuda::cupti_table::*;
+use orion_cuda::sys::*;
+
+use super::buffers::{self, State, lock};
+use super::*;
+use crate::generated::cbids;
+use crate::local::refuse;
+
+/// The table that `cuGetExportTable` hands out.
+pub fn table() -> *const c_void {
+    std::ptr::from_ref(&TABLE).cast()
+}
+
+macro_rules! functions {
+    ($($name:ident($($parameter:ident: $type:ty),*);)*) => {
+        static TABLE: Functions = Functions {
+            size: size_of::<Functions>(),
+            refused,
+            $($name: entries::$name,)*
+        };
+
+        /// As exported: they remember what went wrong.
+        mod entries {
+            use super::*;
+
+            $(pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUptiResult {
+                // SAFETY: the caller's promises are the same.
+                noted(unsafe { super::$name($($parameter),*) })
+            })*
+        }
+    };
+}
+orion_cuda::cupti_functions!(functions);
+
+thread_local! {
+    static LAST_ERROR: Cell<CUptiResult> = const { Cell::new(CUPTI_SUCCESS) };
+}
+
+fn noted(result: CUptiResult) -> CUptiResult {
+    if result != CUPTI_SUCCESS {
+        LAST_ERROR.with(|e| e.set(result));
+    }
+    result
+}
+
+fn checked(holds: bool) -> CUptiResult {
+    if holds { CUPTI_SUCCESS } else { CUPTI_ERROR_INVALID_PARAMETER }
+}
+
+/// # Safety
+/// `to` must be null or valid for a write.
+unsafe fn put<T>(to: *mut T, value: T) -> CUptiResult {
+    if to.is_null() {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    // SAFETY: not null; the caller's promise.
+    unsafe { to.write(value) };
+    CUPTI_SUCCESS
+}
+
+/// # Safety
+/// `name` must be a C string that stays.
+unsafe extern "C" fn refused(name: *const c_char) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    let name: &'static CStr = unsafe { CStr::from_ptr(name) };
+    refuse(name.to_str().unwrap_or("a function of CUPTI"), "not a part of CUPTI that works without a GPU beside it")
+}
+
+fn refuse(what: &'static str, why: &str) -> CUptiResult {
+    refuse::refused(what, why);
+    noted(CUPTI_ERROR_NOT_SUPPORTED)
+}
+
+// Activities
+
+unsafe fn cuptiActivityEnable(kind: u32) -> CUptiResult {
+    enable(kind, true)
+}
+
+unsafe fn cuptiActivityDisable(kind: u32) -> CUptiResult {
+    enable(kind, false)
+}
+
+fn enable(kind: u32, value: bool) -> CUptiResult {
+    if !(1..=CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS).contains(&kind) {
+        return CUPTI_ERROR_INVALID_KIND;
+    }
+    if value {
+        register_fork_handler();
+    }
+    match kind {
+        CUPTI_ACTIVITY_KIND_DRIVER => DRIVER_CALLS.choose_all(value),
+        CUPTI_ACTIVITY_KIND_RUNTIME => RUNTIME_CALLS.choose_all(value),
+        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => set(EXTERNAL, value),
+        // What CUPTI itself costs: there are no such records where CUPTI is elsewhere.
+        CUPTI_ACTIVITY_KIND_OVERHEAD => {}
+        _ if worker::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
+        _ if value => {
+            let name = format!("cuptiActivityEnable of kind {kind}");
+            return refuse(interned(name), "records of this kind are not made");
+        }
+        _ => {}
+    }
+    choice_changed();
+    CUPTI_SUCCESS
+}
+
+/// Kept for good; there are few different ones.
+fn interned(text: String) -> &'static str {
+    static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut known = lock(&KNOWN);
+    if let Some(found) = known.iter().find(|k| **k == text) {
+        return found;
+    }
+    known.push(text.leak());
+    known[known.len() - 1]
+}
+
+unsafe fn cuptiActivityEnableDriverApi(id: u32, enable: u8) -> CUptiResult {
+    choose(&DRIVER_CALLS, &cbids::DRIVER, id, enable)
+}
+
+unsafe fn cuptiActivityEnableRuntimeApi(id: u32, enable: u8) -> CUptiResult {
+    choose(&RUNTIME_CALLS, &cbids::RUNTIME, id, enable)
+}
+
+fn choose(calls: &Chosen, names: &[&CStr], id: u32, enable: u8) -> CUptiResult {
+    // Runtimes newer than the names have functions of higher numbers.
+    if id == 0 || (id as usize) >= 1024 || names.get(id as usize).is_some_and(|n| n.is_empty()) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    if enable != 0 {
+        register_fork_handler();
+    }
+    calls.choose(id, enable != 0);
+    choice_changed();
+    CUPTI_SUCCESS
+}
+
+/// Events have no records, and so no times of the device.
+unsafe fn cuptiActivityEnableCudaEventDeviceTimestamps(enable: u8) -> CUptiResult {
+    match enable {
+        0 => CUPTI_SUCCESS,
+        _ => refuse("cuptiActivityEnableCudaEventDeviceTimestamps", "CUDA events are not recorded"),
+    }
+}
+
+unsafe fn cuptiActivityRegisterCallbacks(request: Option<Request>, complete: Option<Complete>) -> CUptiResult {
+    let (Some(request), Some(complete)) = (request, complete) else { return CUPTI_ERROR_INVALID_PARAMETER };
+    if State::get().register(request, complete) { CUPTI_SUCCESS } else { CUPTI_ERROR_INVALID_OPERATION }
+}
+
+unsafe fn cuptiActivityFlushAll(_flag: u32) -> CUptiResult {
+    State::get().flush()
+}
+
+unsafe fn cuptiActivityFlushPeriod(milliseconds: u32) -> CUptiResult {
+    State::get().period.store(milliseconds.into(), Ordering::Relaxed);
+    CUPTI_SUCCESS
+}
+
+unsafe fn cuptiActivityGetNextRecord(buffer: *mut u8, valid_size: usize, record: *mut *mut c_void) -> CUptiResult {
+    if record.is_null() {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    // SAFETY: not null; the caller's promises.
+    match unsafe { buffers::next(buffer, valid_size, record.read().cast()) } {
+        // SAFETY: the same.
+        Ok(next) => unsafe { put(record, next.cast()) },
+        Err(code) => code,
+    }
+}
+
+/// Dropped since the last question, of all contexts and streams: records are not sorted by them.
+unsafe fn cuptiActivityGetNumDroppedRecords(_context: CUcontext, _stream: u32, dropped: *mut usize) -> CUptiResult {
+    if dropped.is_null() {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    // SAFETY: not null; the caller's promise.
+    unsafe { put(dropped, State::get().dropped.swap(0, Ordering::Relaxed)) }
+}
+
+fn is_external(kind: u32) -> bool {
+    (CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN..=CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2).contains(&kind)
+}
+
+unsafe fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> CUptiResult {
+    if is_external(kind) {
+        push_external(kind, id);
+    }
+    checked(is_external(kind))
+}
+
+unsafe fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> CUptiResult {
+    if !is_external(kind) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    let Some(id) = pop_external(kind) else { return CUPTI_ERROR_QUEUE_EMPTY };
+    if !last.is_null() {
+        // SAFETY: not null; the caller's promise.
+        unsafe { last.write(id) };
+    }
+    CUPTI_SUCCESS
+}
+
+unsafe fn cuptiActivityRegisterTimestampCallback(callback: Option<Timestamp>) -> CUptiResult {
+    if callback.is_none() {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    if set_timestamp(callback) {
+        lock(&State::get().gpu).clock_changed();
+    }
+    CUPTI_SUCCESS
+}
+
+/// Sizes and numbers of CUPTI's own buffers on a GPU: kept to be asked for again. Which of them are one byte, and what
+/// they are until they are set, as documented.
+static ATTRIBUTES: [AtomicU64; 11] = [
+    AtomicU64::new(3_200_000),
+    AtomicU64::new(8 << 20),
+    AtomicU64::new(250),
+    AtomicU64::new(25_000),
+    AtomicU64::new(250),
+    AtomicU64::new(0),
+    AtomicU64::new(3),
+    AtomicU64::new(3),
+    AtomicU64::new(0),
+    AtomicU64::new(1),
+    AtomicU64::new(16 << 20),
+];
+
+fn attribute(attribute: u32, size: *mut usize, value: *mut c_void) -> Result<(&'static AtomicU64, usize), CUptiResult> {
+    let found = ATTRIBUTES.get(attribute as usize).filter(|_| !size.is_null() && !value.is_null());
+    let bytes = if matches!(attribute, 5 | 8 | 9) { 1 } else { 8 };
+    found.map(|found| (found, bytes)).ok_or(CUPTI_ERROR_INVALID_PARAMETER)
+}
+
+unsafe fn cuptiActivityGetAttribute(which: u32, size: *mut usize, value: *mut c_void) -> CUptiResult {
+    let (found, bytes) = match attribute(which, size, value) {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let word = found.load(Ordering::Relaxed).to_le_bytes();
+    // SAFETY: not null; `value` has as many bytes as `size` says, which is compared first.
+    unsafe {
+        if size.replace(bytes) < bytes {
+            return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+        }
+        std::ptr::copy_nonoverlapping(word.as_ptr(), value.cast(), bytes);
+    }
+    CUPTI_SUCCESS
+}
+
+unsafe fn cuptiActivitySetAttribute(which: u32, size: *mut usize, value: *mut c_void) -> CUptiResult {
+    let (found, bytes) = match attribute(which, size, value) {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let mut word = [0; 8];
+    // SAFETY: not null; `value` has as many bytes as `size` says, which is compared first.
+    unsafe {
+        if size.replace(bytes) < bytes {
+            return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+        }
+        std::ptr::copy_nonoverlapping(value.cast::<u8>(), word.as_mut_ptr(), bytes);
+    }
+    found.store(u64::from_le_bytes(word), Ordering::Relaxed);
+    CUPTI_SUCCESS
+}
+
+unsafe fn cuptiGetTimestamp(time: *mut u64) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    unsafe { put(time, now()) }
+}
+
+unsafe fn cuptiSetThreadIdType(kind: u32) -> CUptiResult {
+    if kind < 2 {
+        SYSTEM_THREAD_IDS.store(kind, Ordering::Relaxed);
+    }
+    checked(kind < 2)
+}
+
+unsafe fn cuptiGetThreadIdType(kind: *mut u32) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    unsafe { put(kind, SYSTEM_THREAD_IDS.load(Ordering::Relaxed)) }
+}
+
+unsafe fn cuptiGetDeviceId(context: CUcontext, device: *mut u32) -> CUptiResult {
+    match crate::local::context::device_of(context as u64) {
+        // SAFETY: the caller's promise.
+        Some(found) => unsafe { put(device, found) },
+        None => CUPTI_ERROR_INVALID_CONTEXT,
+    }
+}
+
+// Subscribers
+
+/// The subscriber: its callback, which nothing calls yet, or null.
+static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, _user: *mut c_void) -> CUptiResult {
+    let Some(callback) = callback.filter(|_| !subscriber.is_null()) else { return CUPTI_ERROR_INVALID_PARAMETER };
+    let new = callback as *mut c_void;
+    match SUBSCRIBER.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: not null; the caller's promise. Callers only hand it back.
+        Ok(_) => unsafe { put(subscriber, new) },
+        Err(_) => CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
+    }
+}
+
+fn is_subscriber(subscriber: Subscriber) -> bool {
+    !subscriber.is_null() && SUBSCRIBER.load(Ordering::Acquire) == subscriber
+}
+
+unsafe fn cuptiUnsubscribe(subscriber: Subscriber) -> CUptiResult {
+    let gone = is_subscriber(subscriber);
+    if gone {
+        SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+    }
+    checked(gone)
+}
+
+/// None: no domain would ever call back.
+unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CUptiResult {
+    // SAFETY: the caller's promises.
+    match unsafe { put(count, 0) } {
+        // SAFETY: the same.
+        CUPTI_SUCCESS => unsafe { put(domains, std::ptr::null_mut()) },
+        code => code,
+    }
+}
+
+unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, _id: u32) -> CUptiResult {
+    callbacks(enable, subscriber, "cuptiEnableCallback", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain))
+}
+
+unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
+    callbacks(enable, subscriber, "cuptiEnableDomain", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain))
+}
+
+unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
+    callbacks(enable, subscriber, "cuptiEnableAllDomains", true)
+}
+
+fn callbacks(enable: u32, subscriber: Subscriber, function: &'static str, known: bool) -> CUptiResult {
+    match (known && is_subscriber(subscriber), enable) {
+        (false, _) => CUPTI_ERROR_INVALID_PARAMETER,
+        (true, 0) => CUPTI_SUCCESS,
+        (true, _) => refuse(function, "calls are recorded, but nobody is called back"),
+    }
+}
+
+/// Forgets the subscriber and what was asked for. What was recorded and not flushed is lost, as in CUPTI.
+unsafe fn cuptiFinalize() -> CUptiResult {
+    if buffers::delivering() {
+        return CUPTI_ERROR_INVALID_OPERATION;
+    }
+    for kind in 1..=CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS {
+        let _ = enable(kind, false);
+    }
+    SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+    CUPTI_SUCCESS
+}
+
+// Names
+
+unsafe fn cuptiGetVersion(version: *mut u32) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    unsafe { put(version, CUPTI_API_VERSION) }
+}
+
+unsafe fn cuptiGetResultString(result: CUptiResult, text: *mut *const c_char) -> CUptiResult {
+    match result_name(result) {
+        // SAFETY: the caller's promise.
+        Some(name) => unsafe { put(text, name.as_ptr()) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
+unsafe fn cuptiGetLastError() -> CUptiResult {
+    LAST_ERROR.with(|e| e.replace(CUPTI_SUCCESS))
+}
+
+unsafe fn cuptiGetCallbackName(domain: u32, id: u32, name: *mut *const c_char) -> CUptiResult {
+    let names: &[&'static CStr] = match domain {
+        CUPTI_CB_DOMAIN_DRIVER_API => &cbids::DRIVER,
+        CUPTI_CB_DOMAIN_RUNTIME_API => &cbids::RUNTIME,
+        _ => return CUPTI_ERROR_INVALID_PARAMETER,
+    };
+    match names.get(id as usize).filter(|n| !n.is_empty()) {
+        // SAFETY: the caller's promise.
+        Some(found) => unsafe { put(name, found.as_ptr()) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
