@@ -72,7 +72,9 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let shim = find(&home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
         format!("there is no libcuda.so.1 of Orion's beside {}; build it with `cargo build --release`", home.display())
     })?;
-    let place = Place::create(&shim)?;
+    // An older installation has none; its programs cannot be profiled.
+    let profiler = find(&home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
+    let place = Place::create(&shim, profiler.as_deref())?;
     // From here on signals are collected below, so that cleaning up is never skipped.
     let signals = block_signals();
     let server = match &cli.server {
@@ -84,6 +86,8 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         .args(&cli.program[1..])
         .env("ORION_SERVER", &server.address)
         .env("LD_LIBRARY_PATH", joined(&place.folder, std::env::var_os("LD_LIBRARY_PATH")))
+        // Programs look for CUPTI in folders of their own first, but take one that is there already.
+        .envs(profiler.map(|p| ("LD_PRELOAD", joined(&place.preload(&p), std::env::var_os("LD_PRELOAD")))))
         // Triton asks ldconfig for libcuda unless told where it is.
         .env("TRITON_LIBCUDA_PATH", &place.folder);
     if server.oriond.is_some() {
@@ -200,13 +204,15 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Res
     Ok(server)
 }
 
+const CUPTI: &str = "libcupti.so.13";
+
 /// A private folder for this run: the library under the names programs ask for, socket, token and log.
 struct Place {
     folder: PathBuf,
 }
 
 impl Place {
-    fn create(shim: &Path) -> Result<Place, String> {
+    fn create(shim: &Path, profiler: Option<&Path>) -> Result<Place, String> {
         // SAFETY: getuid cannot fail.
         let uid = unsafe { libc::getuid() };
         let pid = std::process::id();
@@ -224,11 +230,18 @@ impl Place {
             }
         };
         let place = Place { folder };
-        for name in ["libcuda.so.1", "libcuda.so"] {
+        let cuda = ["libcuda.so.1", "libcuda.so"].map(|name| (name, shim));
+        for (name, library) in cuda.into_iter().chain(profiler.map(|p| (CUPTI, p))) {
             let link = place.folder.join(name);
-            symlink(shim, &link).map_err(|e| format!("creating {} failed: {e}", link.display()))?;
+            symlink(library, &link).map_err(|e| format!("creating {} failed: {e}", link.display()))?;
         }
         Ok(place)
+    }
+
+    /// By its own path, so that what outlives this run finds it, if the loader does not take that for several.
+    fn preload(&self, profiler: &Path) -> PathBuf {
+        let plain = !profiler.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b' ' | b':'));
+        if plain { profiler.to_owned() } else { self.folder.join(CUPTI) }
     }
 
     fn token(&self) -> PathBuf {

@@ -94,6 +94,20 @@ fn the_program_finds_library_and_server() {
 }
 
 #[test]
+fn a_profiler_s_library_is_loaded_before_the_program_s_own() {
+    let here = Installed::new("profiler", STAND_IN);
+    let preloaded = || {
+        // The loader complains of what is no library, and goes on.
+        let output = here.run(&["--software-gpu", "--", "sh", "-c", "echo $LD_PRELOAD"]);
+        text(&output.stdout).trim_end().to_owned()
+    };
+    assert_eq!(preloaded(), std::env::var("LD_PRELOAD").unwrap_or_default());
+    let library = here.0.canonicalize().expect("it is there").join("libcupti.so");
+    std::fs::write(&library, "not a library").expect("writing");
+    assert_eq!(preloaded().split(':').next(), library.to_str());
+}
+
+#[test]
 fn tcp_is_loopback_with_a_token() {
     let here = Installed::new("tcp", STAND_IN);
     let output = here.run(&[
