@@ -2,7 +2,8 @@
 # Prints the folder of a CUDA 13 toolchain (bin/nvcc, include, lib). An nvcc on PATH is taken as it is;
 # otherwise NVIDIA's wheels are downloaded once into .cuda/ at the repository's root, which git ignores.
 # NVIDIA's EULA lets you download them; it does not let us ship them.
-#   cuda-toolchain.sh [nvrtc]    with nvrtc: prints the folder of libnvrtc.so.13 instead
+#   cuda-toolchain.sh [nvrtc|cupti]    with nvrtc: prints the folder of libnvrtc.so.13 instead; with cupti: a folder
+#                                      with CUPTI's include and lib
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -40,6 +41,17 @@ if [ "${1:-}" = nvrtc ]; then
         touch "$root/.cuda-nvrtc/complete"
     fi
     echo "$root/.cuda-nvrtc/nvidia/cu13/lib"
+    exit 0
+fi
+
+if [ "${1:-}" = cupti ]; then
+    # One version, since records have its layout.
+    if [ ! -e "$root/.cuda-cupti/complete" ]; then
+        echo "downloading CUPTI 13.0 from PyPI into $root/.cuda-cupti" >&2
+        download "$root/.cuda-cupti" 'nvidia-cuda-cupti==13.0.85'
+        touch "$root/.cuda-cupti/complete"
+    fi
+    echo "$root/.cuda-cupti/nvidia/cu13"
     exit 0
 fi
 

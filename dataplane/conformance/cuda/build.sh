@@ -8,6 +8,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?the folder to build into}
 shift
 cuda=$("$here/../cuda-toolchain.sh")
+cupti=
+case " $* " in "  " | *" profile "*) cupti=$("$here/../cuda-toolchain.sh" cupti) ;; esac
 mkdir -p "$out"
 
 ptx="-gencode arch=compute_75,code=compute_75"
@@ -41,6 +43,11 @@ build() {
     if [ "$target" -nt "$here/$program.cu" ] && [ "$target" -nt "$here/check.h" ] && [ "$target" -nt "$here/build.sh" ]
     then
         return
+    fi
+    # NVIDIA's library is what it is linked with, and has in its own path, as PyTorch does.
+    if [ "$program" = profile ]; then
+        set -- "$@" -I "$cupti/include" -L "$cupti/lib" -l:libcupti.so.13 \
+            -Xlinker "--disable-new-dtags,-rpath,$cupti/lib"
     fi
     "$cuda/bin/nvcc" -std=c++17 -O2 -Wno-deprecated-gpu-targets -L "$cuda/lib" -L "$cuda/lib64" \
         -Xlinker "-rpath,$cuda/lib:$cuda/lib64" "$@" -o "$target" "$here/$program.cu"

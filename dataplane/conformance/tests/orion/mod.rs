@@ -19,7 +19,9 @@ pub fn build(what: &[&str]) -> PathBuf {
 /// The same with everything a session needs.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build(&["-p", "orion-shim", "-p", "oriond", "-p", "orion-run", "-p", "orion-soft"]))
+    BUILT.get_or_init(|| {
+        build(&["-p", "orion-shim", "-p", "orion-cupti", "-p", "oriond", "-p", "orion-run", "-p", "orion-soft"])
+    })
 }
 
 pub fn root() -> &'static Path {
