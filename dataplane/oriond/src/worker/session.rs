@@ -875,9 +875,10 @@ impl Session {
             }
             Wait::Landing(landing) => {
                 landing.looks += 1;
-                if landing.has_landed() {
+                // A profiler has the copy's record when the stream is idle, and may be asked for it next.
+                if !self.recording && landing.has_landed() {
                     Some(CUDA_SUCCESS)
-                } else if landing.looks.is_multiple_of(32) {
+                } else if self.recording || landing.looks.is_multiple_of(32) {
                     // SAFETY: a stream of this session.
                     match unsafe { self.driver.cuStreamQuery(landing.stream) } {
                         CUDA_ERROR_NOT_READY => None,
