@@ -530,3 +530,73 @@ pub fn symbol(name: &str) -> Option<Symbol> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_called_as_cupti_calls_them() {
+        let kinds = [PAGEABLE, PINNED, ARRAY, DEVICE, MANAGED];
+        let table = kinds.map(|from| kinds.map(|to| copy_kind(from, to)));
+        // HTOH 9, HTOA 3, HTOD 1; ATOH 4, ATOA 5, ATOD 6; DTOH 2, DTOA 7, DTOD 8.
+        let (host, array, device) = ([9, 9, 3, 1, 1], [4, 4, 5, 6, 6], [2, 2, 7, 8, 8]);
+        assert_eq!(table, [host, host, array, device, device]);
+    }
+
+    #[test]
+    fn ids_are_popped_by_kind() {
+        // SAFETY: valid out pointers.
+        unsafe {
+            let mut last = 0;
+            for (kind, id) in [(3, 1), (4, 2), (3, 3)] {
+                assert_eq!(push_external(kind, id), CUPTI_SUCCESS);
+            }
+            for (kind, id) in [(4, 2), (3, 3), (3, 1)] {
+                assert_eq!((pop_external(kind, &mut last), last), (CUPTI_SUCCESS, id));
+            }
+            assert_eq!(pop_external(3, ptr::null_mut()), CUPTI_ERROR_QUEUE_EMPTY);
+        }
+    }
+
+    /// Buffers of a test that only counts what it is given.
+    unsafe extern "C" fn small(buffer: *mut *mut u8, bytes: *mut usize, records: *mut usize) {
+        // Room for two records of this size, and one is allowed.
+        let at = Box::leak(vec![0u64; 6].into_boxed_slice()).as_mut_ptr();
+        // SAFETY: the out parameters of a request.
+        unsafe { (*buffer, *bytes, *records) = (at.cast(), 48, 1) };
+    }
+
+    static GOT: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn count(_context: CUcontext, _stream: u32, buffer: *mut u8, bytes: usize, valid: usize) {
+        assert_eq!(bytes, 48);
+        let mut record = ptr::null_mut();
+        // SAFETY: a buffer with records of external correlation, which `small` made.
+        unsafe {
+            while next_record(buffer, valid, &mut record) == CUPTI_SUCCESS {
+                GOT.lock().unwrap().push((*record.cast::<CUpti_ActivityExternalCorrelation>()).externalId);
+            }
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), 6)));
+        }
+    }
+
+    #[test]
+    fn full_buffers_go_back_and_the_last_with_a_flush() {
+        // SAFETY: this test's own callbacks.
+        assert_eq!(unsafe { register_callbacks(Some(small), Some(count)) }, CUPTI_SUCCESS);
+        for id in 1..=3 {
+            write(&CUpti_ActivityExternalCorrelation {
+                kind: CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                externalKind: 3,
+                externalId: id,
+                correlationId: 0,
+                reserved: 0,
+            });
+        }
+        assert_eq!(*GOT.lock().unwrap(), [1, 2], "a buffer takes as many as its lender allows");
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { flush_all(0) }, CUPTI_SUCCESS);
+        assert_eq!(*GOT.lock().unwrap(), [1, 2, 3]);
+    }
+}

@@ -208,8 +208,7 @@ impl Store {
         self.waiting = waiting;
         self.give_up(done);
         if !recording {
-            self.calls.clear();
-            self.known.clear();
+            (self.calls, self.known) = Default::default();
         }
     }
 
@@ -254,8 +253,8 @@ impl Store {
             self.ready.pop_front();
         }
         if self.waiting.is_empty() {
-            self.names.clear();
-            self.bytes = 0;
+            // A long recording's memory goes with it.
+            (self.ready, self.names, self.bytes) = Default::default();
         }
     }
 }
