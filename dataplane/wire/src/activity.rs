@@ -3,8 +3,8 @@
 //! A record is one of CUPTI's structures as CUDA 13.0 lays it out (`orion_cuda::cupti`), whatever profiler wrote it:
 //! `| kind | bytes of the structure | name |`. Pointers in it are 0, and what `name` would point to stands beside it.
 //! Its `correlationId` is the one that the client named before the command
-//! ([`crate::record::op::ACTIVITY_CORRELATION`]), 0 if it named none. Devices have the application's ordinals. Times are
-//! of the worker's clock.
+//! ([`crate::record::op::ACTIVITY_CORRELATION`]), 0 if it named none. Devices have the application's ordinals. Times
+//! are of the worker's clock.
 
 use crate::codec::{Fault, Reader, Writer};
 
