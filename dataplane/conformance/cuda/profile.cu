@@ -140,8 +140,17 @@ int main() {
     FINE(cuptiGetVersion(&version));
     holds("the version is the headers'", version == CUPTI_API_VERSION);
     CUpti_SubscriberHandle subscriber = nullptr, second = nullptr;
-    auto callback = [](void *, CUpti_CallbackDomain, CUpti_CallbackId, const void *) {};
-    FINE(cuptiSubscribe(&subscriber, (CUpti_CallbackFunc)callback, nullptr));
+    auto callback = [](void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
+        bool fits = domain == CUPTI_CB_DOMAIN_RESOURCE && ((const CUpti_ResourceData *)data)->context;
+        ((int *)user)[fits ? id : 0]++;
+    };
+    int events[16] = {};
+    FINE(cuptiSubscribe(&subscriber, (CUpti_CallbackFunc)callback, events));
+    FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED));
+    FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING));
+    holds("what never calls back is refused", cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_SYNCHRONIZE, 1) ==
+                                                  CUPTI_ERROR_NOT_SUPPORTED);
+    FINE(cuptiEnableCallback(0, subscriber, CUPTI_CB_DOMAIN_SYNCHRONIZE, 1));
     holds("a second subscriber is refused", cuptiSubscribe(&second, (CUpti_CallbackFunc)callback, nullptr) ==
                                                 CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     FINE(cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
@@ -286,6 +295,9 @@ int main() {
     FINE(cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped));
     holds("nothing is dropped", dropped == 0);
 
+    holds("a context began", events[CUPTI_CBID_RESOURCE_CONTEXT_CREATED] == 1);
+    OK(cudaDeviceReset());
+    holds("and ended", events[CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING] == 1 && events[0] == 0);
     FINE(cuptiUnsubscribe(subscriber));
     FINE(cuptiFinalize());
     return verdict();

@@ -3,6 +3,8 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use crate::sys::{CUcontext, CUstream};
+
 pub type CUptiResult = u32;
 pub const CUPTI_SUCCESS: CUptiResult = 0;
 pub const CUPTI_ERROR_INVALID_PARAMETER: CUptiResult = 1;
@@ -130,7 +132,19 @@ pub const CUPTI_API_VERSION: u32 = 130001;
 
 pub const CUPTI_CB_DOMAIN_DRIVER_API: u32 = 1;
 pub const CUPTI_CB_DOMAIN_RUNTIME_API: u32 = 2;
+pub const CUPTI_CB_DOMAIN_RESOURCE: u32 = 3;
 pub const CUPTI_CB_DOMAIN_STATE: u32 = 6;
+pub const CUPTI_CBID_RESOURCE_CONTEXT_CREATED: u32 = 1;
+pub const CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING: u32 = 2;
+
+/// What a callback of the domain `RESOURCE` is told.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUpti_ResourceData {
+    pub context: CUcontext,
+    pub stream: CUstream,
+    pub resourceDescriptor: *mut c_void,
+}
 
 pub const CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN: u32 = 1;
 pub const CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2: u32 = 5;

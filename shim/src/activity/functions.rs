@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::*;
@@ -308,58 +308,63 @@ unsafe fn cuptiGetDeviceId(context: CUcontext, device: *mut u32) -> CUptiResult 
 
 // Subscribers
 
-/// The subscriber: its callback, which nothing calls yet, or null.
-static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, _user: *mut c_void) -> CUptiResult {
+unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, user: *mut c_void) -> CUptiResult {
     let Some(callback) = callback.filter(|_| !subscriber.is_null()) else { return CUPTI_ERROR_INVALID_PARAMETER };
-    let new = callback as *mut c_void;
-    match SUBSCRIBER.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+    match events::subscribe(callback, user) {
         // SAFETY: not null; the caller's promise. Callers only hand it back.
-        Ok(_) => unsafe { put(subscriber, new) },
-        Err(_) => CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
+        Some(new) => unsafe { put(subscriber, new) },
+        None => CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
     }
-}
-
-fn is_subscriber(subscriber: Subscriber) -> bool {
-    !subscriber.is_null() && SUBSCRIBER.load(Ordering::Acquire) == subscriber
 }
 
 unsafe fn cuptiUnsubscribe(subscriber: Subscriber) -> CUptiResult {
-    let gone = is_subscriber(subscriber);
-    if gone {
-        SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+    let known = events::is_subscriber(subscriber);
+    if known {
+        events::unsubscribe();
     }
-    checked(gone)
+    checked(known)
 }
 
-/// None: no domain would ever call back.
 unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CUptiResult {
+    static DOMAINS: [AtomicU32; 1] = [AtomicU32::new(CUPTI_CB_DOMAIN_RESOURCE)];
     // SAFETY: the caller's promises.
-    match unsafe { put(count, 0) } {
+    match unsafe { put(count, DOMAINS.len()) } {
         // SAFETY: the same.
-        CUPTI_SUCCESS => unsafe { put(domains, std::ptr::null_mut()) },
+        CUPTI_SUCCESS => unsafe { put(domains, DOMAINS[0].as_ptr()) },
         code => code,
     }
 }
 
-unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, _id: u32) -> CUptiResult {
+unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, id: u32) -> CUptiResult {
+    if events::is_subscriber(subscriber) && domain == CUPTI_CB_DOMAIN_RESOURCE && events::happens(id) {
+        events::choose(id, enable != 0);
+        return CUPTI_SUCCESS;
+    }
     callbacks(enable, subscriber, "cuptiEnableCallback", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain))
 }
 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
-    callbacks(enable, subscriber, "cuptiEnableDomain", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain))
+    let code = callbacks(enable, subscriber, "cuptiEnableDomain", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain));
+    if code == CUPTI_SUCCESS && domain == CUPTI_CB_DOMAIN_RESOURCE {
+        events::choose_none();
+    }
+    code
 }
 
 unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
-    callbacks(enable, subscriber, "cuptiEnableAllDomains", true)
+    let code = callbacks(enable, subscriber, "cuptiEnableAllDomains", true);
+    if code == CUPTI_SUCCESS {
+        events::choose_none();
+    }
+    code
 }
 
+/// What nobody would ever be called back for can only be switched off.
 fn callbacks(enable: u32, subscriber: Subscriber, function: &'static str, known: bool) -> CUptiResult {
-    match (known && is_subscriber(subscriber), enable) {
+    match (known && events::is_subscriber(subscriber), enable) {
         (false, _) => CUPTI_ERROR_INVALID_PARAMETER,
         (true, 0) => CUPTI_SUCCESS,
-        (true, _) => refuse(function, "calls are recorded, but nobody is called back"),
+        (true, _) => refuse(function, "only a context's beginning and end call back; calls are recorded instead"),
     }
 }
 
@@ -371,7 +376,7 @@ unsafe fn cuptiFinalize() -> CUptiResult {
     for kind in 1..=CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS {
         let _ = enable(kind, false);
     }
-    SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+    events::unsubscribe();
     CUPTI_SUCCESS
 }
 

@@ -8,6 +8,7 @@
 
 pub mod buffers;
 mod clock;
+pub mod events;
 pub mod functions;
 mod worker;
 

@@ -19,6 +19,7 @@ use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 use super::device::{Facts, facts, not_null, put};
 use super::storage::Storage;
 use super::{bridge, code, context_wire};
+use crate::activity::events;
 use crate::handles;
 
 /// The calling thread's current context: its handle, or 0.
@@ -104,6 +105,7 @@ pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresul
     let context = CREATED.insert(handle, context);
     context.bring_to_life(primary.flags.load(Ordering::Relaxed));
     GREEN.lock().expect("no panic happens under this lock").push(context);
+    events::context_created(context.as_cuda());
     Ok(())
 }
 
@@ -277,6 +279,7 @@ unsafe fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice, api_version: u
     let context = CREATED.insert(handle, context);
     context.bring_to_life(flags);
     push(context);
+    events::context_created(context.as_cuda());
     // SAFETY: null or valid, as the caller says.
     unsafe { put(pctx, context.as_cuda()) }
 }
@@ -489,8 +492,12 @@ fn retain(dev: CUdevice) -> Result<&'static Context, CUresult> {
     let primary = &f.device(dev)?.primary;
     let mut users = primary.users.lock().expect("no panic happens under this lock");
     // It may have users and not be active: somebody reset it.
-    activate(primary);
+    let began = activate(primary);
     *users += 1;
+    drop(users);
+    if began {
+        events::context_created(primary.as_cuda());
+    }
     Ok(primary)
 }
 
@@ -522,17 +529,21 @@ fn release(primary: &'static Context) -> Result<(), CUresult> {
     primary.end_life();
     // Whoever retained meanwhile was told that the context is active.
     let users = primary.users.lock().expect("no panic happens under this lock");
-    if *users > 0 {
-        activate(primary);
+    let began = *users > 0 && activate(primary);
+    drop(users);
+    if began {
+        events::context_created(primary.as_cuda());
     }
     sent
 }
 
-/// The caller holds the lock of the users.
-fn activate(primary: &Context) {
-    if !primary.is_active() {
+/// Whether it was not active. The caller holds the lock of the users.
+fn activate(primary: &Context) -> bool {
+    let begins = !primary.is_active();
+    if begins {
         primary.bring_to_life(primary.flags_wanted.load(Ordering::Relaxed) | CU_CTX_MAP_HOST);
     }
+    begins
 }
 
 /// Destroys everything in the context; its users stay, and the next retain brings it back to life.
@@ -698,6 +709,7 @@ impl Context {
     fn begin_death(&self) -> bool {
         let mine = self.state.compare_exchange(ACTIVE, DYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if mine {
+            events::context_ends(self.as_cuda());
             self.storage.destroy(self.handle);
         }
         mine
