@@ -7,7 +7,7 @@
 // UNSAFETY: writes into the application's buffers and calls its functions.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
@@ -36,6 +36,9 @@ pub struct State {
     pub period: AtomicU64,
     looked: AtomicU64,
     epoch: Instant,
+    /// Whether the application has been asked for a buffer since it last flushed. One that has given none (kineto) takes
+    /// it that nothing was recorded, and does not flush.
+    asked: AtomicBool,
 }
 
 struct Delivery {
@@ -83,6 +86,7 @@ impl State {
             period: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             epoch: Instant::now(),
+            asked: AtomicBool::new(false),
         }));
         match STATE.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just made, and published for good.
@@ -135,7 +139,8 @@ impl State {
             now.saturating_sub(looked) >= period
                 && self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        if !(full || calls || late) || delivering() {
+        let first = !self.asked.load(Ordering::Relaxed);
+        if !(full || calls || late || first) || delivering() {
             return;
         }
         let mut delivery = match self.delivery.try_lock() {
@@ -143,8 +148,14 @@ impl State {
             Err(TryLockError::WouldBlock) => return,
             Err(TryLockError::Poisoned(p)) => p.into_inner(),
         };
-        // Nobody takes any; then it is the worker that bounds its own.
-        if delivery.callbacks.is_some() {
+        // Without callbacks nobody takes any; then it is the worker that bounds its own.
+        if delivery.callbacks.is_none() {
+            return;
+        }
+        if !self.asked.swap(true, Ordering::Relaxed) && delivery.open.is_none() {
+            delivery.open = delivery.request();
+        }
+        if full || calls || late {
             // What fails now is asked for again by the next flush.
             let _ = self.collect(&mut delivery, false);
         }
@@ -161,6 +172,7 @@ impl State {
         }
         let collected = self.collect(&mut delivery, true);
         delivery.hand_over();
+        self.asked.store(false, Ordering::Relaxed);
         if collected.is_ok() { CUPTI_SUCCESS } else { CUPTI_ERROR_UNKNOWN }
     }
 
