@@ -1,7 +1,8 @@
-"""torch.profiler around a few steps: it must not crash; what it can see of the GPU may differ."""
+"""torch.profiler around a few steps: what it says the GPU did, and which call asked for it."""
 
 import json
 import os
+from collections import Counter
 
 from report import Report, deterministic_torch, digest_all, require
 
@@ -36,21 +37,32 @@ with report.section("profile"):
     with open(path) as file:
         events = json.load(file)["traceEvents"]
     os.remove(path)
-    kernels = sum(event.get("cat") == "kernel" for event in events)
-    report.exact("trace_has_events", len(events) > 50)
-    report.extra(kernels_seen=kernels, events=len(events))
+
+    def of(*categories):
+        return [event for event in events if event.get("cat") in categories]
+
+    kernels, calls = of("kernel"), of("cuda_runtime", "cuda_driver")
+    shape = ("grid", "block", "registers per thread", "shared memory", "stream", "device")
+    report.exact("kernels", sorted([k["name"], *(str(k["args"].get(key)) for key in shape)] for k in kernels))
+    report.exact("copies", sorted([e["name"], e["args"]["bytes"]] for e in of("gpu_memcpy", "gpu_memset")))
+    report.exact("calls", sorted(Counter(call["name"] for call in calls).items()))
+    report.exact("of_an_operator", sum("External id" in kernel["args"] for kernel in kernels))
+    began = {call["args"]["correlation"]: call["ts"] for call in calls}
+    waited_us = [kernel["ts"] - began[kernel["args"]["correlation"]] for kernel in kernels]
+    report.exact("began_before_they_were_asked_for", sum(us < 0 for us in waited_us))
+    report.extra(kernel_us=sum(kernel["dur"] for kernel in kernels), waited_us=[min(waited_us), max(waited_us)])
 
 with report.section("schedule"):
     seen = []
     with profile(
         activities=activities,
         schedule=schedule(wait=1, warmup=1, active=2),
-        on_trace_ready=lambda p: seen.append(len(p.events())),
+        on_trace_ready=lambda p: seen.append(sum(e.count for e in p.key_averages() if e.device_time_total > 0) > 0),
     ) as profiled:
         for _ in range(5):
             step()
             profiled.step()
-    report.exact("traces", len(seen))
+    report.exact("traces_with_times_of_the_gpu", seen)
 
 with report.section("after"):
     step()
