@@ -160,31 +160,33 @@ fn begin(t: &Thread) -> u32 {
     id
 }
 
-/// A call of the driver API by the application.
-pub struct Call {
-    cbid: u32,
+/// A call of the driver API, which is part of another if the thread is inside of one.
+pub fn driver_call(cbid: u32, call: impl FnOnce() -> CUresult) -> CUresult {
+    let begun = enter();
+    let result = call();
+    if let Some(begun) = begun {
+        exit(cbid, begun, result);
+    }
+    result
+}
+
+struct Begun {
     id: u32,
     start: u64,
 }
 
-/// Nothing if the thread is inside of another call.
-#[cold]
 #[inline(never)]
-pub fn enter(cbid: u32) -> Option<Call> {
-    THREAD.with(|t| (t.inside.get() == 0).then(|| Call { cbid, id: begin(t), start: now() }))
+fn enter() -> Option<Begun> {
+    THREAD.with(|t| (t.inside.get() == 0).then(|| Begun { id: begin(t), start: now() }))
 }
 
-impl Call {
-    #[cold]
-    #[inline(never)]
-    pub fn exit(self, result: CUresult) -> CUresult {
-        leave();
-        if wants(DRIVER) && DRIVER_CALLS.has(self.cbid) {
-            record(CUPTI_ACTIVITY_KIND_DRIVER, self.cbid, self.id, self.start, result);
-        }
-        State::get().collect_if_due();
-        result
+#[inline(never)]
+fn exit(cbid: u32, call: Begun, result: CUresult) {
+    leave();
+    if wants(DRIVER) && DRIVER_CALLS.has(cbid) {
+        record(CUPTI_ACTIVITY_KIND_DRIVER, cbid, call.id, call.start, result);
     }
+    State::get().collect_if_due();
 }
 
 fn leave() {

@@ -15,36 +15,57 @@ pub fn module() -> String {
 }
 
 pub fn emit(api: &Api) -> String {
-    let mut out = String::from(PRELUDE);
+    let mut out =
+        Parts { exports: String::from(PRELUDE), plain: String::from(PLAIN), recorded: String::from(RECORDED) };
     for row in api.rows.iter().filter(|r| r.answered != Answered::Absent) {
         let params = c_parameters(api, row);
-        out.push_str("#[unsafe(no_mangle)]\n");
-        writeln!(out, "pub unsafe extern \"C\" fn {}({}) -> CUresult {{", row.name, parameters(&params)).unwrap();
-        recorded(api, &mut out, &row.name, &params);
-        body(api, &mut out, row, &params);
-        out.push_str("}\n\n");
+        let mut text = String::new();
+        body(api, &mut text, row, &params);
+        out.function(api, &row.name, &params, &text);
         if let Some(symbol) = row.per_thread_symbol() {
-            out.push_str("#[unsafe(no_mangle)]\n");
-            writeln!(out, "pub unsafe extern \"C\" fn {symbol}({}) -> CUresult {{", parameters(&params)).unwrap();
-            recorded(api, &mut out, &symbol, &params);
-            per_thread_body(api, &mut out, row, &params);
-            out.push_str("}\n\n");
+            let mut text = String::new();
+            per_thread_body(api, &mut text, row, &params);
+            out.function(api, &symbol, &params, &text);
         }
     }
-    out
+    out.exports + &out.plain + "}\n\n" + &out.recorded + "}\n"
 }
 
-/// While a profiler records, a call is made once more from in between: then the thread is inside one. The path
-/// without a profiler has one load and one branch of it.
-fn recorded(api: &Api, out: &mut String, symbol: &str, params: &[(String, Type)]) {
-    let Some(cbid) = api.cbids.driver(symbol) else { return };
-    writeln!(
-        out,
-        "if activity::on() && let Some(call) = activity::enter({cbid}) {{\n// SAFETY: the caller's promises are the same.\n\
-         return call.exit(unsafe {{ {symbol}({}) }});\n}}",
-        arguments(params)
-    )
-    .unwrap();
+/// An export, what it does, and what it does while a profiler records. Two jumps, so that the first needs no frame for
+/// the sake of the last.
+struct Parts {
+    exports: String,
+    plain: String,
+    recorded: String,
+}
+
+impl Parts {
+    fn function(&mut self, api: &Api, symbol: &str, params: &[(String, Type)], body: &str) {
+        let head = format!("unsafe extern \"C\" fn {symbol}({}) -> CUresult {{\n", parameters(params));
+        let arguments = arguments(params);
+        write!(self.exports, "#[unsafe(no_mangle)]\npub {head}").unwrap();
+        let Some(cbid) = api.cbids.driver(symbol) else {
+            write!(self.exports, "{body}}}\n\n").unwrap();
+            return;
+        };
+        writeln!(
+            self.exports,
+            "if activity::on() {{\n// SAFETY: the caller's promises are the same.\n\
+             return unsafe {{ recorded::{symbol}({arguments}) }};\n}}\n\
+             // SAFETY: the same.\nunsafe {{ plain::{symbol}({arguments}) }}\n}}\n"
+        )
+        .unwrap();
+        // A jump cannot pass on what lies on the stack.
+        let inline = if params.len() > 6 { "always" } else { "never" };
+        write!(self.plain, "#[inline({inline})]\npub {head}{body}}}\n\n").unwrap();
+        writeln!(
+            self.recorded,
+            "#[cold]\n#[inline(never)]\npub {head}\
+             // SAFETY: the caller's promises are the same.\n\
+             activity::driver_call({cbid}, || unsafe {{ plain::{symbol}({arguments}) }})\n}}\n"
+        )
+        .unwrap();
+    }
 }
 
 /// As in `cuda.h`; a function that is not there has what the row says.
@@ -266,6 +287,10 @@ fn decoder(row: &Row) -> String {
     out
 }
 
+const PLAIN: &str = "/// What the exports do.\nmod plain {\nuse super::*;\n\n";
+
+const RECORDED: &str = "/// And while a profiler records.\nmod recorded {\nuse super::*;\n\n";
+
 const PRELUDE: &str = r#"//! The exported functions.
 
 // UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of the driver API:
@@ -273,8 +298,6 @@ const PRELUDE: &str = r#"//! The exported functions.
 
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 #![allow(clippy::let_and_return, clippy::unnecessary_cast)]
-// What is refused looks at its arguments only while a profiler records.
-#![allow(clippy::only_used_in_recursion)]
 // A refusal looks at no argument, and hand-written functions that need no promise may be safe.
 #![allow(unused_variables, unused_unsafe, unused_imports, dead_code)]
 
