@@ -133,7 +133,9 @@ static Seen stop() {
     return seen;
 }
 
-static bool near(uint64_t start, uint64_t end, uint64_t from, uint64_t to) { return start <= end && from <= start && end <= to; }
+static bool near(uint64_t start, uint64_t end, uint64_t from, uint64_t to) {
+    return start <= end && from <= start && end <= to;
+}
 
 int main() {
     uint32_t version = 0;

@@ -6,7 +6,8 @@ use crate::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
-        "//! The functions that CUPTI has numbers for, by number; empty for a number without one.\n\nuse std::ffi::CStr;\n\n",
+        "//! The functions that CUPTI has numbers for, by number; empty for a number without one.\n\n\
+         use std::ffi::CStr;\n\n",
     );
     for (name, names) in [("DRIVER", &api.cbids.driver), ("RUNTIME", &api.cbids.runtime)] {
         writeln!(out, "#[rustfmt::skip]\npub static {name}: [&CStr; {}] = [", names.len()).unwrap();

@@ -10,7 +10,8 @@ use crate::header::Type;
 use crate::rows::{Answered, Element, Kind, Param, Row};
 
 pub fn module() -> String {
-    "//! The exported functions of the driver API, from the table.\n\npub mod cbids;\npub mod exports;\npub mod proc_address;\n"
+    "//! The exported functions of the driver API, from the table.\n\n\
+     pub mod cbids;\npub mod exports;\npub mod proc_address;\n"
         .to_owned()
 }
 
