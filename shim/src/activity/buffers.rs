@@ -36,8 +36,8 @@ pub struct State {
     pub period: AtomicU64,
     looked: AtomicU64,
     epoch: Instant,
-    /// Whether the application has been asked for a buffer since it last flushed. One that has given none (kineto) takes
-    /// it that nothing was recorded, and does not flush.
+    /// Whether the application was asked for a buffer since it last flushed. kineto, if it has given none, takes it
+    /// that nothing was recorded and does not flush.
     asked: AtomicBool,
 }
 
