@@ -5,7 +5,7 @@
 
 // UNSAFETY: a C ABI that is passed on as it is; what each function asks of its caller is in NVIDIA's documentation.
 
-#![allow(non_snake_case, clippy::missing_safety_doc)]
+#![allow(non_snake_case, non_upper_case_globals, clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use orion_cuda::cupti::{CUPTI_ERROR_NOT_SUPPORTED, CUpti_ActivityKind, CUptiResult};
 use orion_cuda::cupti_table::*;
 use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUresult, CUuuid};
+
+/// How a worker that looks for NVIDIA's library knows this one.
+#[unsafe(no_mangle)]
+pub static orion_shim_marker: u8 = 1;
 
 static TABLE: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
 static NONE: AtomicBool = AtomicBool::new(false);
