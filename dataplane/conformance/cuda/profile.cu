@@ -125,6 +125,7 @@ static void start() {
 static Seen stop() {
     OK(cudaDeviceSynchronize());
     FINE(cuptiActivityFlushAll(0));
+    holds("a flush that is not the last leaves a buffer out", outstanding == 1 && !done.empty());
     for (auto kind : KINDS) FINE(cuptiActivityDisable(kind));
     FINE(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     holds("every buffer comes back", outstanding == 0);
@@ -152,6 +153,7 @@ int main() {
     FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING));
     holds("what never calls back is refused", cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_SYNCHRONIZE, 1) ==
                                                   CUPTI_ERROR_NOT_SUPPORTED);
+    holds("and remembered once", cuptiGetLastError() == CUPTI_ERROR_NOT_SUPPORTED && cuptiGetLastError() == 0);
     FINE(cuptiEnableCallback(0, subscriber, CUPTI_CB_DOMAIN_SYNCHRONIZE, 1));
     holds("a second subscriber is refused", cuptiSubscribe(&second, (CUpti_CallbackFunc)callback, nullptr) ==
                                                 CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
@@ -165,6 +167,7 @@ int main() {
     OK(cudaMalloc(&data, n * sizeof(float)));
     int device;
     OK(cudaGetDevice(&device));
+    holds("the first call brings a buffer out", outstanding == 1);
     cudaStream_t stream;
     OK(cudaStreamCreate(&stream));
 

@@ -128,6 +128,8 @@ pub const CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: CUpti_ActivityKind = 39;
 /// The last kind of CUPTI 13.0.
 pub const CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS: CUpti_ActivityKind = 54;
 
+pub const CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: u32 = 1;
+
 pub const CUPTI_API_VERSION: u32 = 130001;
 
 pub const CUPTI_CB_DOMAIN_DRIVER_API: u32 = 1;

@@ -30,15 +30,14 @@ pub struct State {
     queued: AtomicUsize,
     calls: AtomicU32,
     delivery: Mutex<Delivery>,
+    /// Whether the application was asked for the buffer that comes next.
+    asked: AtomicBool,
     pub gpu: Mutex<Gpu>,
     pub dropped: AtomicUsize,
     /// Milliseconds between two looks, or 0; and when the last one was.
     pub period: AtomicU64,
     looked: AtomicU64,
     epoch: Instant,
-    /// Whether the application was asked for a buffer since it last flushed. kineto, if it has given none, takes it
-    /// that nothing was recorded and does not flush.
-    asked: AtomicBool,
 }
 
 struct Delivery {
@@ -81,12 +80,12 @@ impl State {
             queued: AtomicUsize::new(0),
             calls: AtomicU32::new(0),
             delivery: Mutex::new(Delivery { callbacks: None, open: None }),
+            asked: AtomicBool::new(false),
             gpu: Mutex::new(Gpu::new()),
             dropped: AtomicUsize::new(0),
             period: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             epoch: Instant::now(),
-            asked: AtomicBool::new(false),
         }));
         match STATE.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just made, and published for good.
@@ -128,7 +127,8 @@ impl State {
         self.queued.store(queue.len() * 8, Ordering::Relaxed);
     }
 
-    /// After each call that was recorded: so that nothing piles up.
+    /// After each call while something is recorded: so that nothing piles up, and that there is a buffer from the first
+    /// call on. kineto does not fetch anything as long as it was asked for none.
     pub fn collect_if_due(&self) {
         let full = self.queued.load(Ordering::Relaxed) > DUE_BYTES;
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) % DUE_CALLS == DUE_CALLS - 1;
@@ -139,8 +139,8 @@ impl State {
             now.saturating_sub(looked) >= period
                 && self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        let first = !self.asked.load(Ordering::Relaxed);
-        if !(full || calls || late || first) || delivering() {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked && !(full || calls || late) || delivering() {
             return;
         }
         let mut delivery = match self.delivery.try_lock() {
@@ -148,12 +148,12 @@ impl State {
             Err(TryLockError::WouldBlock) => return,
             Err(TryLockError::Poisoned(p)) => p.into_inner(),
         };
-        // Without callbacks nobody takes any; then it is the worker that bounds its own.
+        // Nobody takes any; then it is the worker that bounds its own.
         if delivery.callbacks.is_none() {
             return;
         }
-        if !self.asked.swap(true, Ordering::Relaxed) && delivery.open.is_none() {
-            delivery.open = delivery.request();
+        if !asked {
+            self.ask(&mut delivery);
         }
         if full || calls || late {
             // What fails now is asked for again by the next flush.
@@ -161,8 +161,16 @@ impl State {
         }
     }
 
-    /// Everything that there is, into buffers that are handed over.
-    pub fn flush(&self) -> CUptiResult {
+    fn ask(&self, delivery: &mut Delivery) {
+        self.asked.store(true, Ordering::Relaxed);
+        if delivery.open.is_none() {
+            delivery.open = delivery.request();
+        }
+    }
+
+    /// Everything that there is, into buffers that are handed over. Unless that is forced, which is the last time, there
+    /// is one out afterwards as there was before.
+    pub fn flush(&self, last: bool) -> CUptiResult {
         if delivering() {
             return CUPTI_ERROR_INVALID_OPERATION;
         }
@@ -171,8 +179,10 @@ impl State {
             return CUPTI_ERROR_INVALID_OPERATION;
         }
         let collected = self.collect(&mut delivery, true);
-        delivery.hand_over();
         self.asked.store(false, Ordering::Relaxed);
+        if delivery.hand_over() && !last {
+            self.ask(&mut delivery);
+        }
         if collected.is_ok() { CUPTI_SUCCESS } else { CUPTI_ERROR_UNKNOWN }
     }
 
@@ -254,13 +264,14 @@ impl Delivery {
         (!at.is_null() && size != 0).then_some(Buffer { at, size, used: 0, room })
     }
 
-    fn hand_over(&mut self) {
-        if let (Some(buffer), Some((_, complete))) = (self.open.take(), self.callbacks) {
-            DELIVERING.with(|d| d.set(true));
-            // SAFETY: the application's own function, with its own buffer. Records are of no one context or stream.
-            unsafe { complete(std::ptr::null_mut(), 0, buffer.at, buffer.size, buffer.used) };
-            DELIVERING.with(|d| d.set(false));
-        }
+    /// Whether there was a buffer.
+    fn hand_over(&mut self) -> bool {
+        let (Some(buffer), Some((_, complete))) = (self.open.take(), self.callbacks) else { return false };
+        DELIVERING.with(|d| d.set(true));
+        // SAFETY: the application's own function, with its own buffer. Records are of no one context or stream.
+        unsafe { complete(std::ptr::null_mut(), 0, buffer.at, buffer.size, buffer.used) };
+        DELIVERING.with(|d| d.set(false));
+        true
     }
 }
 

@@ -38,7 +38,9 @@ macro_rules! functions {
 
             $(pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUptiResult {
                 // SAFETY: the caller's promises are the same.
-                noted(unsafe { super::$name($($parameter),*) })
+                let result = unsafe { super::$name($($parameter),*) };
+                // This one's answer is a result of another.
+                if stringify!($name) == "cuptiGetLastError" { result } else { noted(result) }
             })*
         }
     };
@@ -163,8 +165,8 @@ unsafe fn cuptiActivityRegisterCallbacks(request: Option<Request>, complete: Opt
     if State::get().register(request, complete) { CUPTI_SUCCESS } else { CUPTI_ERROR_INVALID_OPERATION }
 }
 
-unsafe fn cuptiActivityFlushAll(_flag: u32) -> CUptiResult {
-    State::get().flush()
+unsafe fn cuptiActivityFlushAll(flag: u32) -> CUptiResult {
+    State::get().flush(flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED != 0)
 }
 
 unsafe fn cuptiActivityFlushPeriod(milliseconds: u32) -> CUptiResult {
