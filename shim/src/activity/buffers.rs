@@ -127,8 +127,8 @@ impl State {
         self.queued.store(queue.len() * 8, Ordering::Relaxed);
     }
 
-    /// After each call while something is recorded: so that nothing piles up, and that there is a buffer from the first
-    /// call on. kineto does not fetch anything as long as it was asked for none.
+    /// After each call while something is recorded: nothing piles up, and there is a buffer from the first call on.
+    /// kineto does not fetch anything as long as it was asked for none.
     pub fn collect_if_due(&self) {
         let full = self.queued.load(Ordering::Relaxed) > DUE_BYTES;
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) % DUE_CALLS == DUE_CALLS - 1;
@@ -168,8 +168,8 @@ impl State {
         }
     }
 
-    /// Everything that there is, into buffers that are handed over. Unless that is forced, which is the last time, there
-    /// is one out afterwards as there was before.
+    /// Everything that there is, into buffers that are handed over. Unless it is forced, which is the last time, one
+    /// is out afterwards as it was before.
     pub fn flush(&self, last: bool) -> CUptiResult {
         if delivering() {
             return CUPTI_ERROR_INVALID_OPERATION;
