@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of what measures, with programs that need no GPU. Prints "N passed, N failed"."""
 
+import argparse
 import itertools
 import json
 import sys
@@ -152,6 +153,26 @@ class Plan(unittest.TestCase):
             self.assertLessEqual(max(counts) - min(counts), 1)
         firsts = [next(mode for r, w, mode in tasks if (r, w.name) == (repeat, "x")) for repeat in range(4)]
         self.assertEqual(firsts, ["native", "shm", "tcp", "native"])
+
+
+class Native(unittest.TestCase):
+    def judged(self, shm, native, *again):
+        def ran(digest):
+            return {"status": "ok", "report": {"checks": {"digest": digest, "count": 3}}, "lines": {}}
+
+        row = {"runs": {"native": ran(native), "shm": ran(shm)}}
+        with unittest.mock.patch.object(run, "run_workload", side_effect=[ran(digest) for digest in again]) as runs:
+            run.judge(Workload("x", "", "x.py"), row, argparse.Namespace(modes=["native", "shm"], strict=False))
+        return row["unequal"]["shm"], row["varies_natively"], runs.call_count
+
+    def test_what_varies_natively_is_not_orions(self):
+        self.assertEqual(self.judged("b", "a", "c"), ([], ["digest"], 1))
+        # It may agree with itself a few times.
+        self.assertEqual(self.judged("b", "a", "a", "a", "c"), ([], ["digest"], 3))
+
+    def test_what_does_not_is(self):
+        self.assertEqual(self.judged("b", "a", *["a"] * run.NATIVE_AGAIN), (["digest"], [], run.NATIVE_AGAIN))
+        self.assertEqual(self.judged("a", "a"), ([], [], 0))
 
 
 class Workloads(unittest.TestCase):
