@@ -104,6 +104,8 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
     if bytes > BLOCK / 2 {
         let align = if bytes >= BLOCK { BLOCK } else { PAGE };
         let range = take(s, bytes, align)?;
+        // Before it is pinned, and before the application has touched every small page of it.
+        s.heap.make_huge(range.offset, range.bytes);
         register(range)?;
         return Ok(range);
     }

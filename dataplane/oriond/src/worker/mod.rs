@@ -106,6 +106,7 @@ impl Warm {
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
             let staging = memory.map_heap(None).map_err(|e| format!("mapping staging memory failed: {e}"))?;
+            staging.make_huge(0, options.staging_bytes);
             done(
                 "cuMemHostRegister of staging memory",
                 driver.cuMemHostRegister_v2(

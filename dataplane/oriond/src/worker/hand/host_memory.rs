@@ -67,6 +67,7 @@ pub fn cuMemHostAlloc(
     match r.word()? {
         0 => {
             let (range, at) = pages(s, &mut r)?;
+            s.heap.make_huge(range.offset, range.bytes);
             // SAFETY: a range of the heap, which is mapped for as long as the session lives.
             let code = unsafe { s.driver.cuMemHostRegister_v2(at.cast(), range.bytes as usize, FLAGS) };
             if code != CUDA_SUCCESS {
