@@ -44,6 +44,11 @@ fn decode_as_everything(bytes: &[u8]) {
         let _ = frame_header(head);
     }
     let _ = orion_soft::image::mentions(bytes, &[75, 90], b"vprintf");
+    // The first program's size leads to the end of the address space.
+    let mut astray = fat_binary();
+    astray[24..32].copy_from_slice(&(u64::MAX - 70).to_le_bytes());
+    astray[32..36].copy_from_slice(&16u32.to_le_bytes());
+    assert_eq!(orion_soft::image::mentions(&astray, &[90], b"vprintf"), Some(true));
     let mut mirror = Mirror::new(Side::Worker);
     mirror.add(heap(), HeapRange { offset: 4096, bytes: 4096 }).expect("a range of lines inside the heap");
     let _ = mirror.apply(heap(), bytes);
@@ -106,6 +111,11 @@ fn what_is_mutated_is_valid() {
     assert_eq!(orion_soft::image::mentions(&fat_binary(), &[90], b"vprintf"), Some(true));
     assert_eq!(orion_soft::image::mentions(&fat_binary(), &[90], b"elsewhere"), Some(false));
     assert_eq!(orion_soft::image::mentions(&fat_binary(), &[70], b"vprintf"), None);
+    // The first program's size leads to the end of the address space.
+    let mut astray = fat_binary();
+    astray[24..32].copy_from_slice(&(u64::MAX - 70).to_le_bytes());
+    astray[32..36].copy_from_slice(&16u32.to_le_bytes());
+    assert_eq!(orion_soft::image::mentions(&astray, &[90], b"vprintf"), Some(true));
     let mut mirror = Mirror::new(Side::Worker);
     mirror.add(heap(), HeapRange { offset: 4096, bytes: 4096 }).expect("a range of lines inside the heap");
     let notice = mirror.apply(heap(), &patch()).expect("a valid patch");

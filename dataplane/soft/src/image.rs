@@ -151,8 +151,7 @@ impl Entry<'_> {
 fn entries(bytes: &[u8]) -> R<Vec<Entry<'_>>> {
     let mut found = Vec::new();
     let mut at = 0;
-    while at + 64 <= bytes.len() {
-        let entry = &bytes[at..];
+    while let Some(entry) = bytes.get(at..).filter(|rest| rest.len() >= 64) {
         let get = |o, n| field(entry, o, n).ok_or(CUDA_ERROR_INVALID_IMAGE);
         let (head, padded, packed) = (get(4, 4)? as usize, get(8, 8)? as usize, get(16, 4)? as usize);
         if head < 64 {
