@@ -149,6 +149,7 @@ pub struct CUpti_ResourceData {
 }
 
 pub const CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN: u32 = 1;
+pub const CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0: u32 = 3;
 pub const CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2: u32 = 5;
 
 /// Times are nanoseconds; 0 where CUPTI could not tell.

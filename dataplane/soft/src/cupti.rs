@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use orion_cuda::cupti::*;
+use orion_cuda::cupti_table::{Complete, Request, Timestamp};
 use orion_cuda::sys::*;
 
 use crate::api::{Raw, Symbol};
@@ -24,18 +25,12 @@ use crate::vram::{self, Kind};
 use crate::work::{Copy3D, Set, Work};
 
 const API_VERSION: u32 = 130001;
-const CUPTI_ERROR_QUEUE_EMPTY: CUptiResult = 22;
-const CUPTI_ERROR_INVALID_OPERATION: CUptiResult = 7;
 const KNOWN: u64 = 1 << CUPTI_ACTIVITY_KIND_MEMCPY
     | 1 << CUPTI_ACTIVITY_KIND_MEMSET
     | 1 << CUPTI_ACTIVITY_KIND_DRIVER
     | 1 << CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
     | 1 << CUPTI_ACTIVITY_KIND_MEMCPY2
     | 1 << CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-
-type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-type Complete = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
-type Clock = unsafe extern "C" fn() -> u64;
 
 /// Enabled kinds, a bit each.
 static KINDS: AtomicU64 = AtomicU64::new(0);
@@ -115,7 +110,7 @@ fn now() -> u64 {
     let clock = CLOCK.load(Ordering::Relaxed);
     if clock != 0 {
         // SAFETY: only `register_clock` writes it, and a function's address.
-        let clock: Clock = unsafe { std::mem::transmute(clock) };
+        let clock: Timestamp = unsafe { std::mem::transmute(clock) };
         // SAFETY: the caller's function, which takes nothing.
         return unsafe { clock() };
     }
@@ -375,17 +370,6 @@ fn write<T>(record: &T) {
     }
 }
 
-fn record_bytes(kind: CUpti_ActivityKind) -> Option<usize> {
-    Some(match kind {
-        CUPTI_ACTIVITY_KIND_MEMCPY => size_of::<CUpti_ActivityMemcpy6>(),
-        CUPTI_ACTIVITY_KIND_MEMSET => size_of::<CUpti_ActivityMemset4>(),
-        CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL => size_of::<CUpti_ActivityKernel10>(),
-        CUPTI_ACTIVITY_KIND_MEMCPY2 => size_of::<CUpti_ActivityMemcpyPtoP4>(),
-        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => size_of::<CUpti_ActivityExternalCorrelation>(),
-        _ => return None,
-    })
-}
-
 /// Writes an out parameter.
 ///
 /// # Safety
@@ -415,7 +399,7 @@ unsafe extern "C" fn register_callbacks(request: Option<Request>, complete: Opti
     CUPTI_SUCCESS
 }
 
-unsafe extern "C" fn register_clock(clock: Option<Clock>) -> CUptiResult {
+unsafe extern "C" fn register_clock(clock: Option<Timestamp>) -> CUptiResult {
     let Some(clock) = clock else { return CUPTI_ERROR_INVALID_PARAMETER };
     CLOCK.store(clock as usize, Ordering::Relaxed);
     CUPTI_SUCCESS
@@ -461,7 +445,7 @@ unsafe extern "C" fn next_record(buffer: *mut u8, valid: usize, record: *mut *mu
         let at = if last.is_null() {
             0
         } else {
-            match record_bytes(last.cast::<u32>().read()) {
+            match record_size(last.cast::<u32>().read()) {
                 Some(bytes) => last.addr() - buffer.addr() + bytes,
                 None => return CUPTI_ERROR_INVALID_KIND,
             }

@@ -1,7 +1,7 @@
 //! Orion's `libcupti.so.13`: what NVIDIA's library exports under this name, answered by Orion's `libcuda.so.1`.
 //!
-//! It is preloaded into programs that mostly do not use it, so it does nothing before its first call: no constructor,
-//! no libcuda, no allocation. NVIDIA's own library cannot work here, because it looks inside of NVIDIA's driver.
+//! It is preloaded into programs that mostly do not use it, so it does nothing of its own before its first call: no
+//! libcuda, no allocation. NVIDIA's own library cannot work here, because it looks inside of NVIDIA's driver.
 
 // UNSAFETY: a C ABI that is passed on as it is; what each function asks of its caller is in NVIDIA's documentation.
 
