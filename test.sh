@@ -70,7 +70,8 @@ sanitize() (
     ASAN_OPTIONS=$options:detect_leaks=0 cargo test --tests --no-fail-fast -p oriond -- \
         --skip a_thousand_sessions || status=1
 
-    cargo build -p orion-conformance -p orion-run -p orion-shim -p orion-cupti -p oriond || return 1
+    # Without libcupti: it would be preloaded into what makes names of addresses, too, which then fails.
+    cargo build -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
     built=$CARGO_TARGET_DIR/$CARGO_BUILD_TARGET/debug
     reports=$(mktemp -d)
     for transport in shm tcp; do

@@ -349,8 +349,10 @@ mod tests {
         }
     }
 
-    unsafe extern "C" fn take(_: orion_cuda::sys::CUcontext, _: u32, _: *mut u8, size: usize, valid: usize) {
+    unsafe extern "C" fn take(_: orion_cuda::sys::CUcontext, _: u32, buffer: *mut u8, size: usize, valid: usize) {
         HANDED.lock().unwrap().push((size, valid));
+        // SAFETY: from `give`, and back for good.
+        drop(unsafe { Box::from_raw(buffer.cast::<[u64; 13]>()) });
     }
 
     #[test]
