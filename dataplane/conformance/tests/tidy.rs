@@ -92,6 +92,18 @@ fn every_module_is_imported() {
 
 /// Only the worker may open the real driver, and the two sides share no crate but the wire and the ring.
 #[test]
+fn the_toolchain_is_pinned() {
+    let value = |file: &str, key: &str| {
+        let text = std::fs::read_to_string(root().join(file)).expect("a file of the repository");
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("it says so");
+        line.trim_matches(['"', ' ', '=']).to_owned()
+    };
+    let (pinned, least) = (value("rust-toolchain.toml", "channel"), value("Cargo.toml", "rust-version"));
+    assert_eq!(pinned.split('.').count(), 3, "{pinned} is not one version");
+    assert!(pinned.starts_with(&format!("{least}.")), "{pinned} is pinned, {least} is asked for");
+}
+
+#[test]
 fn the_shim_and_oriond_do_not_depend_on_each_other() {
     let manifest = |path: &str| std::fs::read_to_string(root().join(path)).expect("the crate has a manifest");
     let shim = manifest("shim/Cargo.toml");
