@@ -18,6 +18,22 @@ fn nvcc_programs_run_over_tcp() {
     run_all("tcp");
 }
 
+/// Preloaded, the shim is what a program finds by the driver's name, though no search path leads to it.
+#[test]
+fn a_preloaded_shim_is_the_programs_driver() {
+    let shim = orion::built().join("libcuda.so");
+    for program in programs().iter().filter(|program| program.file_stem().is_some_and(|stem| stem == "vector_add")) {
+        let preload = format!("LD_PRELOAD={}", shim.display());
+        let program = program.to_str().expect("a name of ours");
+        let arguments = ["-u", "LD_LIBRARY_PATH", "ORION_VERBOSE=1", &preload, program];
+        let output = orion::through_orion("shm", Path::new("env"), &arguments);
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
+        // Where there is an NVIDIA driver the program would do without.
+        assert!(said.contains("device Orion software GPU"), "{program} had another driver: {said}");
+        assert!(output.status.success() && text.contains("PASS "), "{text}{said}");
+    }
+}
+
 #[test]
 fn a_cudarc_program_runs_over_both() {
     // Only a plain `cargo test` builds examples.
