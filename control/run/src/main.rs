@@ -72,8 +72,14 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let shim = find(&home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
         format!("there is no libcuda.so.1 of Orion's beside {}; build it with `cargo build --release`", home.display())
     })?;
-    // An older installation has none; its programs cannot be profiled.
     let profiler = find(&home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
+    if profiler.is_none() {
+        eprintln!(
+            "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the GPU does; \
+             build it with `cargo build --release`",
+            home.display()
+        );
+    }
     let place = Place::create(&shim, profiler.as_deref())?;
     // From here on signals are collected below, so that cleaning up is never skipped.
     let signals = block_signals();
