@@ -75,8 +75,8 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let profiler = find(&home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
     if profiler.is_none() {
         eprintln!(
-            "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the GPU does; \
-             build it with `cargo build --release`",
+            "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the GPU \
+             does; build it with `cargo build --release`",
             home.display()
         );
     }
