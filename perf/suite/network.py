@@ -81,7 +81,7 @@ def main():
         def keep(options, runs):
             return write(options, runs, rows, link)
 
-        runs, wall_s = speed.measure(workloads, options, keep)
+        runs, wall_s = speed.measure(speed.plan(workloads, options.modes, options.repeats), options, keep)
     text, good = keep(options, runs)
     print(text)
     print(speed.where_the_time_went(runs, wall_s), file=sys.stderr)
@@ -212,7 +212,7 @@ def write(options, runs, rows, link):
     if options.out:
         wanted = {"round_trip_us": options.round_trip_us, "gbit_per_s": options.gbit_per_s}
         network = {"wanted": wanted, "measured": link, "namespaces": options.namespaces}
-        everything = {"machine": run.machine(), "network": network, "modes": options.modes, "rows": entries}
+        everything = {"machine": options.machine, "network": network, "modes": options.modes, "rows": entries}
         options.out.write_text(json.dumps({**everything, "runs": speed.kept(runs)}, indent=1))
     met = [entry[key] for entry in entries for key in ("met_ratio", "met_round_trips")]
     return text, False not in met and not any(sum(entry["failed"].values()) for entry in entries)

@@ -3,6 +3,7 @@
 
     python3 perf/suite/speed.py --repeats 5 --out speed.json --markdown speed.md
     python3 perf/suite/speed.py --only small_ops,item_loop --modes native,shm --budget-s 300
+    python3 perf/suite/speed.py --continue speed.json --out speed.json     # what the earlier run had no time for
 
 Native, shm and tcp alternate within each repeat, so a machine that warms up or slows down does so for all three. One
 program measures at a time, while the next ones import what they need: see gate.py.
@@ -30,26 +31,32 @@ def main():
     workloads = [workload for workload in workloads if any(goal.workload == workload.name for goal in GOALS)]
     unbuilt = run.build(workloads, options)
     workloads = [workload for workload in workloads if workload.name not in unbuilt]
-    runs, wall_s = measure(workloads, options, write)
-    print(write(options, runs))
+    earlier = options.earlier["runs"] if options.earlier else {}
+
+    def keep(options, runs):
+        return write(options, joined(earlier, runs))
+
+    runs, wall_s = measure(lacking(plan(workloads, options.modes, options.repeats), earlier), options, keep)
+    print(keep(options, runs))
     print(where_the_time_went(runs, wall_s), file=sys.stderr)
 
 
-def measure(workloads, options, keep):
+def measure(tasks, options, keep):
     """Every run that fits the budget. `keep(options, runs)` is called now and then with what there is so far."""
     started = time.monotonic()
-    fill_caches(workloads, options, started)
-    runs = {workload.name: {mode: [] for mode in options.modes} for workload in workloads}
+    tasks = list(tasks)
+    workloads = {workload.name: workload for _, workload, _ in tasks}
+    fill_caches(workloads.values(), options, started)
+    runs = {name: {mode: [] for mode in options.modes} for name in workloads}
 
-    def within_budget(tasks):
+    def within_budget():
         for task in tasks:
             if options.budget_s and time.monotonic() - started > options.budget_s:
                 print("the time budget is used up: nothing new is started", file=sys.stderr)
                 return
             yield task
 
-    tasks = within_budget(plan(workloads, options.modes, options.repeats))
-    turns = gate.one_at_a_time(tasks, lambda task: Prepared(*task[1:], options), options.prepare)
+    turns = gate.one_at_a_time(within_budget(), lambda task: Prepared(*task[1:], options), options.prepare)
     for (repeat, workload, mode), result in turns:
         runs[workload.name][mode].append(result)
         say(started, f"{workload.name} {mode} {repeat + 1}: {result['status']}, {result['turn_s']:.1f} s alone")
@@ -61,7 +68,37 @@ def measure(workloads, options, keep):
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_speed_options(parser)
-    return finish_options(parser, parser.parse_args())
+    parser.add_argument(
+        "--continue",
+        dest="earlier",
+        type=Path,
+        metavar="FILE",
+        help="the --out of an earlier run here: its runs count, and what it lacks is run",
+    )
+    options = finish_options(parser, parser.parse_args())
+    if options.earlier:
+        options.earlier = earlier_run(parser, options)
+        before = options.earlier["machine"]
+        options.machine = {**before, "continued": [*before.get("continued", []), options.machine["started"]]}
+    return options
+
+
+def earlier_run(parser, options):
+    """One table is of one machine and one commit."""
+    try:
+        earlier = json.loads(options.earlier.read_text())
+        before = {**earlier["machine"], "modes": earlier["modes"]}
+        joined(earlier["runs"], {})
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        parser.error(f"--continue {options.earlier} is not what speed.py wrote with --out: {error!r}")
+    now = {**options.machine, "modes": options.modes}
+    for key in ("gpu", "cpus", "kernel", "commit", "modes"):
+        if before.get(key) != now[key]:
+            parser.error(
+                f"--continue {options.earlier}: its {key} is {before.get(key)!r} and here it is {now[key]!r}; "
+                "what is measured now needs a table of its own"
+            )
+    return earlier
 
 
 def add_speed_options(parser):
@@ -75,6 +112,7 @@ def add_speed_options(parser):
 def finish_options(parser, options):
     options.scale = "speed"
     options.server = server.for_mode
+    options.machine = run.machine()
     return run.finish_options(parser, options)
 
 
@@ -83,6 +121,17 @@ def plan(workloads, modes, repeats):
     for repeat in range(repeats):
         for workload in workloads:
             yield from ((repeat, workload, mode) for mode in in_turn(modes, repeat))
+
+
+def lacking(tasks, earlier):
+    """What an earlier run did not get to. A run that failed there is not hidden by another try."""
+    return [task for task in tasks if task[0] >= len(earlier.get(task[1].name, {}).get(task[2], []))]
+
+
+def joined(earlier, runs):
+    names = [*earlier, *(name for name in runs if name not in earlier)]
+    both = [(name, earlier.get(name, {}), runs.get(name, {})) for name in names]
+    return {name: {mode: [*a.get(mode, []), *b.get(mode, [])] for mode in {**a, **b}} for name, a, b in both}
 
 
 def in_turn(modes, repeat):
@@ -184,7 +233,7 @@ def write(options, runs):
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(text + "\n")
     if options.out:
-        everything = {"machine": run.machine(), "modes": options.modes, "rows": rows, "runs": kept(runs)}
+        everything = {"machine": options.machine, "modes": options.modes, "rows": rows, "runs": kept(runs)}
         options.out.write_text(json.dumps(everything, indent=1))
     return text
 

@@ -2,6 +2,7 @@
 """Tests of what measures, with programs that need no GPU. Prints "N passed, N failed"."""
 
 import argparse
+import io
 import itertools
 import json
 import sys
@@ -153,6 +154,57 @@ class Plan(unittest.TestCase):
             self.assertLessEqual(max(counts) - min(counts), 1)
         firsts = [next(mode for r, w, mode in tasks if (r, w.name) == (repeat, "x")) for repeat in range(4)]
         self.assertEqual(firsts, ["native", "shm", "tcp", "native"])
+
+
+class Continue(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = Path(self.folder.name) / "speed.json"
+
+    def run_once(self, value, status, *more):
+        """A whole run of speed.py whose programs are not run. Returns which were asked for."""
+        asked = []
+
+        def one_at_a_time(tasks, start, ahead):
+            for n, workload, mode in tasks:
+                asked.append((workload.name, n))
+                result = {**done(value), "status": status, "turn_s": 1, "unprepared_s": 0}
+                yield (n, workload, mode), result
+
+        with (
+            unittest.mock.patch.object(sys, "argv", ["speed.py", "--modes", "native", "--out", str(self.file), *more]),
+            unittest.mock.patch.object(gate, "one_at_a_time", one_at_a_time),
+            unittest.mock.patch.object(speed, "fill_caches"),
+            unittest.mock.patch("builtins.print"),
+        ):
+            speed.main()
+        return asked
+
+    def test_what_an_earlier_run_lacks_is_run_and_the_table_is_of_both(self):
+        again = ("--continue", str(self.file))
+        mnist, graphs = ("--only", "mnist"), ("--only", "graphs")
+        self.assertEqual(self.run_once(3.0, "ok", *mnist, "--repeats", "2"), [("mnist", 0), ("mnist", 1)])
+        self.assertEqual(self.run_once(5.0, "ok", *graphs, "--repeats", "1", *again), [("graphs", 0)])
+        self.assertEqual(self.run_once(4.0, "failed, rc 1", *mnist, "--repeats", "3", *again), [("mnist", 2)])
+        # What failed was run.
+        self.assertEqual(self.run_once(7.0, "ok", *mnist, "--repeats", "4", *again), [("mnist", 3)])
+        written = json.loads(self.file.read_text())
+        rows = {row["workload"]: row for row in written["rows"]}
+        self.assertEqual([rows[name]["repeats"]["native"] for name in ("mnist", "graphs")], [3, 1])
+        self.assertEqual([rows[name]["median"]["native"] for name in ("mnist", "graphs")], [3.0, 5.0])
+        self.assertEqual(rows["mnist"]["failed"]["native"], 1)
+        self.assertEqual(len(written["machine"]["continued"]), 3)
+
+    def test_another_commit_or_file_is_refused(self):
+        self.run_once(3.0, "ok", "--only", "mnist", "--repeats", "1")
+        written = json.loads(self.file.read_text())
+        written["machine"]["commit"] = "0123456789abcdef"
+        for text, reason in ((json.dumps(written), "0123456789abcdef"), ("{}", "not what speed.py wrote")):
+            self.file.write_text(text)
+            with unittest.mock.patch("sys.stderr", io.StringIO()) as said, self.assertRaises(SystemExit):
+                self.run_once(4.0, "ok", "--continue", str(self.file))
+            self.assertIn(reason, said.getvalue())
 
 
 class Native(unittest.TestCase):
