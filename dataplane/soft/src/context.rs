@@ -438,7 +438,7 @@ api! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if p.device == c.device {
-            return Err(CUDA_ERROR_INVALID_DEVICE);
+            return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
         }
         let mut peers = c.peers.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         if peers.contains(&p.id) {

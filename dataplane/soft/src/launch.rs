@@ -59,19 +59,13 @@ impl KernelLaunch {
         if self.grid[0] > i32::MAX as u32 || self.grid[1] > 65535 || self.grid[2] > 65535 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if bx > 1024 || by > 1024 || bz > 64 || threads > 1024 {
+        if bx > 1024 || by > 1024 || bz > 64 || threads > u64::from(func.max_threads.min(1024)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if threads > u64::from(func.max_threads) {
-            return Err(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         if func.req_ntid.is_some_and(|r| r != self.block) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let allowed = self.function.settings.dynamic_shared_max.load(Ordering::Relaxed).max(0) as u32;
-        let total = u64::from(self.shared) + u64::from(func.static_shared);
-        let limit = if allowed > SHARED_DEFAULT { SHARED_OPTIN } else { SHARED_DEFAULT };
-        if self.shared > allowed || total > u64::from(limit) {
+        if func.static_shared > SHARED_DEFAULT || self.shared > self.function.dynamic_shared_max() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if func.req_cluster.is_some_and(|c| c != [1, 1, 1]) {
@@ -247,7 +241,7 @@ pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
     let func = &f.program.funcs[f.index as usize];
     let threads = threads.max(1).next_multiple_of(32);
     let shared = func.static_shared + shared + 1024;
-    if threads > 1024 || threads > func.max_threads.next_multiple_of(32) {
+    if threads > 1024 {
         return 0;
     }
     BLOCKS_PER_SM.min(THREADS_PER_SM / threads).min(SHARED_PER_SM / shared)
@@ -379,7 +373,7 @@ api! {
         }
         let fixed = f.program.funcs[f.index as usize].static_shared + 1024;
         let each = (SHARED_PER_SM / blocks as u32).min(SHARED_OPTIN + 1024);
-        put(out, each.saturating_sub(fixed) as usize)
+        put(out, each.saturating_sub(fixed).min(f.dynamic_shared_max()) as usize)
     }
     fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, f: CUfunction, config: *const CUlaunchConfig) {
         module::resolve(f, None)?;

@@ -41,7 +41,8 @@ pub struct Function {
 
 /// What `cuFuncSetAttribute` can change.
 pub struct Settings {
-    pub dynamic_shared_max: AtomicI32,
+    /// Negative until set.
+    dynamic_shared_max: AtomicI32,
     carveout: AtomicI32,
     cluster_policy: AtomicI32,
     non_portable: AtomicI32,
@@ -62,12 +63,21 @@ impl Settings {
 
     fn new() -> Self {
         Self {
-            dynamic_shared_max: AtomicI32::new(crate::device::SHARED_DEFAULT as i32),
+            dynamic_shared_max: AtomicI32::new(-1),
             carveout: AtomicI32::new(-1),
             cluster_policy: AtomicI32::new(0),
             non_portable: AtomicI32::new(0),
             loaded: AtomicBool::new(eager()),
         }
+    }
+}
+
+impl Function {
+    /// Bytes of dynamic shared memory a launch may ask for. Until set, static and dynamic fit the default together.
+    pub fn dynamic_shared_max(&self) -> u32 {
+        let fixed = self.program.funcs[self.index as usize].static_shared;
+        let set = self.settings.dynamic_shared_max.load(Ordering::Relaxed);
+        u32::try_from(set).unwrap_or(crate::device::SHARED_DEFAULT.saturating_sub(fixed))
     }
 }
 
@@ -382,11 +392,7 @@ pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int
         CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => {
             if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { 90 } else { capability }
         }
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            let max = f.settings.dynamic_shared_max.load(Ordering::Relaxed);
-            // Until raised, static and dynamic shared memory fit the default limit together.
-            max.min(crate::device::SHARED_OPTIN as i32 - func.static_shared as i32).max(0)
-        }
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared_max() as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => f.settings.carveout.load(Ordering::Relaxed),
         CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => 0,
         CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => func.req_cluster.map_or(0, |c| c[0] as c_int),
