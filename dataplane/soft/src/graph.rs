@@ -463,10 +463,11 @@ pub fn forbid_unsafe() -> R {
     outcome
 }
 
-/// A stream goes away while it is captured: with the stream that a capture began on, the capture goes too.
+/// A stream goes away while it is captured: with the stream that a capture began on, the capture goes too. What another
+/// stream has recorded stays, and has to be joined as before.
 pub fn abandon(s: &Stream, c: &Arc<Capture>) {
-    c.invalidate();
     if c.origin == s.id {
+        c.invalidate();
         release_streams(&s.context, c);
         close(c);
         if !c.borrowed {

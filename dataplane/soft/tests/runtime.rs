@@ -314,6 +314,38 @@ fn capture_follows_events_across_streams() {
 }
 
 #[test]
+fn a_stream_that_joined_a_capture_may_go_before_its_end() {
+    let _g = Gpu::bare();
+    let b = Buffer::<u32>::zeroed(2);
+    let (s, fork, join) = (stream(CU_STREAM_NON_BLOCKING), event(0), event(0));
+    for joins in [true, false] {
+        let side = stream(CU_STREAM_NON_BLOCKING);
+        unsafe {
+            ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+            ok(cuEventRecord(fork, s));
+            ok(cuStreamWaitEvent(side, fork, 0));
+            ok(cuMemsetD32Async(b.at, 3, 2, side));
+            ok(cuEventRecord(join, side));
+            if joins {
+                ok(cuStreamWaitEvent(s, join, 0));
+            }
+            ok(cuStreamDestroy_v2(side));
+            ok(cuMemsetD32Async(b.at + 4, 4, 1, s));
+            let mut graph: CUgraph = null_mut();
+            let expected = if joins { CUDA_SUCCESS } else { CUDA_ERROR_STREAM_CAPTURE_UNJOINED };
+            assert_eq!(cuStreamEndCapture(s, &mut graph), expected);
+            if joins {
+                let mut x = null_mut();
+                ok(cuGraphInstantiateWithFlags(&mut x, graph, 0));
+                ok(cuGraphLaunch(x, s));
+                ok(cuStreamSynchronize(s));
+                assert_eq!(b.read(), [3, 4]);
+            }
+        }
+    }
+}
+
+#[test]
 fn every_symbol_is_found_by_its_own_name() {
     let f = orion_soft::symbol("cuLaunchKernel").expect("exported");
     assert_eq!(f, cuLaunchKernel as *const c_void);
