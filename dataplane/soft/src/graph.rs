@@ -896,6 +896,9 @@ fn change_edges(g: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, n:
     let pairs: Vec<_> = nodes_of(from, n)?.into_iter().zip(nodes_of(to, n)?).collect();
     let before = {
         let mut s = lock(&g.state)?;
+        if pairs.iter().any(|(a, b)| [a, b].into_iter().any(|n| !s.nodes.iter().any(|m| address(m) == *n))) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let before = s.edges.clone();
         for p in pairs {
             let at = s.edges.iter().position(|e| *e == p);
