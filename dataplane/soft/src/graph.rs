@@ -14,6 +14,7 @@ use std::thread::ThreadId;
 use orion_cuda::sys::*;
 
 use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse};
+use crate::conditional::{self, Condition, Conditional};
 use crate::context::{self, Context};
 use crate::cupti;
 use crate::event::{EVENTS, Event};
@@ -27,8 +28,11 @@ use crate::work::{Copy3D, Set, Work, mem_ops};
 
 pub struct Graph {
     id: u64,
+    /// The graphs that this one is a conditional node's body in, the innermost first.
+    around: Vec<u64>,
     state: Mutex<State>,
     objects: Mutex<Vec<Arc<UserObject>>>,
+    conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
 #[derive(Default)]
@@ -72,13 +76,14 @@ pub struct GraphExec {
 }
 
 #[derive(Clone)]
-struct Step {
+pub struct Step {
     node: usize,
-    work: Work,
+    pub work: Work,
     enabled: bool,
     /// Positions of the steps this one follows.
     after: Vec<usize>,
-    child: Vec<Step>,
+    /// The graphs inside it: the child graph's, or one for each body of a conditional node.
+    pub bodies: Vec<Vec<Step>>,
 }
 
 pub struct UserObject {
@@ -102,13 +107,42 @@ fn lock<T>(m: &Mutex<T>) -> R<std::sync::MutexGuard<'_, T>> {
 
 impl Graph {
     fn new() -> Arc<Self> {
+        Self::inside(Vec::new())
+    }
+
+    fn inside(around: Vec<u64>) -> Arc<Self> {
         let g = Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            around,
             state: Mutex::default(),
             objects: Mutex::default(),
+            conditions: Mutex::default(),
         });
         GRAPHS.add::<CUgraph_st>(&g);
         g
+    }
+
+    /// An empty body for a conditional node of a graph.
+    pub fn body_of(g: &Self) -> Arc<Self> {
+        Self::inside([&[g.id], &g.around[..]].concat())
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub fn depth(&self) -> usize {
+        self.around.len()
+    }
+
+    /// Whether it is the graph of this id, or a body in it at any depth.
+    pub fn is_within(&self, id: u64) -> bool {
+        self.id == id || self.around.contains(&id)
+    }
+
+    /// The conditional handles that were created for it.
+    pub fn conditions(&self) -> R<std::sync::MutexGuard<'_, Vec<Arc<Condition>>>> {
+        lock(&self.conditions)
     }
 
     fn add(&self, after: &[usize], work: Work, origin: usize) -> R<Arc<Node>> {
@@ -159,19 +193,22 @@ impl Graph {
             .iter()
             .map(|n| {
                 let work = lock(&n.work)?.clone();
-                let child = if let Work::Child(g) = &work { g.steps()? } else { Vec::new() };
+                let bodies = bodies(&work)?;
                 let mut after: Vec<usize> = edges
                     .iter()
                     .filter(|(_, to)| *to == address(n))
                     .filter_map(|(f, _)| place.get(f).copied())
                     .collect();
                 after.sort_unstable();
-                Ok(Step { node: address(n), work, enabled: true, after, child })
+                Ok(Step { node: address(n), work, enabled: true, after, bodies })
             })
             .collect()
     }
 
     fn clone_graph(&self) -> R<Arc<Self>> {
+        if conditional::any(&self.steps()?) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let copy = Self::new();
         let (nodes, edges) = {
             let s = lock(&self.state)?;
@@ -190,22 +227,37 @@ impl Graph {
         Ok(copy)
     }
 
-    fn forget(self: &Arc<Self>) {
+    pub fn forget(self: &Arc<Self>) {
         GRAPHS.remove(Arc::as_ptr(self).cast_mut());
         if let Ok(s) = self.state.lock() {
             for n in &s.nodes {
                 NODES.remove(Arc::as_ptr(n).cast_mut());
-                if let Ok(w) = n.work.lock()
-                    && let Work::Child(g) = &*w
-                {
-                    g.forget();
+                match n.work.lock().as_deref() {
+                    Ok(Work::Child(g)) => g.forget(),
+                    Ok(Work::Conditional(c)) => c.forget(),
+                    _ => {}
                 }
             }
         }
     }
 }
 
-fn graph(h: CUgraph) -> R<Arc<Graph>> {
+impl GraphExec {
+    pub fn steps(&self) -> R<Vec<Step>> {
+        Ok(lock(&self.steps)?.clone())
+    }
+}
+
+/// The steps of the graphs inside a node.
+fn bodies(work: &Work) -> R<Vec<Vec<Step>>> {
+    match work {
+        Work::Child(g) => Ok(vec![g.steps()?]),
+        Work::Conditional(c) => c.bodies.iter().map(|b| b.steps()).collect(),
+        _ => Ok(Vec::new()),
+    }
+}
+
+pub fn graph(h: CUgraph) -> R<Arc<Graph>> {
     crate::device::initialised()?;
     GRAPHS.get(h).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
@@ -237,6 +289,7 @@ fn node_type(w: &Work) -> CUgraphNodeType {
         Work::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
         Work::Alloc(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
         Work::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
+        Work::Conditional(_) => CU_GRAPH_NODE_TYPE_CONDITIONAL,
     }
 }
 
@@ -246,8 +299,7 @@ fn gather(steps: &[Step], after: &mut Vec<stream::Point>, records: &mut Vec<(Arc
         match &s.work {
             Work::Wait(e) => after.extend(e.point()),
             Work::Record(e) => records.push((e.clone(), Arc::new(AtomicU64::new(0)))),
-            Work::Child(_) => gather(&s.child, after, records),
-            _ => {}
+            _ => s.bodies.iter().for_each(|b| gather(b, after, records)),
         }
     }
 }
@@ -260,7 +312,8 @@ fn run_steps(
 ) {
     for s in steps.iter().filter(|s| s.enabled) {
         match &s.work {
-            Work::Child(_) => run_steps(&s.child, c, records, launch),
+            Work::Child(_) => s.bodies.iter().for_each(|b| run_steps(b, c, records, launch)),
+            Work::Conditional(node) => node.run(c, |i| run_steps(&s.bodies[i], c, records, launch)),
             Work::Record(e) => {
                 for (_, cell) in records.iter().filter(|(r, _)| Arc::ptr_eq(r, e)) {
                     cell.store(now_ns(), Ordering::Release);
@@ -274,8 +327,12 @@ fn run_steps(
 fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     if let Some(c) = s.capture() {
         // A launch inside a capture becomes a child graph with the same steps.
+        let steps = x.steps()?;
+        if conditional::any(&steps) {
+            c.invalidate();
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
         let g = Graph::new();
-        let steps = lock(&x.steps)?.clone();
         let mut made: Vec<usize> = Vec::new();
         for step in steps {
             let after: Vec<usize> = step.after.iter().map(|&i| made[i]).collect();
@@ -283,7 +340,7 @@ fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
         }
         return record(&c, s, Work::Child(g)).map(drop);
     }
-    let steps = lock(&x.steps)?.clone();
+    let steps = x.steps()?;
     let (mut after, mut records) = (Vec::new(), Vec::new());
     gather(&steps, &mut after, &mut records);
     let mut last = lock(&x.last)?;
@@ -291,7 +348,11 @@ fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     after.retain(|p| !Arc::ptr_eq(&p.stream, s));
     let cells = records.clone();
     let launch = cupti::call(s.id).map(|origin| (origin, x.id as u32));
-    let point = s.submit(after, Box::new(move |c| run_steps(&steps, c, &cells, launch)))?;
+    let run = move |c: &Arc<Context>| {
+        conditional::assign_defaults(&steps);
+        run_steps(&steps, c, &cells, launch);
+    };
+    let point = s.submit(after, Box::new(run))?;
     *last = Some(point.clone());
     drop(last);
     for (e, cell) in records {
@@ -543,8 +604,12 @@ fn end(h: CUstream, out: *mut CUgraph) -> R {
         unsafe { put_some(out, std::ptr::null_mut()) };
         return Err(e);
     }
-    // SAFETY: the caller's out parameter.
-    unsafe { put(out, handle(&c.graph)) }
+    if out.is_null() && !c.borrowed {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller's out parameter, which may be null for a graph that the caller knows.
+    unsafe { put_some(out, handle(&c.graph)) };
+    Ok(())
 }
 
 /// Every stream that joined the capture must lead back to the stream it began on.
@@ -627,7 +692,7 @@ fn add_node(out: *mut CUgraphNode, g: CUgraph, after: *const CUgraphNode, n: usi
     unsafe { put(out, handle(&made)) }
 }
 
-fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
+pub fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
     if ctx.is_null() { context::current() } else { context::from_handle(ctx) }
 }
 
@@ -760,10 +825,26 @@ fn generic_work(p: *mut CUgraphNodeParams) -> R<Work> {
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
                 Work::MemOps(mem_ops(&list(u.memOp.paramArray, u.memOp.count as usize)?)?)
             }
-            CU_GRAPH_NODE_TYPE_CONDITIONAL => return refuse("cuGraphAddNode", "a conditional node"),
+            // A conditional node cannot be changed, and `add_any` makes one.
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => return Err(CUDA_ERROR_NOT_SUPPORTED),
             _ => return refuse("cuGraphAddNode", "this node type"),
         })
     }
+}
+
+/// Adds a node by its generic description, which learns of a conditional node's bodies.
+fn add_any(out: *mut CUgraphNode, h: CUgraph, after: *const CUgraphNode, n: usize, p: *mut CUgraphNodeParams) -> R {
+    // SAFETY: the caller's description.
+    let v = unsafe { get(p)? };
+    if v.type_ != CU_GRAPH_NODE_TYPE_CONDITIONAL {
+        return add_node(out, h, after, n, generic_work(p)?);
+    }
+    // SAFETY: the member that the type names.
+    let node = Conditional::new(&*graph(h)?, unsafe { &v.__bindgen_anon_1.conditional })?;
+    add_node(out, h, after, n, Work::Conditional(node.clone())).inspect_err(|_| node.forget())?;
+    // SAFETY: as above; not null, since it was read.
+    unsafe { (*p).__bindgen_anon_1.conditional.phGraph_out = node.shown() };
+    Ok(())
 }
 
 fn set_work_of(h: CUgraphNode, work: Work) -> R {
@@ -781,14 +862,25 @@ fn set_step(x: CUgraphExec, h: CUgraphNode, work: Work) -> R {
     let mut steps = lock(&x.steps)?;
     // A node of a clone of the instantiated graph stands for the same step.
     let origin = node(h).map(|n| n.origin).unwrap_or(0);
-    let s = steps.iter_mut().find(|s| s.node == h as usize || (origin != 0 && s.node == origin));
-    let s = s.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let s = step(&mut steps, &|node| node == h as usize || (origin != 0 && node == origin))?;
     if node_type(&s.work) != node_type(&work) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    s.child = if let Work::Child(g) = &work { g.steps()? } else { Vec::new() };
+    s.bodies = bodies(&work)?;
     s.work = work;
     Ok(())
+}
+
+/// The step of a node of the instantiated graph, or of a conditional node's body in it.
+fn step<'a>(steps: &'a mut [Step], is: &dyn Fn(usize) -> bool) -> R<&'a mut Step> {
+    fn find<'a>(steps: &'a mut [Step], is: &dyn Fn(usize) -> bool) -> Option<&'a mut Step> {
+        steps.iter_mut().find_map(|s| match s.work {
+            _ if is(s.node) => Some(s),
+            Work::Conditional(_) => s.bodies.iter_mut().find_map(|b| find(b, is)),
+            _ => None,
+        })
+    }
+    find(steps, is).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 fn work_of(h: CUgraphNode) -> R<Work> {
@@ -804,45 +896,55 @@ fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     if flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 {
         return refuse("cuGraphInstantiate", "launching graphs from kernels");
     }
+    let steps = g.steps()?;
+    if conditional::any_unused(&g, &steps)?
+        || conditional::misplaced(&steps).is_some()
+        || conditional::is_instantiated(&steps)?
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let x = Arc::new(GraphExec { id, context, flags, steps: Mutex::new(g.steps()?), last: Mutex::new(None) });
+    let x = Arc::new(GraphExec { id, context, flags, steps: Mutex::new(steps), last: Mutex::new(None) });
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, EXECS.add(&x)) }
 }
 
-fn same_shape(a: &[Step], b: &[Step]) -> CUgraphExecUpdateResult {
+/// The difference that forbids an update from `a` to `b`, if there is one, and the node of `b` that it is at.
+fn difference(a: &[Step], b: &[Step]) -> Option<(CUgraphExecUpdateResult, usize)> {
     if a.len() != b.len() {
-        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        return Some((CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0));
     }
-    for (x, y) in a.iter().zip(b) {
-        if node_type(&x.work) != node_type(&y.work) {
-            return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        }
-        if x.after != y.after {
-            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        }
-        let child = same_shape(&x.child, &y.child);
-        if child != CU_GRAPH_EXEC_UPDATE_SUCCESS {
-            return child;
-        }
-    }
-    CU_GRAPH_EXEC_UPDATE_SUCCESS
+    a.iter().zip(b).find_map(|(x, y)| {
+        let result = if node_type(&x.work) != node_type(&y.work) {
+            CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
+        } else if x.after != y.after {
+            CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+        } else if let (Work::Conditional(m), Work::Conditional(n)) = (&x.work, &y.work)
+            && !m.same_shape(n)
+        {
+            CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+        } else {
+            x.bodies.iter().zip(&y.bodies).find_map(|(m, n)| difference(m, n))?.0
+        };
+        Some((result, y.node))
+    })
 }
 
 fn update(x: CUgraphExec, g: CUgraph) -> R<(CUgraphExecUpdateResult, usize)> {
     let (x, g) = (exec(x)?, graph(g)?);
     let new = g.steps()?;
     let mut steps = lock(&x.steps)?;
-    let result = same_shape(&steps, &new);
-    if result == CU_GRAPH_EXEC_UPDATE_SUCCESS {
-        for (s, n) in steps.iter_mut().zip(new) {
-            s.work = n.work;
-            s.child = n.child;
-        }
-        return Ok((result, 0));
+    if let Some(found) = difference(&steps, &new) {
+        return Ok(found);
     }
-    let odd = steps.iter().zip(&new).find(|(a, b)| node_type(&a.work) != node_type(&b.work) || a.after != b.after);
-    Ok((result, odd.map_or(0, |(_, b)| b.node)))
+    if let Some(step) = conditional::misplaced(&new) {
+        return Ok((CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, step.node));
+    }
+    for (s, n) in steps.iter_mut().zip(new) {
+        s.work = n.work;
+        s.bodies = n.bodies;
+    }
+    Ok((CU_GRAPH_EXEC_UPDATE_SUCCESS, 0))
 }
 
 /// The two-call pattern: a null array asks for the count.
@@ -943,6 +1045,10 @@ api! {
     }
     fn cuGraphDestroy(g: CUgraph) {
         let g = graph(g)?;
+        // A body goes with its node.
+        if g.depth() > 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         g.forget();
         for o in lock(&g.objects)?.drain(..) {
             release(&o, 1);
@@ -1177,7 +1283,7 @@ api! {
         n: usize,
         p: *mut CUgraphNodeParams,
     ) {
-        add_node(out, g, after, n, generic_work(p)?)
+        add_any(out, g, after, n, p)
     }
     fn cuGraphAddNode_v2(
         out: *mut CUgraphNode,
@@ -1187,7 +1293,7 @@ api! {
         n: usize,
         p: *mut CUgraphNodeParams,
     ) {
-        add_node(out, g, after, n, generic_work(p)?)
+        add_any(out, g, after, n, p)
     }
     fn cuGraphNodeSetParams(h: CUgraphNode, p: *mut CUgraphNodeParams) { set_work_of(h, generic_work(p)?) }
     fn cuGraphNodeGetType(h: CUgraphNode, out: *mut CUgraphNodeType) { put(out, node_type(&work_of(h)?)) }
@@ -1198,6 +1304,9 @@ api! {
         s.nodes.retain(|m| !Arc::ptr_eq(m, &n));
         s.edges.retain(|(a, b)| *a != address(&n) && *b != address(&n));
         NODES.remove(h);
+        if let Work::Conditional(c) = &*lock(&n.work)? {
+            c.forget();
+        }
         Ok(())
     }
     fn cuGraphGetNodes(g: CUgraph, out: *mut CUgraphNode, count: *mut usize) {
@@ -1296,8 +1405,13 @@ api! {
         let mut v = get(p)?;
         let outcome = instantiate(out, g, v.flags);
         v.hErrNode_out = std::ptr::null_mut();
-        v.result_out =
-            if outcome.is_ok() { CUDA_GRAPH_INSTANTIATE_SUCCESS } else { CUDA_GRAPH_INSTANTIATE_ERROR };
+        v.result_out = match outcome {
+            Ok(()) => CUDA_GRAPH_INSTANTIATE_SUCCESS,
+            Err(_) if graph(g).and_then(|g| conditional::any_unused(&g, &g.steps()?)) == Ok(true) => {
+                CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED
+            }
+            Err(_) => CUDA_GRAPH_INSTANTIATE_ERROR,
+        };
         put(p, v)?;
         outcome
     }
@@ -1368,7 +1482,7 @@ api! {
     fn cuGraphNodeSetEnabled(x: CUgraphExec, h: CUgraphNode, on: c_uint) {
         let x = exec(x)?;
         let mut steps = lock(&x.steps)?;
-        let s = steps.iter_mut().find(|s| s.node == h as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let s = step(&mut steps, &|node| node == h as usize)?;
         if !matches!(s.work, Work::Kernel(_) | Work::Copy(_) | Work::Set(_)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -1377,8 +1491,8 @@ api! {
     }
     fn cuGraphNodeGetEnabled(x: CUgraphExec, h: CUgraphNode, on: *mut c_uint) {
         let x = exec(x)?;
-        let steps = lock(&x.steps)?;
-        let s = steps.iter().find(|s| s.node == h as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut steps = lock(&x.steps)?;
+        let s = step(&mut steps, &|node| node == h as usize)?;
         put(on, c_uint::from(s.enabled))
     }
     fn cuDeviceGraphMemTrim(dev: CUdevice) { crate::device::check(dev).map(drop) }

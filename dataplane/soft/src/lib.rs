@@ -4,6 +4,7 @@
 //! in the program's images (`ptx`, `exec`); everything else is the driver's bookkeeping.
 
 pub mod api;
+pub mod conditional;
 pub mod context;
 pub mod cupti;
 pub mod device;
@@ -38,6 +39,7 @@ pub fn symbol(name: &str) -> Option<api::Symbol> {
         module::lookup,
         launch::lookup,
         graph::lookup,
+        conditional::lookup,
         green_context::lookup,
         logs::lookup,
     ];

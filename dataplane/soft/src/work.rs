@@ -30,6 +30,7 @@ pub enum Work {
     Record(Arc<Event>),
     Wait(Arc<Event>),
     Child(Arc<crate::graph::Graph>),
+    Conditional(Arc<crate::conditional::Conditional>),
     Alloc(Arc<crate::graph::GraphAllocation>),
     /// Ends an allocation in stream order.
     Free(u64),
@@ -104,7 +105,9 @@ impl Work {
         }
         let running = cupti::begin(self, origin);
         let outcome = match self {
-            Self::Empty | Self::Record(_) | Self::Wait(_) | Self::Child(_) | Self::Alloc(_) => Ok(()),
+            Self::Empty | Self::Record(_) | Self::Wait(_) | Self::Child(_) | Self::Conditional(_) | Self::Alloc(_) => {
+                Ok(())
+            }
             Self::Kernel(k) => k.run(c),
             Self::Copy(copy) => copy.run(),
             Self::Set(set) => {

@@ -5,6 +5,7 @@
 
 use super::warp::{Frame, Warp, lanes};
 use super::{Env, Fault, FaultKind, float};
+use crate::conditional;
 use crate::printf;
 use crate::ptx::isa::*;
 
@@ -966,6 +967,13 @@ impl Warp {
                 Builtin::Malloc => super::heap_allocate(env.launch, args[0]),
                 Builtin::Free => {
                     super::heap_free(env.launch, args[0]);
+                    0
+                }
+                Builtin::SetConditional => {
+                    if !conditional::set(env.launch.context, args[0], args[1] as u32) {
+                        let what = "cudaGraphSetConditional of a handle that its context does not have";
+                        return Err(Fault::new(FaultKind::IllegalAddress, what));
+                    }
                     0
                 }
             };

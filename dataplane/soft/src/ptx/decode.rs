@@ -1373,6 +1373,7 @@ fn builtin(name: &str) -> Option<Builtin> {
         "__assertfail" => Builtin::AssertFail,
         "malloc" => Builtin::Malloc,
         "free" => Builtin::Free,
+        "cudaGraphSetConditional" => Builtin::SetConditional,
         _ => return None,
     })
 }

@@ -309,6 +309,7 @@ pub enum Builtin {
     AssertFail,
     Malloc,
     Free,
+    SetConditional,
 }
 
 /// Where a call's argument lies in the caller's frame and how many bytes it has.
