@@ -11,10 +11,10 @@ use orion_cuda::sys::{
     CU_EVENT_DISABLE_TIMING, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_GRAPH_EXEC_UPDATE_SUCCESS,
     CU_GRAPH_NODE_TYPE_KERNEL, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED,
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-    CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_CONTEXT,
-    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMSET_NODE_PARAMS, CUDA_SUCCESS, CUevent, CUgraph,
-    CUgraphExecUpdateResultInfo, CUmemAccessDesc, CUmemAllocationProp, CUstream,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_NON_BLOCKING,
+    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMSET_NODE_PARAMS, CUDA_SUCCESS,
+    CUevent, CUgraph, CUgraphExecUpdateResultInfo, CUmemAccessDesc, CUmemAllocationProp, CUstream,
 };
 use orion_soft::{context::*, event::*, graph::*, launch::*, memory::*, module::*, pool::*, stream::*, vmm::*};
 
@@ -271,7 +271,7 @@ fn capture_follows_events_across_streams() {
     let (s, t) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));
     let (fork, join) = (event(CU_EVENT_DISABLE_TIMING), event(CU_EVENT_DISABLE_TIMING));
     unsafe {
-        ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
         ok(cuMemsetD32Async(b.at, 3, 64, s));
         ok(cuEventRecord(fork, s));
         ok(cuStreamWaitEvent(t, fork, 0));
@@ -304,7 +304,7 @@ fn capture_follows_events_across_streams() {
         assert!(v.iter().enumerate().all(|(i, &v)| v == if one(i) { 1 } else { 3 }), "{v:?}");
         ok(cuGraphExecDestroy(x));
         // A stream that does not lead back spoils the capture.
-        ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
         ok(cuEventRecord(fork, s));
         ok(cuStreamWaitEvent(t, fork, 0));
         ok(cuMemsetD32Async(b.at, 3, 64, t));
@@ -321,7 +321,7 @@ fn a_stream_that_joined_a_capture_may_go_before_its_end() {
     for joins in [true, false] {
         let side = stream(CU_STREAM_NON_BLOCKING);
         unsafe {
-            ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+            ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
             ok(cuEventRecord(fork, s));
             ok(cuStreamWaitEvent(side, fork, 0));
             ok(cuMemsetD32Async(b.at, 3, 2, side));
