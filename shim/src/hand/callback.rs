@@ -54,6 +54,17 @@ impl Job {
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         ANY_CALLBACK.store(true, Ordering::Relaxed);
+        super::graph::around_host_function(|| self.call());
+        if self.kind == USER_OBJECT {
+            handles::release(Handle(self.stream));
+        } else {
+            announce_again();
+            post(op::CALLBACK_DONE, |w| w.word(self.id));
+        }
+    }
+
+    /// The application's function. Inside it CUDA may not be called.
+    fn call(&self) {
         IN_CALLBACK.with(|flag| flag.set(true));
         let data = self.data as *mut c_void;
         match self.kind {
@@ -75,12 +86,6 @@ impl Job {
             }
         }
         IN_CALLBACK.with(|flag| flag.set(false));
-        if self.kind == USER_OBJECT {
-            handles::release(Handle(self.stream));
-        } else {
-            announce_again();
-            post(op::CALLBACK_DONE, |w| w.word(self.id));
-        }
     }
 }
 

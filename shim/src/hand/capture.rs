@@ -22,10 +22,18 @@ use crate::session::session;
 /// Captures that this process began and that nobody has ended. PyTorch asks thousands of times a second whether
 /// a stream is capturing; without a capture the answer is here.
 static OPEN: AtomicU32 = AtomicU32::new(0);
-/// The streams that they were begun on; their number is `OPEN`.
-static ORIGINS: Mutex<Vec<(u64, u16)>> = Mutex::new(Vec::new());
+/// Their number is `OPEN`.
+static ORIGINS: Mutex<Vec<Origin>> = Mutex::new(Vec::new());
 /// Heap ranges set aside for copies of pageable memory in open captures, with the captures' graphs.
 static SET_ASIDE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// A capture of this process.
+struct Origin {
+    /// What it was begun on.
+    stream: (u64, u16),
+    /// It adds to a graph that the application has already.
+    to_graph: bool,
+}
 
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
@@ -52,16 +60,26 @@ pub fn settle() -> CUresult {
     call(op::PING, |_| {}, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }
 
-fn change_origins(change: impl FnOnce(&mut Vec<(u64, u16)>)) {
+fn change_origins(change: impl FnOnce(&mut Vec<Origin>)) {
     let mut origins = ORIGINS.lock().expect("no panic happens under this lock");
     change(&mut origins);
     OPEN.store(origins.len() as u32, Ordering::Relaxed);
 }
 
+/// The capture that was begun on a stream is over.
+fn origin_gone(stream: CUstream) {
+    change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
+}
+
+fn captures_to_graph(stream: CUstream) -> bool {
+    let origins = ORIGINS.lock().expect("no panic happens under this lock");
+    origins.iter().any(|o| o.stream == key(stream) && o.to_graph)
+}
+
 /// A stream was destroyed, and a capture with it.
 pub fn stream_destroyed(stream: CUstream) {
     if any_open() {
-        change_origins(|origins| origins.retain(|o| *o != key(stream)));
+        origin_gone(stream);
     }
 }
 
@@ -149,7 +167,7 @@ pub unsafe fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMod
         w.word(stream as u64);
         w.word(mode as u64);
     };
-    begun(stream, call(ops::CU_STREAM_BEGIN_CAPTURE_V2, encode, |_| Ok(())))
+    begun(stream, false, call(ops::CU_STREAM_BEGIN_CAPTURE_V2, encode, |_| Ok(())))
 }
 
 /// # Safety
@@ -173,13 +191,13 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
         return code;
     }
     body.word(mode as u64);
-    begun(stream, call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
+    begun(stream, true, call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
 }
 
-fn begun(stream: CUstream, result: Result<(), CUresult>) -> CUresult {
+fn begun(stream: CUstream, to_graph: bool, result: Result<(), CUresult>) -> CUresult {
     match result {
         Ok(()) => {
-            change_origins(|origins| origins.push(key(stream)));
+            change_origins(|origins| origins.push(Origin { stream: key(stream), to_graph }));
             CUDA_SUCCESS
         }
         Err(code) => code,
@@ -192,7 +210,8 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
     if let Err(code) = session().and_then(|_| check_stream(stream)) {
         return code;
     }
-    if out.is_null() {
+    // Whoever captures into a graph of its own need not be told it.
+    if out.is_null() && !captures_to_graph(stream) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     let set_aside = match take_set_aside(stream) {
@@ -218,13 +237,15 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
         Err(code) => return code,
     };
     if over {
-        change_origins(|origins| origins.retain(|o| *o != key(stream)));
+        origin_gone(stream);
         found().remove(&key(stream));
     }
     spare.settle(&[graph]);
     // A graph that exists is the application's even if an earlier command's failure is the result.
-    // SAFETY: not null, and valid by the contract.
-    unsafe { out.write(graph as CUgraph) };
+    if !out.is_null() {
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(graph as CUgraph) };
+    }
     code
 }
 

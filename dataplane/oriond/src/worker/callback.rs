@@ -46,6 +46,9 @@ pub struct Callbacks {
     outstanding: AtomicU64,
     /// User objects whose destructor was called, until the executor forgets their names.
     destroyed: Mutex<Vec<u64>>,
+    /// Heap ranges that work under way may write, as of the last launch of a graph. Only for a client with its own copy
+    /// of the heap.
+    written: Mutex<Vec<HeapRange>>,
 }
 
 /// What the driver keeps for one host function.
@@ -57,7 +60,8 @@ pub struct Ticket {
     kind: u64,
     stream: u64,
     once: bool,
-    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function.
+    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's function
+    /// has those of its launch.
     before: Vec<HeapRange>,
 }
 
@@ -71,6 +75,7 @@ impl Callbacks {
             returned: Condvar::new(),
             outstanding: AtomicU64::new(0),
             destroyed: Mutex::new(Vec::new()),
+            written: Mutex::new(Vec::new()),
         })
     }
 
@@ -110,6 +115,11 @@ impl Callbacks {
         self.outstanding.load(Ordering::Relaxed) > 0
     }
 
+    /// A graph is about to be launched: what its host functions may want to see.
+    pub fn graph_starts(&self, written: Vec<HeapRange>) {
+        *self.written.lock().expect("no panic happens under this lock") = written;
+    }
+
     /// User objects that are gone since the last time somebody asked.
     pub fn take_destroyed(&self) -> Vec<u64> {
         std::mem::take(&mut self.destroyed.lock().expect("no panic happens under this lock"))
@@ -126,8 +136,15 @@ impl Callbacks {
     fn run(&self, ticket: &Ticket, status: CUresult) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().expect("no panic happens under this lock").insert(id, false);
+        let of_graphs;
+        let before = if ticket.once {
+            &ticket.before
+        } else {
+            of_graphs = self.written.lock().expect("no panic happens under this lock").clone();
+            &of_graphs
+        };
         // In the ring of the request itself: a carrier keeps the order within a ring, not between two.
-        for range in &ticket.before {
+        for range in before {
             let mut body = Vec::new();
             range.put(&mut body);
             self.events.send(op::HEAP_WRITTEN, (0, 0), &body);

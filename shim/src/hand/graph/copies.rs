@@ -2,8 +2,8 @@
 //!
 //! Memory that both sides share is named to the worker as it is. For pageable memory a range of the heap is set
 //! aside: what the node reads is copied there before every launch, what it writes is copied from there after the
-//! launch has finished. The range lives as long as any graph refers to it; the worker's driver counts that, and
-//! the worker tells.
+//! launch has finished, and both around host functions that run meanwhile. The range lives as long as any graph refers
+//! to it; the worker's driver counts that, and the worker tells.
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
@@ -204,12 +204,31 @@ impl Staged {
         }
     }
 
-    /// Brings the heap's bytes to the application, and nothing of what lies between the rows.
-    pub fn copy_out(&self, s: &Session) {
+    /// What lies in the heap now, for [`Staged::copy_out`] to compare with.
+    pub fn snapshot(&self, s: &Session) -> Vec<u8> {
+        let Some(at) = s.heap.at(self.range.offset, self.range.bytes) else { return Vec::new() };
+        let mut bytes = vec![0; self.range.bytes as usize];
+        // SAFETY: the range lies inside the heap; no node writes to it before the launch that follows.
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+
+    /// Brings the rows that were written since the snapshot to the application, and nothing of what lies between them:
+    /// a copy that its graph has not come to, or does not make, leaves the application's memory alone.
+    pub fn copy_out(&self, s: &Session, snapshot: &mut [u8]) {
         let Some(at) = s.heap.at(self.range.offset, self.range.bytes) else { return };
+        let mut now = vec![0; self.shape.width];
         for row in self.shape.rows() {
+            // SAFETY: the row lies inside the range. The device may be writing to it: then it is not finished, as it
+            // would not be in the application's own memory, and differs again the next time.
+            unsafe { std::ptr::copy_nonoverlapping(at.add(row), now.as_mut_ptr(), now.len()) };
+            let before = &mut snapshot[row..row + now.len()];
+            if now == *before {
+                continue;
+            }
+            before.copy_from_slice(&now);
             // SAFETY: as in `copy_in`, with the memory as the node's destination.
-            unsafe { std::ptr::copy_nonoverlapping(at.add(row), (self.host as *mut u8).add(row), self.shape.width) };
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), (self.host as *mut u8).add(row), now.len()) };
         }
     }
 }

@@ -5,9 +5,9 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
@@ -50,6 +50,7 @@ fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
         .map(|(range, to_host)| HostCopy { range, to_host, staged: copies::staged(range.offset) })
         .filter(|copy| s.mirrored || copy.staged.is_some())
         .collect();
+    change_launched(|all| all.remove(&exec));
     let mut all = COPIES.lock().expect("no panic happens under this lock");
     let all = all.get_or_insert_default();
     if copies.is_empty() {
@@ -231,27 +232,106 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             }
         };
         let copies = copies_of(name);
-        for copy in copies.iter().flat_map(|c| c.iter()).filter(|c| !c.to_host) {
-            if let Some(staged) = &copy.staged {
-                staged.copy_in(s);
+        if let Some(copies) = &copies {
+            bring_in(s, copies);
+            if s.mirrored {
+                change_launched(|all| all.insert(name, copies.clone()));
             }
-            host_memory::announce_source(s, copy.range);
         }
-        let staged = copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some()));
+        let staged = copies.filter(|c| c.iter().any(|copy| copy.staged.is_some()));
         // While it is captured, nothing runs.
-        if !staged || capture::capturing(stream) {
+        let Some(copies) = staged.filter(|_| !capture::capturing(stream)) else {
             let code = post(ops::CU_GRAPH_LAUNCH, launch(false));
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
-        }
-        call(ops::CU_GRAPH_LAUNCH, launch(true), |_| Ok(()))?;
-        for copy in copies.iter().flat_map(|c| c.iter()).filter(|c| c.to_host) {
-            if let Some(staged) = &copy.staged {
-                staged.copy_out(s);
-            }
-        }
+        };
+        let under_way = Arc::new(Launch::new(s, copies));
+        change_under_way(|all| all.push(under_way.clone()));
+        let answer = call(ops::CU_GRAPH_LAUNCH, launch(true), |_| Ok(()));
+        change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
+        change_launched(|all| all.remove(&name));
+        answer?;
+        under_way.bring_out(s);
         Ok(())
     })();
     code(answer)
+}
+
+/// What a graph reads comes to the worker.
+fn bring_in(s: &'static Session, copies: &[HostCopy]) {
+    for copy in copies.iter().filter(|c| !c.to_host) {
+        if let Some(staged) = &copy.staged {
+            staged.copy_in(s);
+        }
+        host_memory::announce_source(s, copy.range);
+    }
+}
+
+/// A launch of a graph that copies pageable memory.
+struct Launch {
+    copies: Arc<Vec<HostCopy>>,
+    /// What the application's memory is known to hold of each range that the graph writes.
+    written: Mutex<Vec<(Staged, Vec<u8>)>>,
+}
+
+/// Those that have not ended. Host functions of graphs run meanwhile.
+static UNDER_WAY: Mutex<Vec<Arc<Launch>>> = Mutex::new(Vec::new());
+static ANY_UNDER_WAY: AtomicBool = AtomicBool::new(false);
+
+/// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run.
+static LAUNCHED: Mutex<BTreeMap<u64, Arc<Vec<HostCopy>>>> = Mutex::new(BTreeMap::new());
+
+fn change_launched<T>(change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {
+    change(&mut LAUNCHED.lock().expect("no panic happens under this lock"))
+}
+
+fn change_under_way(change: impl FnOnce(&mut Vec<Arc<Launch>>)) {
+    let mut all = UNDER_WAY.lock().expect("no panic happens under this lock");
+    change(&mut all);
+    ANY_UNDER_WAY.store(!all.is_empty(), Ordering::Relaxed);
+}
+
+impl Launch {
+    /// The ranges that the graph writes hold what the application has there, in the worker's copy of the heap too.
+    fn new(s: &'static Session, copies: Arc<Vec<HostCopy>>) -> Launch {
+        let to_host = copies.iter().filter(|c| c.to_host).filter_map(|c| c.staged);
+        let written = to_host
+            .map(|staged| {
+                staged.copy_in(s);
+                host_memory::announce_source(s, staged.range);
+                (staged, staged.snapshot(s))
+            })
+            .collect();
+        Launch { copies, written: Mutex::new(written) }
+    }
+
+    fn bring_out(&self, s: &Session) {
+        for (staged, snapshot) in self.written.lock().expect("no panic happens under this lock").iter_mut() {
+            staged.copy_out(s, snapshot);
+        }
+    }
+}
+
+/// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes is
+/// there for the graph's copies behind it.
+pub fn around_host_function(function: impl FnOnce()) {
+    let Ok(s) = session() else { return function() };
+    if ANY_UNDER_WAY.load(Ordering::Relaxed) {
+        for launch in UNDER_WAY.lock().expect("no panic happens under this lock").clone() {
+            launch.bring_out(s);
+        }
+    }
+    function();
+    let launched: Vec<_> = if s.mirrored {
+        change_launched(|all| all.values().cloned().collect())
+    } else if ANY_UNDER_WAY.load(Ordering::Relaxed) {
+        let all = UNDER_WAY.lock().expect("no panic happens under this lock");
+        all.iter().map(|launch| launch.copies.clone()).collect()
+    } else {
+        return;
+    };
+    for copies in launched {
+        bring_in(s, &copies);
+    }
 }
 
 /// # Safety

@@ -369,6 +369,13 @@ pub fn cuGraphLaunch(
         let exec = exec(s, &mut r)?;
         let stream = s.stream(r.word()?, header.thread)?;
         let answer_when_done = r.word()? != 0;
+        let mut written: Vec<HeapRange> = Vec::new();
+        if s.mirrored {
+            let copies = s.graph_nodes.copies.get(&(exec as usize));
+            let to_host = copies.into_iter().flat_map(|copies| copies.by_node.values().flatten()).filter(|c| c.to_host);
+            written.extend(to_host.map(|c| c.range));
+            s.callbacks.graph_starts([&s.pending_heap_ranges()[..], &written[..]].concat());
+        }
         // SAFETY: handles of this session.
         let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
         // Captured, the launch becomes a child graph, which is searched when it is instantiated in turn.
@@ -379,15 +386,10 @@ pub fn cuGraphLaunch(
             s.graph_nodes.tickets.keep_for_good(exec as usize);
             return Ok(code);
         }
-        if s.mirrored {
-            let written: Vec<HeapRange> = s.graph_nodes.copies.get(&(exec as usize)).map_or(Vec::new(), |copies| {
-                copies.by_node.values().flatten().filter(|c| c.to_host).map(|c| c.range).collect()
-            });
-            for range in written {
-                match s.note_heap_copy(range, stream) {
-                    CUDA_SUCCESS => {}
-                    code => return Ok(code),
-                }
+        for range in written {
+            match s.note_heap_copy(range, stream) {
+                CUDA_SUCCESS => {}
+                code => return Ok(code),
             }
         }
         wait = answer_when_done.then_some(stream);
