@@ -181,6 +181,7 @@ impl Context {
             s.clear();
         }
         crate::module::unload_context(self.id);
+        crate::texture::end_context(self.id);
         for r in vram::all(|r| r.context == self.id) {
             crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });
         }

@@ -84,7 +84,6 @@ pub fn check(dev: CUdevice) -> R<i32> {
     if (0..count() as i32).contains(&dev) { Ok(dev) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
 }
 
-#[allow(clippy::match_overlapping_arm, reason = "one range for the limits nobody asks about")]
 fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
     Some(match attrib {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
@@ -136,18 +135,8 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => 1024,
         CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID | CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         CU_DEVICE_ATTRIBUTE_NUMA_ID | CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => -1,
-        // Texture limits are those of the real compute capability, although texture fetches are refused.
-        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH => 131_072,
-        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH => 131_072,
-        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT => 65536,
-        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH
-        | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT
-        | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH => 16384,
-        CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH => 1 << 28,
-        // The other limits of textures and surfaces; the named arms above win.
-        21..=77 => 32768,
         0 | CU_DEVICE_ATTRIBUTE_MAX.. => return None,
-        _ => 0,
+        _ => crate::array::limit(attrib).unwrap_or(0),
     })
 }
 

@@ -4,6 +4,7 @@
 //! in the program's images (`ptx`, `exec`); everything else is the driver's bookkeeping.
 
 pub mod api;
+pub mod array;
 pub mod conditional;
 pub mod context;
 pub mod cupti;
@@ -22,6 +23,7 @@ pub mod pool;
 pub mod printf;
 pub mod ptx;
 pub mod stream;
+pub mod texture;
 pub mod vmm;
 pub mod vram;
 pub mod work;
@@ -32,6 +34,8 @@ pub fn symbol(name: &str) -> Option<api::Symbol> {
         device::lookup,
         context::lookup,
         memory::lookup,
+        array::lookup,
+        texture::lookup,
         pool::lookup,
         vmm::lookup,
         stream::lookup,

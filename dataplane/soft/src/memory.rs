@@ -19,9 +19,16 @@ pub struct Array {
     pub base: u64,
     pub pitch: u64,
     pub descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    /// A level of a mipmapped array, which alone ends it.
+    pub is_level: bool,
 }
 
 impl Array {
+    pub fn free(&self) {
+        if let Some(r) = vram::find(self.base) {
+            drop_range(&r);
+        }
+    }
     pub fn rows(&self) -> u64 {
         self.descriptor.Height.max(1) as u64
     }
@@ -213,7 +220,7 @@ fn rows(dst: u64, pitch: usize, value: u32, element: u32, w: usize, h: usize) ->
     Set { dst, pitch: pitch as u64, value, element, width: w as u64, height: h as u64 }
 }
 
-fn element_bytes(format: CUarray_format, channels: c_uint) -> R<u64> {
+pub fn element_bytes(format: CUarray_format, channels: c_uint) -> R<u64> {
     let one = match format {
         CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
         CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
@@ -223,19 +230,22 @@ fn element_bytes(format: CUarray_format, channels: c_uint) -> R<u64> {
     if matches!(channels, 1 | 2 | 4) { Ok(one * u64::from(channels)) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-fn create_array(out: *mut CUarray, d: CUDA_ARRAY3D_DESCRIPTOR) -> R {
-    let c = context::current()?;
-    if out.is_null() || d.Width == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    if d.Flags & !(CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST) != 0 {
-        return refuse("cuArray3DCreate", "this array flag");
-    }
+/// Memory for an array whose shape was checked.
+pub fn new_array(c: &Context, d: CUDA_ARRAY3D_DESCRIPTOR, is_level: bool) -> R<Arc<Array>> {
     let pitch = d.Width as u64 * element_bytes(d.Format, d.NumChannels)?;
     let cells = (d.Height.max(1) as u64).checked_mul(d.Depth.max(1) as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let bytes = pitch.checked_mul(cells).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let r = allocate(&c, bytes, Kind::Internal)?;
-    let a = Arc::new(Array { base: r.base, pitch, descriptor: d });
+    let r = allocate(c, bytes, Kind::Internal)?;
+    Ok(Arc::new(Array { base: r.base, pitch, descriptor: d, is_level }))
+}
+
+fn create_array(out: *mut CUarray, d: CUDA_ARRAY3D_DESCRIPTOR) -> R {
+    let c = context::current()?;
+    if out.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    crate::array::check(&d)?;
+    let a = new_array(&c, d, false)?;
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, ARRAYS.add(&a)) }
 }
@@ -511,13 +521,14 @@ api! {
     }
     fn cuArrayDestroy(h: CUarray) {
         let c = context::current()?;
+        if ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.is_level {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         let a = ARRAYS.remove(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         for s in c.every_stream() {
             s.wait_all();
         }
-        if let Some(r) = vram::find(a.base) {
-            drop_range(&r);
-        }
+        a.free();
         Ok(())
     }
     fn cuPointerGetAttribute(data: *mut c_void, which: CUpointer_attribute, at: CUdeviceptr) {

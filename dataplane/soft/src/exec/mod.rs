@@ -3,6 +3,7 @@
 pub mod float;
 pub mod memory;
 pub mod ops;
+pub mod texture;
 pub mod warp;
 
 use std::collections::VecDeque;

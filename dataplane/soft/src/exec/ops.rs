@@ -374,6 +374,7 @@ impl Warp {
     fn rare(&mut self, ins: &Instr, m: u32, f: &Frame, env: &mut Env) -> Result<(), Fault> {
         match &ins.op {
             Op::Nop => {}
+            Op::Texture(op) => self.texture(op, ins, m, f, env)?,
             Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
             Op::Activemask => self.write::<u32>(ins.d, m, &[m; 32], f),
             Op::Cvta { window } => {

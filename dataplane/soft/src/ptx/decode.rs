@@ -3,6 +3,8 @@
 //! An instruction this file does not know marks its function `unsupported` and nothing else: a module often carries
 //! kernels that the program never launches.
 
+pub mod texture;
+
 use std::collections::{HashMap, HashSet};
 
 use super::isa::*;
@@ -725,6 +727,7 @@ impl<'a> Decoder<'a> {
             }
             "shfl" | "vote" | "match" | "redux" | "elect" | "activemask" => self.warp(base, &mods, ops),
             "bar" | "barrier" => self.barrier(&mods, ops),
+            "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq" => self.texture(base, &mods, ops),
             _ => self.other(base, &mods, ops),
         }
     }

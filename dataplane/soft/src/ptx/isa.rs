@@ -453,6 +453,7 @@ pub enum Op {
         to: i64,
         from: i64,
     },
+    Texture(Box<super::decode::texture::TextureOp>),
     Fence,
     Nanosleep,
     Activemask,
