@@ -78,7 +78,9 @@ pub fn check(d: &CUDA_ARRAY3D_DESCRIPTOR) -> R {
     let extent = [d.Width, d.Height, d.Depth];
     let allowed: [usize; 3] = match (cube, layered) {
         _ if d.Width == 0 => return Err(CUDA_ERROR_INVALID_VALUE),
-        (true, _) if d.Width != d.Height || d.Depth == 0 || d.Depth % 6 != 0 => return Err(CUDA_ERROR_INVALID_VALUE),
+        (true, _) if d.Width != d.Height || d.Depth == 0 || !d.Depth.is_multiple_of(6) => {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         (true, true) => [32768, 32768, 2046],
         (true, false) => [32768, 32768, 6],
         (false, true) if d.Depth == 0 => return Err(CUDA_ERROR_INVALID_VALUE),

@@ -30,6 +30,18 @@ impl Rows {
     }
 }
 
+/// Where a lane samples.
+struct Point {
+    geometry: Geometry,
+    layer: u32,
+    at: [f64; 3],
+}
+
+enum Filtered {
+    Integers(Texel),
+    Sum([f64; 4]),
+}
+
 impl Warp {
     pub fn texture(&mut self, op: &TextureOp, ins: &Instr, m: u32, f: &Frame, env: &mut Env) -> Result<(), Fault> {
         let handles = self.read::<u64>(ins.a, f, env);
@@ -55,10 +67,7 @@ impl Warp {
     }
 
     fn rows(&self, p: &Place, f: &Frame, env: &Env) -> Rows {
-        Rows {
-            layer: self.read(p.layer, f, env),
-            axes: p.axes.iter().map(|&s| self.read(s, f, env)).collect(),
-        }
+        Rows { layer: self.read(p.layer, f, env), axes: p.axes.iter().map(|&s| self.read(s, f, env)).collect() }
     }
 
     fn sample_lanes(
@@ -78,10 +87,14 @@ impl Warp {
                 for l in lanes(m) {
                     let layer = at.layer[l];
                     texels[l] = if *integer {
-                        let taps = at.lane(l).map(|v| i64::from(v as i32));
-                        self.fetch(env, l, t, place.geometry, layer, taps)?
+                        let (image, at) = (&t.levels[0], at.lane(l));
+                        let texel = [0, 1, 2].map(|a| {
+                            let used = a < place.geometry.axes();
+                            if used { resolve(t.address[a], (at[a] as i32).into(), image.size[a]) } else { Some(0) }
+                        });
+                        self.texel(env, l, t, image, texel, layer.min(image.layers - 1))?
                     } else {
-                        self.sample(env, l, t, place.geometry, layer, at.floats(l), levels[l])?
+                        self.sample(env, l, t, &Point { geometry: place.geometry, layer, at: at.floats(l) }, levels[l])?
                     };
                 }
                 self.deliver(&texels, t, to, m, f);
@@ -92,7 +105,8 @@ impl Warp {
                     let image = &t.levels[0];
                     let [x, y] = [0, 1].map(|a| taps(t, image, a, at.floats(l)[a], true));
                     // Against the clock, from the lower left.
-                    for (k, (x, y)) in [(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])].into_iter().enumerate() {
+                    for (k, (x, y)) in [(x[0], y[1]), (x[1], y[1]), (x[1], y[0]), (x[0], y[0])].into_iter().enumerate()
+                    {
                         let place = [x.0, y.0, Some(0)];
                         texels[l][k] = self.texel(env, l, t, image, place, 0)?[*channel];
                     }
@@ -139,10 +153,8 @@ impl Warp {
             Level::Base => [0.0; 32],
             Level::Explicit(s) => self.read(*s, f, env),
             Level::Gradient(dx, dy) => {
-                let [dx, dy] = [dx, dy].map(|d| Rows {
-                    layer: [0; 32],
-                    axes: d.iter().map(|&s| self.read(s, f, env)).collect(),
-                });
+                let [dx, dy] =
+                    [dx, dy].map(|d| Rows { layer: [0; 32], axes: d.iter().map(|&s| self.read(s, f, env)).collect() });
                 std::array::from_fn(|l| {
                     let spans = [&dx, &dy].map(|d| span(&t.levels[0], g, at.floats(l), d.floats(l)));
                     spans[0].max(spans[1]).log2() as f32
@@ -151,96 +163,59 @@ impl Warp {
         }
     }
 
-    fn sample(
-        &mut self,
-        env: &Env,
-        lane: usize,
-        t: &Texture,
-        g: Geometry,
-        layer: u32,
-        at: [f64; 3],
-        level: f32,
-    ) -> Result<Texel, Fault> {
+    fn sample(&mut self, env: &Env, lane: usize, t: &Texture, p: &Point, level: f32) -> Result<Texel, Fault> {
         // Limits out of order, or no number, are no reason to stop.
-        let level = (level + t.level_bias).max(t.level_min).min(t.level_max);
+        let level = f64::from((level + t.level_bias).max(t.level_min).min(t.level_max).max(0.0));
         let last = t.levels.len() - 1;
-        if !t.blends_levels {
-            let nearest = ((level + 0.5).floor().max(0.0) as usize).min(last);
-            let mut sum = [0.0; 4];
-            return match self.filter(env, lane, t, &t.levels[nearest], g, layer, at, 1.0, &mut sum)? {
-                Some(raw) => Ok(raw),
-                None => Ok(sum.map(|v| (v as f32).to_bits())),
-            };
-        }
-        let fixed = ((f64::from(level.max(0.0)) * 256.0).round() as usize).min(last * 256);
+        // In levels and 256ths of the way to the next.
+        let fixed = if t.blends_levels { (level * 256.0).round() } else { (level + 0.5).floor() * 256.0 };
+        let fixed = (fixed as usize).min(last * 256);
         let (low, part) = (fixed / 256, (fixed % 256) as f64 / 256.0);
-        let mut sum = [0.0; 4];
-        self.filter(env, lane, t, &t.levels[low], g, layer, at, 1.0 - part, &mut sum)?;
-        if part > 0.0 {
-            self.filter(env, lane, t, &t.levels[low + 1], g, layer, at, part, &mut sum)?;
+        let mut sum = match self.filter(env, lane, t, &t.levels[low], p)? {
+            Filtered::Integers(texel) => return Ok(texel),
+            Filtered::Sum(sum) => sum,
+        };
+        if part > 0.0
+            && let Filtered::Sum(next) = self.filter(env, lane, t, &t.levels[low + 1], p)?
+        {
+            sum = std::array::from_fn(|k| (1.0 - part) * sum[k] + part * next[k]);
         }
         Ok(sum.map(|v| (v as f32).to_bits()))
     }
 
-    /// Adds the filtered texels of one level to `sum`; a texture of integers has one texel, which is the answer.
-    #[allow(clippy::too_many_arguments, reason = "what a filter depends on")]
-    fn filter(
-        &mut self,
-        env: &Env,
-        lane: usize,
-        t: &Texture,
-        image: &Image,
-        g: Geometry,
-        layer: u32,
-        at: [f64; 3],
-        weight: f64,
-        sum: &mut [f64; 4],
-    ) -> Result<Option<Texel>, Fault> {
+    /// The texels of one level around a point, weighted; a texture of integers has one, which is the answer.
+    fn filter(&mut self, env: &Env, lane: usize, t: &Texture, image: &Image, p: &Point) -> Result<Filtered, Fault> {
         let none = [(Some(0), 256), (Some(0), 0)];
-        let (axes, slice) = if g.is_cube() {
-            let (face, m, s, t_) = face(at);
-            let edge = |v: f64| if m == 0.0 { 0.5 } else { (v / m + 1.0) / 2.0 };
-            let cube = |v: f64, axis: usize| {
-                let n = image.size[axis];
-                positions(edge(v) * f64::from(n), t.linear).map(|(i, w)| (resolve(Address::Clamp, i, n), w))
+        let (axes, slice) = if p.geometry.is_cube() {
+            let (face, major, u, v) = face(p.at);
+            let on_edge = |v: f64| if major == 0.0 { 0.5 } else { (v / major + 1.0) / 2.0 };
+            let axis = |v: f64, a: usize| {
+                let n = image.size[a];
+                positions(on_edge(v) * f64::from(n), t.linear).map(|(i, w)| (resolve(Address::Clamp, i, n), w))
             };
-            let layers = image.layers / 6;
-            let layer = if g == Geometry::Cube { 0 } else { layer.min(layers.saturating_sub(1)) };
-            ([cube(s, 0), cube(t_, 1), none], (6 * layer + face).min(image.layers - 1))
+            let cubes = image.layers / 6;
+            let cube = if p.geometry == Geometry::Cube { 0 } else { p.layer.min(cubes.saturating_sub(1)) };
+            ([axis(u, 0), axis(v, 1), none], (6 * cube + face).min(image.layers - 1))
         } else {
-            let axis = |a: usize| if a < g.axes() { taps(t, image, a, at[a], t.linear) } else { none };
-            ([axis(0), axis(1), axis(2)], layer.min(image.layers - 1))
+            let axis = |a: usize| if a < p.geometry.axes() { taps(t, image, a, p.at[a], t.linear) } else { none };
+            ([axis(0), axis(1), axis(2)], p.layer.min(image.layers - 1))
         };
+        let mut sum = [0.0; 4];
         for z in axes[2].iter().filter(|tap| tap.1 > 0) {
             for y in axes[1].iter().filter(|tap| tap.1 > 0) {
                 for x in axes[0].iter().filter(|tap| tap.1 > 0) {
                     let texel = self.texel(env, lane, t, image, [x.0, y.0, z.0], slice)?;
                     if t.integer {
-                        return Ok(Some(texel));
+                        return Ok(Filtered::Integers(texel));
                     }
-                    let part = weight * f64::from(x.1) * f64::from(y.1) * f64::from(z.1) / f64::from(1 << 24);
+                    let weight = f64::from(x.1) * f64::from(y.1) * f64::from(z.1) / f64::from(1 << 24);
                     for (sum, v) in sum.iter_mut().zip(texel) {
-                        *sum += part * f64::from(f32::from_bits(v));
+                        *sum += weight * f64::from(f32::from_bits(v));
                     }
                 }
             }
         }
-        Ok(None)
-    }
-
-    /// A texel by its number.
-    fn fetch(
-        &mut self,
-        env: &Env,
-        lane: usize,
-        t: &Texture,
-        g: Geometry,
-        layer: u32,
-        at: [i64; 3],
-    ) -> Result<Texel, Fault> {
-        let image = &t.levels[0];
-        let place = [0, 1, 2].map(|a| if a < g.axes() { resolve(t.address[a], at[a], image.size[a]) } else { Some(0) });
-        self.texel(env, lane, t, image, place, layer.min(image.layers - 1))
+        Ok(Filtered::Sum(sum))
     }
 
     /// A texel as the texture's read mode has it.
