@@ -636,8 +636,10 @@ fn what_cannot_be_made_is_refused() {
 
 #[test]
 fn an_unknown_handle_ends_the_kernel() {
-    let g = gpu();
-    let (at, out) = (Buffer::<[f32; 4]>::zeroed(1), Buffer::<[f32; 4]>::zeroed(1));
-    ok(g.launch("sample_2d", 1, 1, 0, &mut args![u64::MAX, at.at, out.at]));
-    assert_eq!(g.sync(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    for handle in [0, u64::MAX] {
+        let g = Gpu::new();
+        let out = Buffer::<f32>::zeroed(4);
+        ok(g.launch("textured", 1, 1, 0, &mut args![handle, out.at]));
+        assert_eq!(g.sync(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
 }
