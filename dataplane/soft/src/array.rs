@@ -10,6 +10,7 @@ use orion_cuda::sys::*;
 use crate::api::{R, Registry, api, get, handle, put, refuse};
 use crate::context;
 use crate::memory::{self, ARRAYS, Array};
+use crate::vram;
 
 /// What textures and surfaces of compute capability 9.0 may measure, as device attributes.
 pub fn limit(attribute: CUdevice_attribute) -> Option<c_int> {
@@ -104,6 +105,17 @@ pub struct Mipmapped {
 }
 
 pub static MIPMAPPED: Registry<Mipmapped> = Registry::new();
+
+/// A context ends: its arrays go with it. Their memory is still known, and goes next.
+pub fn end_context(id: u64) {
+    let lives_there = |a: &Array| vram::find(a.base).is_some_and(|r| r.context == id);
+    for a in ARRAYS.all().iter().filter(|a| lives_there(a)) {
+        ARRAYS.remove(Arc::as_ptr(a).cast_mut());
+    }
+    for m in MIPMAPPED.all().iter().filter(|m| m.levels.iter().all(|a| lives_there(a))) {
+        MIPMAPPED.remove(Arc::as_ptr(m).cast_mut());
+    }
+}
 
 /// The extents of the next level.
 fn half(d: CUDA_ARRAY3D_DESCRIPTOR) -> CUDA_ARRAY3D_DESCRIPTOR {

@@ -182,6 +182,7 @@ impl Context {
         }
         crate::module::unload_context(self.id);
         crate::texture::end_context(self.id);
+        crate::array::end_context(self.id);
         for r in vram::all(|r| r.context == self.id) {
             crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });
         }

@@ -443,6 +443,20 @@ fn gathers_take_the_four_texels_of_a_filter() {
 }
 
 #[test]
+fn texels_are_found_by_number() {
+    let g = gpu();
+    let texels: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let mut d = described(LINEAR, CLAMP, 0);
+    let plane = of_array(filled([4, 3, 0], F32, 1, 0, &texels));
+    let at = [[1.0, 2.0, 1.0, 1.5], [7.0, -1.0, 0.5, 0.5]];
+    let got = run::<[f32; 4]>(&g, "numbers", texture(&plane, &d), &at);
+    assert_eq!((got[0][..2].to_vec(), got[1][..2].to_vec()), (vec![9.0, 4.5], vec![3.0, 0.0]));
+    (d.addressMode, d.borderColor[0]) = ([BORDER; 3], 77.0);
+    let got = run::<[f32; 4]>(&g, "numbers", texture(&plane, &d), &at);
+    assert_eq!((got[0][0], got[1][0]), (9.0, 77.0));
+}
+
+#[test]
 fn lanes_may_have_textures_of_their_own() {
     let g = gpu();
     let textures: Vec<u64> = (0..8)
@@ -590,6 +604,19 @@ fn objects_remember_what_they_were_made_of() {
         assert_ne!(cuTexObjectGetTextureDesc(&mut got, t), CUDA_SUCCESS);
         ok(cuSurfObjectDestroy(s));
         assert_ne!(cuSurfObjectDestroy(s), CUDA_SUCCESS);
+    }
+}
+
+#[test]
+fn objects_end_with_their_context() {
+    let g = gpu();
+    let a = array([8, 8, 0], F32, 1, STORED).unwrap();
+    let (t, s) = (texture(&of_array(a), &described(POINT, CLAMP, 0)), surface(a));
+    drop(g);
+    let _g = gpu();
+    unsafe {
+        assert_eq!(cuTexObjectDestroy(t), CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(cuSurfObjectDestroy(s), CUDA_ERROR_INVALID_VALUE);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sampling of textures and access to surfaces.
 //!
-//! Coordinates have eight fractional bits when they are filtered, as on hardware, so the weight of a texel is a multiple
-//! of 1/256. Sums of weighted texels are taken in double precision.
+//! Coordinates have eight fractional bits when they are filtered, as on hardware, so the weight of a texel is a
+//! multiple of 1/256. Sums of weighted texels are taken in double precision.
 
 use super::{Env, Fault, FaultKind, float};
 use crate::exec::warp::{Frame, Warp, lanes};

@@ -62,6 +62,19 @@ extern "C" __global__ void halves(Texture t, const float4* at, unsigned* out) {
     asm("tex.2d.v2.f16x2.f32 {%0, %1}, [%2, {%3, %4}];"
         : "=r"(out[2 * i]), "=r"(out[2 * i + 1]) : "l"(t), "f"(p.x), "f"(p.y));
 }
+// Texels by number, and the first level by name.
+extern "C" __global__ void numbers(Texture t, const float4* at, float4* out) {
+    PLACE;
+    const int x = p.x, y = p.y;
+    float4 v, w;
+    asm("tex.2d.v4.f32.s32 {%0, %1, %2, %3}, [%4, {%5, %6}];"
+        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+        : "l"(t), "r"(x), "r"(y));
+    asm("tex.base.2d.v4.f32.f32 {%0, %1, %2, %3}, [%4, {%5, %6}];"
+        : "=f"(w.x), "=f"(w.y), "=f"(w.z), "=f"(w.w)
+        : "l"(t), "f"(p.z), "f"(p.w));
+    out[i] = make_float4(v.x, w.x, v.y, w.y);
+}
 // Each thread has a texture of its own.
 extern "C" __global__ void many(const Texture* t, const float4* at, float4* out) {
     PLACE;
