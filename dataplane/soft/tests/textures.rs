@@ -662,6 +662,35 @@ fn what_cannot_be_made_is_refused() {
 }
 
 #[test]
+fn forms_beyond_the_unified_mode_are_refused() {
+    for form in [
+        "tex.2d.v4.f32.f32 {f, f, f, f}, [reference, {f, f}];",
+        "tex.2d.v4.f32.f32 {f, f, f, f}, [h, h, {f, f}];",
+        "tex.2d.v4.f32.f32 {f, f, f, f}, [h, {f, f}], {r, r};",
+        "tex.2dms.v4.f32.s32 {f, f, f, f}, [h, {r, r, r, r}];",
+        "tex.2d.v4.f32.f32 {f, f}, [h, {f, f}];",
+        "tex.2d.v4.f32.f32 {f, f, f, f}, [h, {f}];",
+        "tex.grad.2d.v4.f32.f32 {f, f, f, f}, [h, {f, f}], {f}, {f};",
+        "tld4.r.cube.v4.f32.f32 {f, f, f, f}, [h, {f, f, f, f}];",
+        "txq.num_samples.b32 r, [h];",
+        "suq.memory_layout.b32 r, [h];",
+        "suld.b.2d.b32.trap {}, [h, {r, r}];",
+        "suld.b.cube.b32.trap {r}, [h, {r, r, r, r}];",
+        "sust.b.2d.v8.b32.trap [h, {r, r}], {r, r, r, r, r, r, r, r};",
+        "sured.b.add.2d.b8.trap [h, {r, r}], r;",
+        "sured.b.xor.2d.b32.trap [h, {r, r}], r;",
+    ] {
+        let text = format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.global .texref reference;\n.visible .entry k()\n{{\n\
+             .reg .b32 r;\n.reg .f32 f;\n.reg .b64 h;\n{form}\nret;\n}}\n"
+        );
+        let text = CString::new(text).unwrap();
+        let g = Gpu::with(text.as_ptr().cast());
+        assert_eq!(g.launch("k", 1, 1, 0, &mut []), CUDA_ERROR_NOT_SUPPORTED, "{form}");
+    }
+}
+
+#[test]
 fn an_unknown_handle_ends_the_kernel() {
     for handle in [0, u64::MAX] {
         let g = Gpu::new();

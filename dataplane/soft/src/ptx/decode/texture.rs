@@ -195,18 +195,18 @@ impl Decoder<'_> {
         let op = match base {
             "suld" if formatted => return unsupported("formatted load"),
             "suld" => {
-                let regs = each(value).iter().map(|o| self.dst(o)).collect::<Result<_>>()?;
+                let regs = vector(value, ty)?.iter().map(|o| self.dst(o)).collect::<Result<_>>()?;
                 TextureOp::Load { place, outside, ty, regs }
             }
             "sust" => {
-                let values = self.list(each(value), ty)?;
-                if values.len() > 4 {
-                    return unsupported("vector width");
-                }
+                let values = self.list(vector(value, ty)?, ty)?;
                 TextureOp::Store { place, outside, ty, values, formatted }
             }
             _ => {
                 let [value] = each(value) else { return unsupported("vector operand") };
+                if !matches!(ty, Ty::B32 | Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64) {
+                    return unsupported("type of the reduction");
+                }
                 let op = match mods.0.iter().find(|m| matches!(**m, "add" | "min" | "max" | "and" | "or")) {
                     Some(&"add") => AtomOp::Add,
                     Some(&"min") => AtomOp::Min,
@@ -281,6 +281,14 @@ fn each(o: &Operand) -> &[Operand] {
     match o {
         Operand::Vec(v) => v,
         o => std::slice::from_ref(o),
+    }
+}
+
+/// The channels or bytes of a surface access.
+fn vector(o: &Operand, ty: Ty) -> Result<&[Operand]> {
+    match each(o) {
+        v if matches!(v.len(), 1 | 2 | 4) && ty != Ty::Pred && ty != Ty::B128 => Ok(v),
+        _ => unsupported("vector width or type"),
     }
 }
 
