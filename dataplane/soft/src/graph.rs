@@ -697,6 +697,16 @@ pub fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
 }
 
 fn kernel_work(p: &CUDA_KERNEL_NODE_PARAMS) -> R<Work> {
+    kernel_with_attributes(p, (false, None))
+}
+
+/// New parameters leave the attributes of a node as they are.
+fn changed_kernel(h: CUgraphNode, p: &CUDA_KERNEL_NODE_PARAMS) -> R<Work> {
+    let Work::Kernel(k) = work_of(h)? else { return Err(CUDA_ERROR_INVALID_VALUE) };
+    kernel_with_attributes(p, (k.cooperative, k.cluster))
+}
+
+fn kernel_with_attributes(p: &CUDA_KERNEL_NODE_PARAMS, attributes: (bool, Option<[u32; 3]>)) -> R<Work> {
     let c = current_or(p.ctx)?;
     let f = if p.func.is_null() { p.kern.cast() } else { p.func };
     let function = module::resolve(f, Some(&c))?;
@@ -704,7 +714,7 @@ fn kernel_work(p: &CUDA_KERNEL_NODE_PARAMS) -> R<Work> {
     let params = unsafe { pack_arguments(&function, p.kernelParams, p.extra)? };
     let grid = [p.gridDimX, p.gridDimY, p.gridDimZ];
     let block = [p.blockDimX, p.blockDimY, p.blockDimZ];
-    Ok(Work::Kernel(Arc::new(KernelLaunch::new(f, &c, grid, block, p.sharedMemBytes, params, false)?)))
+    Ok(Work::Kernel(Arc::new(KernelLaunch::new(f, &c, grid, block, p.sharedMemBytes, params, attributes)?)))
 }
 
 fn widen(p: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
@@ -1099,10 +1109,10 @@ api! {
         put(out, kernel_params(h)?)
     }
     fn cuGraphKernelNodeSetParams(h: CUgraphNode, p: *const CUDA_KERNEL_NODE_PARAMS_v1) {
-        set_work_of(h, kernel_work(&widen(&get(p)?))?)
+        set_work_of(h, changed_kernel(h, &widen(&get(p)?))?)
     }
     fn cuGraphKernelNodeSetParams_v2(h: CUgraphNode, p: *const CUDA_KERNEL_NODE_PARAMS) {
-        set_work_of(h, kernel_work(&get(p)?)?)
+        set_work_of(h, changed_kernel(h, &get(p)?)?)
     }
     fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) {
         node(dst)?;
@@ -1114,19 +1124,26 @@ api! {
         if attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE {
             v.cooperative = i32::from(k.cooperative);
         }
+        if let (CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, Some([x, y, z])) = (attr, k.cluster) {
+            v.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        }
         put(out, v)
     }
     fn cuGraphKernelNodeSetAttribute(h: CUgraphNode, attr: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) {
         let value = get(value)?;
         let Work::Kernel(k) = work_of(h)? else { return Err(CUDA_ERROR_INVALID_VALUE) };
-        if attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE {
-            let c = context::by_id(k.function.context).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-            let on = value.cooperative != 0;
-            let f = k.handle as CUfunction;
-            let k = KernelLaunch::new(f, &c, k.grid, k.block, k.shared, k.params.clone(), on)?;
-            return set_work_of(h, Work::Kernel(Arc::new(k)));
-        }
-        Ok(())
+        let how = match attr {
+            CU_LAUNCH_ATTRIBUTE_COOPERATIVE => (value.cooperative != 0, k.cluster),
+            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                let d = value.clusterDim;
+                (k.cooperative, Some([d.x, d.y, d.z]))
+            }
+            _ => return Ok(()),
+        };
+        let c = context::by_id(k.function.context).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        let f = k.handle as CUfunction;
+        let k = KernelLaunch::new(f, &c, k.grid, k.block, k.shared, k.params.clone(), how)?;
+        set_work_of(h, Work::Kernel(Arc::new(k)))
     }
     fn cuGraphAddMemcpyNode(
         out: *mut CUgraphNode,
@@ -1447,10 +1464,10 @@ api! {
         if result == CU_GRAPH_EXEC_UPDATE_SUCCESS { Ok(()) } else { Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
     }
     fn cuGraphExecKernelNodeSetParams(x: CUgraphExec, h: CUgraphNode, p: *const CUDA_KERNEL_NODE_PARAMS_v1) {
-        set_step(x, h, kernel_work(&widen(&get(p)?))?)
+        set_step(x, h, changed_kernel(h, &widen(&get(p)?))?)
     }
     fn cuGraphExecKernelNodeSetParams_v2(x: CUgraphExec, h: CUgraphNode, p: *const CUDA_KERNEL_NODE_PARAMS) {
-        set_step(x, h, kernel_work(&get(p)?)?)
+        set_step(x, h, changed_kernel(h, &get(p)?)?)
     }
     fn cuGraphExecMemcpyNodeSetParams(x: CUgraphExec, h: CUgraphNode, p: *const CUDA_MEMCPY3D, _ctx: CUcontext) {
         set_step(x, h, copy_work(get(p)?)?)

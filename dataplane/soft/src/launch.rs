@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, api, get, list, put, put_some, refuse};
+use crate::api::{R, api, get, list, put, refuse};
+use crate::cluster;
 use crate::context::{self, Context};
 use crate::device::{SHARED_DEFAULT, SHARED_OPTIN};
 use crate::exec::{self, SM_COUNT};
@@ -26,6 +27,8 @@ pub struct KernelLaunch {
     pub shared: u32,
     pub params: Vec<u8>,
     pub cooperative: bool,
+    /// The cluster that the launch asks for.
+    pub cluster: Option<[u32; 3]>,
 }
 
 const THREADS_PER_SM: u32 = 2048;
@@ -41,10 +44,10 @@ impl KernelLaunch {
         block: [u32; 3],
         shared: u32,
         params: Vec<u8>,
-        cooperative: bool,
+        (cooperative, cluster): (bool, Option<[u32; 3]>),
     ) -> R<Self> {
         let function = module::resolve(handle, Some(c))?;
-        let k = Self { handle: handle as usize, function, grid, block, shared, params, cooperative };
+        let k = Self { handle: handle as usize, function, grid, block, shared, params, cooperative, cluster };
         k.check()?;
         Ok(k)
     }
@@ -68,9 +71,7 @@ impl KernelLaunch {
         if func.static_shared > SHARED_DEFAULT || self.shared > self.function.dynamic_shared_max() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if func.req_cluster.is_some_and(|c| c != [1, 1, 1]) {
-            return refuse("cuLaunchKernel", "a cluster of more than one block");
-        }
+        cluster::check(&self.function, self.grid, self.cluster)?;
         if let Some(why) = &func.unsupported {
             return refuse("cuLaunchKernel", &format!("kernel {}: {why}", func.name));
         }
@@ -97,6 +98,7 @@ impl KernelLaunch {
         } else {
             0
         };
+        let cluster = cluster::size(&self.function, self.cluster)?;
         let mut params = self.params.clone();
         params.resize(func.param_bytes as usize, 0);
         let outcome = run_launch(
@@ -106,6 +108,8 @@ impl KernelLaunch {
                 func: self.function.index,
                 grid: self.grid,
                 block: self.block,
+                cluster: cluster.unwrap_or([1; 3]),
+                explicit_cluster: cluster.is_some(),
                 params,
                 static_shared: func.static_shared,
                 dynamic_shared: self.shared,
@@ -184,6 +188,7 @@ struct Shape {
     block: [u32; 3],
     shared: u32,
     cooperative: bool,
+    cluster: Option<[u32; 3]>,
 }
 
 fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) -> R {
@@ -191,7 +196,7 @@ fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra:
     let function = module::resolve(f, Some(&s_ref.context))?;
     // SAFETY: the application's argument arrays.
     let bytes = unsafe { pack_arguments(&function, params, extra)? };
-    let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, s.cooperative)?;
+    let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster))?;
     s_ref.wait_for_room();
     let end = stream::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
     match end.filter(|_| launches_block()) {
@@ -209,19 +214,17 @@ fn launches_block() -> bool {
     *BLOCKING.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
 }
 
-/// Reads the attributes of an extended launch. True when it is cooperative.
-fn cooperative(attributes: &[CUlaunchAttribute]) -> R<bool> {
-    let mut found = false;
+/// Reads the attributes of an extended launch: whether it is cooperative, and its cluster.
+fn launch_attributes(attributes: &[CUlaunchAttribute]) -> R<(bool, Option<[u32; 3]>)> {
+    let (mut cooperative, mut cluster) = (false, None);
     for a in attributes {
         // SAFETY: the id says which member of the union is set.
         unsafe {
             match a.id {
-                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => found = a.value.cooperative != 0,
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => cooperative = a.value.cooperative != 0,
                 CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
                     let d = a.value.clusterDim;
-                    if [d.x, d.y, d.z] != [1, 1, 1] {
-                        return refuse("cuLaunchKernelEx", "a cluster of more than one block");
-                    }
+                    cluster = Some([d.x, d.y, d.z]);
                 }
                 CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
                     return refuse("cuLaunchKernelEx", "an event inside the launch");
@@ -234,7 +237,7 @@ fn cooperative(attributes: &[CUlaunchAttribute]) -> R<bool> {
             }
         }
     }
-    Ok(found)
+    Ok((cooperative, cluster))
 }
 
 pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
@@ -300,7 +303,7 @@ api! {
         params: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) {
-        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false };
+        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, cluster: None };
         launch(f, shape, h, params, extra)
     }
     fn cuLaunchCooperativeKernel(
@@ -315,7 +318,7 @@ api! {
         h: CUstream,
         params: *mut *mut c_void,
     ) {
-        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true };
+        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, cluster: None };
         launch(f, shape, h, params, std::ptr::null_mut())
     }
     fn cuLaunchKernelEx(
@@ -325,11 +328,13 @@ api! {
         extra: *mut *mut c_void,
     ) {
         let c = get(config)?;
+        let (cooperative, cluster) = launch_attributes(&list(c.attrs, c.numAttrs as usize)?)?;
         let shape = Shape {
             grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
             block: [c.blockDimX, c.blockDimY, c.blockDimZ],
             shared: c.sharedMemBytes,
-            cooperative: cooperative(&list(c.attrs, c.numAttrs as usize)?)?,
+            cooperative,
+            cluster,
         };
         launch(f, shape, c.hStream, params, extra)
     }
@@ -376,15 +381,17 @@ api! {
         put(out, each.saturating_sub(fixed).min(f.dynamic_shared_max()) as usize)
     }
     fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, f: CUfunction, config: *const CUlaunchConfig) {
-        module::resolve(f, None)?;
-        get(config)?;
-        put(out, 1)
+        let f = module::resolve(f, None)?;
+        let c = get(config)?;
+        let threads = c.blockDimX.saturating_mul(c.blockDimY).saturating_mul(c.blockDimZ);
+        put(out, cluster::max_potential_size(&f, threads, c.sharedMemBytes.min(1 << 30)) as c_int)
     }
     fn cuOccupancyMaxActiveClusters(out: *mut c_int, f: CUfunction, config: *const CUlaunchConfig) {
         let f = module::resolve(f, None)?;
         let c = get(config)?;
         let threads = c.blockDimX.saturating_mul(c.blockDimY).saturating_mul(c.blockDimZ);
-        put_some(out, (blocks_per_sm(&f, threads, c.sharedMemBytes) * SM_COUNT) as c_int);
-        context::current().map(drop)
+        let (_, cluster) = launch_attributes(&list(c.attrs, c.numAttrs as usize)?)?;
+        context::current()?;
+        put(out, cluster::max_active(&f, cluster, threads, c.sharedMemBytes.min(1 << 30))? as c_int)
     }
 }

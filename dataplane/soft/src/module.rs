@@ -45,8 +45,19 @@ pub struct Settings {
     dynamic_shared_max: AtomicI32,
     carveout: AtomicI32,
     cluster_policy: AtomicI32,
-    non_portable: AtomicI32,
+    pub non_portable: AtomicI32,
+    /// Zeroes where the kernel does not say which cluster it requires.
+    required_cluster: [AtomicI32; 3],
     loaded: AtomicBool,
+}
+
+impl Function {
+    /// The cluster that the kernel's code or `cuFuncSetAttribute` requires.
+    pub fn required_cluster(&self) -> Option<[u32; 3]> {
+        let set = || self.settings.required_cluster.each_ref().map(|n| n.load(Ordering::Relaxed) as u32);
+        let declared = self.program.funcs[self.index as usize].req_cluster;
+        declared.or_else(|| Some(set()).filter(|c| *c != [0; 3]))
+    }
 }
 
 /// `CUDA_MODULE_LOADING`, as it is when the first module is loaded.
@@ -67,6 +78,7 @@ impl Settings {
             carveout: AtomicI32::new(-1),
             cluster_policy: AtomicI32::new(0),
             non_portable: AtomicI32::new(0),
+            required_cluster: Default::default(),
             loaded: AtomicBool::new(eager()),
         }
     }
@@ -394,10 +406,11 @@ pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int
         }
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared_max() as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => f.settings.carveout.load(Ordering::Relaxed),
-        CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => 0,
-        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => func.req_cluster.map_or(0, |c| c[0] as c_int),
-        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => func.req_cluster.map_or(0, |c| c[1] as c_int),
-        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => func.req_cluster.map_or(0, |c| c[2] as c_int),
+        CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => c_int::from(func.explicit_cluster),
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
+            let axis = (attrib - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
+            f.required_cluster().map_or(0, |c| c[axis] as c_int)
+        }
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => f.settings.non_portable.load(Ordering::Relaxed),
         CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => f.settings.cluster_policy.load(Ordering::Relaxed),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -420,6 +433,13 @@ fn set_function_attribute(f: &Function, attrib: CUfunction_attribute, v: c_int) 
             f.settings.carveout.store(v, Ordering::Relaxed);
         }
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => f.settings.non_portable.store(v, Ordering::Relaxed),
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
+            if func.req_cluster.is_some() {
+                return Err(CUDA_ERROR_NOT_PERMITTED);
+            }
+            let axis = (attrib - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
+            f.settings.required_cluster[axis].store(v, Ordering::Relaxed);
+        }
         CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
             f.settings.cluster_policy.store(v, Ordering::Relaxed);
         }

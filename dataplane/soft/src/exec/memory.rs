@@ -73,7 +73,7 @@ fn store_raw(p: u64, bytes: u32, v: u64) {
     }
 }
 
-fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
+pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let b = s.get(at..at.checked_add(bytes as usize)?)?;
     Some(match bytes {
@@ -84,11 +84,15 @@ fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     })
 }
 
-fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
+pub fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
     let at = usize::try_from(at).ok()?;
     let b = s.get_mut(at..at.checked_add(bytes as usize)?)?;
     b.copy_from_slice(&v.to_le_bytes()[..bytes as usize]);
     Some(())
+}
+
+fn is_shared(space: Space, at: u64) -> bool {
+    space == Space::Shared || space == Space::Generic && at & WINDOW_MASK == SHARED_WINDOW
 }
 
 fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
@@ -96,7 +100,7 @@ fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
 }
 
 impl Warp {
-    pub fn load(&mut self, env: &Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
+    pub fn load(&mut self, env: &mut Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
         if !at.is_multiple_of(u64::from(bytes)) {
             return Err(fault(FaultKind::Misaligned, "misaligned load", at, bytes));
         }
@@ -113,7 +117,11 @@ impl Warp {
             Space::Local => load_slice(&self.local[lane], at & !WINDOW_MASK, bytes),
             Space::Param => load_slice(&env.launch.params, at & !WINDOW_MASK, bytes),
         };
-        hit.ok_or_else(|| fault(FaultKind::IllegalAddress, "load", at, bytes))
+        match hit {
+            Some(v) => Ok(v),
+            None if is_shared(space, at) => env.load_in_cluster(at, bytes),
+            None => Err(fault(FaultKind::IllegalAddress, "load", at, bytes)),
+        }
     }
 
     #[inline]
@@ -153,7 +161,11 @@ impl Warp {
             }
             _ => None,
         };
-        hit.ok_or_else(|| fault(FaultKind::IllegalAddress, "store", at, bytes))
+        match hit {
+            Some(()) => Ok(()),
+            None if is_shared(space, at) => env.store_in_cluster(at, bytes, v),
+            None => Err(fault(FaultKind::IllegalAddress, "store", at, bytes)),
+        }
     }
 
     pub fn atomic(

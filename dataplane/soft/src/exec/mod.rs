@@ -1,6 +1,8 @@
-//! Runs kernels: blocks of a grid on a few host threads, warps of a block in turn.
+//! Runs kernels: clusters of a grid on a few host threads, blocks of a cluster and warps of a block in turn.
 
+pub mod cluster;
 pub mod float;
+pub mod mbarrier;
 pub mod memory;
 pub mod ops;
 pub mod texture;
@@ -13,14 +15,16 @@ use std::time::Instant;
 
 use crate::ptx::isa::{Program, RESERVED_SHARED};
 use crate::vram;
+use cluster::{Cluster, Peers};
 use warp::Warp;
 
 /// Two partitions of the size that compute capability 9.0 asks for.
 pub const SM_COUNT: u32 = 16;
-pub const BARRIERS: usize = 17;
+pub const BARRIERS: usize = 16;
 
 /// Warp instructions a block runs before its host thread looks for another one. Long enough that ordinary blocks end
-/// in their first turn; a block that spins on another block gives way after it.
+/// in their first turn; a block that spins on another block gives way after it, and does so sooner where blocks are
+/// meant to wait for each other.
 const BLOCK_TURN: i64 = 200_000;
 const COOPERATIVE_TURN: i64 = 20_000;
 const WARP_TURN: i64 = 8192;
@@ -58,6 +62,9 @@ pub struct Launch {
     pub func: u32,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Blocks of a cluster, which divide the grid.
+    pub cluster: [u32; 3],
+    pub explicit_cluster: bool,
     pub params: Vec<u8>,
     pub static_shared: u32,
     pub dynamic_shared: u32,
@@ -76,6 +83,15 @@ impl Launch {
     }
     pub fn blocks(&self) -> u64 {
         u64::from(self.grid[0]) * u64::from(self.grid[1]) * u64::from(self.grid[2])
+    }
+    pub fn cluster_blocks(&self) -> u32 {
+        self.cluster[0] * self.cluster[1] * self.cluster[2]
+    }
+    fn clusters(&self) -> u64 {
+        self.blocks() / u64::from(self.cluster_blocks())
+    }
+    fn turn(&self) -> i64 {
+        if self.cooperative || self.cluster_blocks() > 1 { COOPERATIVE_TURN } else { BLOCK_TURN }
     }
 }
 
@@ -97,6 +113,15 @@ pub struct Env<'a> {
     pub bars: &'a mut [Barrier; BARRIERS],
     pub bar_arrived: &'a mut bool,
     pub live_threads: &'a mut u32,
+    pub peers: Peers<'a>,
+}
+
+/// Why a block stopped running.
+enum Pause {
+    Ended,
+    Yielded,
+    /// Every thread waits at a barrier.
+    Stuck,
 }
 
 struct Block {
@@ -109,13 +134,13 @@ struct Block {
 }
 
 impl Block {
-    fn new(l: &Launch, index: u64) -> Self {
+    fn new(l: &Launch, ctaid: [u32; 3]) -> Self {
         let threads = l.threads();
-        let (gx, gy) = (u64::from(l.grid[0]), u64::from(l.grid[1]));
+        let [x, y, z] = ctaid.map(u64::from);
         let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
         Self {
-            index,
-            ctaid: [(index % gx) as u32, (index / gx % gy) as u32, (index / (gx * gy)) as u32],
+            index: x + u64::from(l.grid[0]) * (y + u64::from(l.grid[1]) * z),
+            ctaid,
             shared: vec![0; ((l.dynamic_base + l.dynamic_shared).next_multiple_of(16) + RESERVED_SHARED) as usize],
             warps,
             bars: [Barrier::default(); BARRIERS],
@@ -123,8 +148,8 @@ impl Block {
         }
     }
 
-    /// Runs up to `turn` warp instructions; true when every thread has exited.
-    fn run(&mut self, l: &Launch, mut turn: i64, abort: &AtomicBool) -> Result<bool, Fault> {
+    /// Runs up to `turn` warp instructions.
+    fn run(&mut self, l: &Launch, mut peers: Peers, mut turn: i64, abort: &AtomicBool) -> Result<Pause, Fault> {
         loop {
             let mut ran = false;
             for w in 0..self.warps.len() {
@@ -144,40 +169,41 @@ impl Block {
                     bars: &mut self.bars,
                     bar_arrived: &mut arrived,
                     live_threads: &mut self.live_threads,
+                    peers: peers.reborrow(),
                 };
                 self.warps[w].run(&mut env, &mut budget)?;
                 turn -= WARP_TURN - budget;
                 if arrived || self.live_threads != live_before {
-                    self.release_barriers(l);
+                    self.release_barriers(&l.program);
                 }
                 if abort.load(Ordering::Relaxed) {
-                    return Ok(true);
+                    return Ok(Pause::Ended);
                 }
             }
             if self.live_threads == 0 {
-                return Ok(true);
+                return Ok(Pause::Ended);
             }
-            if !ran && !self.release_stuck(l) {
-                return Err(Fault::new(FaultKind::Deadlock, "every thread of the block waits at a barrier"));
+            if !ran && !self.release_stuck(&l.program) {
+                return Ok(Pause::Stuck);
             }
             if turn <= 0 {
-                return Ok(false);
+                return Ok(Pause::Yielded);
             }
         }
     }
 
-    fn release_barriers(&mut self, l: &Launch) {
+    fn release_barriers(&mut self, program: &Program) {
         for id in 0..BARRIERS {
             let b = self.bars[id];
             let expected = if b.expected == 0 { self.live_threads } else { b.expected };
             if b.arrived > 0 && b.arrived >= expected {
-                self.release(id, l);
+                self.release(id, program);
             }
         }
     }
 
     /// All live threads wait: a barrier whose count can no longer be met by arrivals of part warps lets go.
-    fn release_stuck(&mut self, l: &Launch) -> bool {
+    fn release_stuck(&mut self, program: &Program) -> bool {
         for id in 0..BARRIERS {
             let waiting: u32 = self
                 .warps
@@ -185,28 +211,17 @@ impl Block {
                 .map(|w| warp::lanes(w.barred).filter(|&k| usize::from(w.bar[k]) == id).count() as u32)
                 .sum();
             if waiting > 0 && waiting == self.live_threads {
-                self.release(id, l);
+                self.release(id, program);
                 return true;
             }
         }
         false
     }
 
-    fn release(&mut self, id: usize, l: &Launch) {
+    fn release(&mut self, id: usize, program: &Program) {
         let b = std::mem::take(&mut self.bars[id]);
-        let mut arrived = false;
-        for w in 0..self.warps.len() {
-            let env = Env {
-                launch: l,
-                program: &l.program,
-                shared: &mut self.shared,
-                ctaid: self.ctaid,
-                block_index: self.index,
-                bars: &mut self.bars,
-                bar_arrived: &mut arrived,
-                live_threads: &mut self.live_threads,
-            };
-            self.warps[w].release_barrier(id as u8, b.arrived, b.popc, &env);
+        for w in &mut self.warps {
+            w.release_barrier(id as u8, b.arrived, b.popc, program);
         }
     }
 }
@@ -215,8 +230,8 @@ impl Block {
 struct Job {
     launch: Launch,
     next: AtomicU64,
-    begun: Mutex<VecDeque<Block>>,
-    /// Blocks not yet finished.
+    begun: Mutex<VecDeque<Cluster>>,
+    /// Clusters not yet finished.
     left: AtomicU64,
     abort: AtomicBool,
     fault: Mutex<Option<Fault>>,
@@ -225,30 +240,34 @@ struct Job {
 }
 
 impl Job {
-    fn take(&self) -> Option<Block> {
-        let total = self.launch.blocks();
+    fn take(&self) -> Option<Cluster> {
+        let total = self.launch.clusters();
         let mut begun = self.begun.lock().ok()?;
-        let start_new = self.launch.cooperative || begun.len() < RESIDENT_MAX;
+        let blocks = begun.len() * self.launch.cluster_blocks() as usize;
+        let start_new = self.launch.cooperative || blocks < RESIDENT_MAX;
         if start_new {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index < total {
                 drop(begun);
-                return Some(Block::new(&self.launch, index));
+                return Some(Cluster::new(&self.launch, index));
             }
         }
         begun.pop_front()
     }
 
-    /// Runs blocks until none can be taken.
+    /// Runs clusters until none can be taken.
     fn work(&self) {
-        let turn = if self.launch.cooperative { COOPERATIVE_TURN } else { BLOCK_TURN };
-        while let Some(mut block) = self.take() {
-            let outcome =
-                if self.abort.load(Ordering::Relaxed) { Ok(true) } else { block.run(&self.launch, turn, &self.abort) };
+        let turn = self.launch.turn();
+        while let Some(mut cluster) = self.take() {
+            let outcome = if self.abort.load(Ordering::Relaxed) {
+                Ok(true)
+            } else {
+                cluster.run(&self.launch, turn, &self.abort)
+            };
             match outcome {
                 Ok(false) => {
                     if let Ok(mut begun) = self.begun.lock() {
-                        begun.push_back(block);
+                        begun.push_back(cluster);
                     }
                     continue;
                 }
@@ -270,7 +289,7 @@ impl Job {
     }
 }
 
-/// Threads that help with grids of more than one block.
+/// Threads that help with grids of more than one cluster.
 struct Pool {
     queue: Mutex<VecDeque<Arc<Job>>>,
     wake: Condvar,
@@ -307,24 +326,24 @@ fn pool() -> &'static Pool {
 
 /// Runs a grid to its end on this thread and the pool's.
 pub fn run(launch: Launch) -> Result<(), Fault> {
-    let blocks = launch.blocks();
-    if blocks == 0 {
+    let clusters = launch.clusters();
+    if clusters == 0 {
         return Ok(());
     }
     let job = Arc::new(Job {
         launch,
         next: AtomicU64::new(0),
         begun: Mutex::default(),
-        left: AtomicU64::new(blocks),
+        left: AtomicU64::new(clusters),
         abort: AtomicBool::new(false),
         fault: Mutex::new(None),
         done: Mutex::new(false),
         finished: Condvar::new(),
     });
-    if blocks > 1 {
+    if clusters > 1 {
         let pool = pool();
         if let Ok(mut q) = pool.queue.lock() {
-            let copies = (blocks - 1).min(15);
+            let copies = (clusters - 1).min(15);
             for _ in 0..copies {
                 q.push_back(job.clone());
             }
@@ -332,7 +351,7 @@ pub fn run(launch: Launch) -> Result<(), Fault> {
         pool.wake.notify_all();
     }
     job.work();
-    // Another thread may hold the last block; it may also put it back for us to finish.
+    // Another thread may hold the last cluster; it may also put it back for us to finish.
     while let Ok(done) = job.done.lock() {
         if *done {
             break;

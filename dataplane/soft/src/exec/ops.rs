@@ -172,7 +172,7 @@ impl Warp {
             Special::EnvReg(2) => env.launch.workspace & 0xffff_ffff,
             Special::EnvReg(1) => env.launch.workspace >> 32,
             Special::EnvReg(_) | Special::Zero => 0,
-            Special::One => 1,
+            cluster => env.cluster_register(cluster),
         };
         [T::from64(uniform); 32]
     }
@@ -380,7 +380,8 @@ impl Warp {
             Op::Cvta { window } => {
                 // A generic null stays null only for plain memory; windows start above zero on purpose.
                 let a = self.read::<u64>(ins.a, f, env);
-                self.write(ins.d, m, &map1(&a, |v| v | window), f);
+                let generic = |v| if *window == SHARED_WINDOW { env.generic_shared(v) } else { v | window };
+                self.write(ins.d, m, &map1(&a, generic), f);
             }
             Op::CvtaTo { .. } => {
                 let a = self.read::<u64>(ins.a, f, env);
@@ -390,15 +391,20 @@ impl Warp {
             Op::IsSpace(space) => {
                 let a = self.read::<u64>(ins.a, f, env);
                 let window = match space {
-                    Space::Shared => SHARED_WINDOW,
                     Space::Local => LOCAL_WINDOW,
                     Space::Param => PARAM_WINDOW,
                     _ => 0,
                 };
                 let is_const = *space == Space::Const;
-                let p = bits(&a, |v| v & WINDOW_MASK == window && !is_const);
+                let p = match space {
+                    Space::Shared => bits(&a, |v| env.is_own_shared(v)),
+                    _ => bits(&a, |v| v & WINDOW_MASK == window && !is_const),
+                };
                 self.write_pred(ins.d, m, p, f);
             }
+            Op::Cluster(op) => self.cluster_op(ins, *op, m, f, env)?,
+            Op::Mbarrier { op, space, offset } => self.mbarrier(ins, *op, *space, *offset, m, f, env)?,
+            Op::BulkCopy { to, from } => self.bulk_copy(ins, *to, *from, m, f, env)?,
             Op::Pack(ty, parts) => {
                 let width = 8 * ty.bytes();
                 let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
@@ -988,7 +994,7 @@ impl Warp {
 
 struct LaneReader<'a, 'b> {
     warp: &'a mut Warp,
-    env: &'a Env<'b>,
+    env: &'a mut Env<'b>,
     lane: usize,
 }
 

@@ -38,6 +38,8 @@ pub struct Warp {
     /// Lanes at a warp-wide operation, waiting for the other members.
     pub waiting: u32,
     pub barred: u32,
+    /// Lanes that have arrived at the cluster's barrier in its current phase.
+    pub cluster_arrived: u32,
     pub pc: [u32; 32],
     pub frame: [Frame; 32],
     pub members: [u32; 32],
@@ -72,6 +74,7 @@ impl Warp {
             runnable: live,
             waiting: 0,
             barred: 0,
+            cluster_arrived: 0,
             pc: [f.entry; 32],
             frame: [Frame { func, ..Frame::default() }; 32],
             members: [0; 32],
@@ -132,7 +135,7 @@ impl Warp {
         (mask, stop)
     }
 
-    fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
+    pub fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
         for l in lanes(mask) {
             self.pc[l] = pc;
             self.frame[l] = frame;
@@ -185,7 +188,8 @@ impl Warp {
                 | Op::Ret
                 | Op::Exit
                 | Op::Trap
-                | Op::Nanosleep => {
+                | Op::Nanosleep
+                | Op::MbarrierTest { .. } => {
                     if m != g.mask {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
                         g.mask = m;
@@ -224,17 +228,31 @@ impl Warp {
             }
             Op::Trap => Err(Fault::new(FaultKind::Trap, "trap instruction")),
             Op::Nanosleep => {
-                // Sleeping gives the rest of the slice to other warps and blocks.
-                g.pc += 1;
-                self.save(g.mask, g.pc, g.frame);
-                self.fair = g.mask != self.runnable;
-                *budget = (*budget).min(1) - 1;
+                self.sleep(g, budget);
                 Ok(false)
+            }
+            Op::MbarrierTest { parity, space, offset } => {
+                let done = self.mbarrier_test(ins, *parity, *space, *offset, g.mask, &g.frame, env)?;
+                if done {
+                    g.pc += 1;
+                } else {
+                    // What completes the phase is another warp's or block's to do.
+                    self.sleep(g, budget);
+                }
+                Ok(done)
             }
             Op::Warp(op) => self.warp_op(g, ins, *op, env),
             Op::Bar(op) => self.barrier(g, ins, *op, env),
             _ => Ok(true),
         }
+    }
+
+    /// Gives the rest of the slice to other warps and blocks.
+    fn sleep(&mut self, g: &mut Group, budget: &mut i64) {
+        g.pc += 1;
+        self.save(g.mask, g.pc, g.frame);
+        self.fair = g.mask != self.runnable;
+        *budget = (*budget).min(1) - 1;
     }
 
     fn call(&mut self, g: &mut Group, ins: &Instr, call: &Call, env: &mut Env) -> Result<bool, Fault> {
@@ -488,6 +506,10 @@ impl Warp {
     }
 
     fn barrier(&mut self, g: &mut Group, ins: &Instr, op: BarOp, env: &mut Env) -> Result<bool, Fault> {
+        if matches!(op, BarOp::ClusterArrive | BarOp::ClusterWait) {
+            self.cluster_barrier(g.mask, g.pc, g.frame, op == BarOp::ClusterWait);
+            return Ok(false);
+        }
         let lane = g.mask.trailing_zeros() as usize;
         let id = self.read::<u32>(ins.a, &g.frame, env);
         let count = if ins.b == Src::None { 0 } else { self.read::<u32>(ins.b, &g.frame, env)[lane] };
@@ -519,7 +541,7 @@ impl Warp {
     }
 
     /// The barrier completed: hand its result to the lanes that wait at it.
-    pub fn release_barrier(&mut self, id: u8, arrived: u32, popc: u32, env: &Env) {
+    pub fn release_barrier(&mut self, id: u8, arrived: u32, popc: u32, program: &Program) {
         let mut mask = lanes(self.barred).filter(|&l| self.bar[l] == id).fold(0, |s, l| s | (1 << l));
         self.barred &= !mask;
         self.runnable |= mask;
@@ -528,7 +550,7 @@ impl Warp {
             let (pc, frame) = (self.pc[leader], self.frame[leader]);
             let here = lanes(mask).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
             mask &= !here;
-            let ins = &env.program.code[pc as usize];
+            let ins = &program.code[pc as usize];
             if let Op::Bar(op) = ins.op {
                 let all = |v: bool| if v { u32::MAX } else { 0 };
                 match op {

@@ -3,6 +3,7 @@
 //! An instruction this file does not know marks its function `unsupported` and nothing else: a module often carries
 //! kernels that the program never launches.
 
+mod cluster;
 pub mod texture;
 
 use std::collections::{HashMap, HashSet};
@@ -70,6 +71,8 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         func.max_threads = f.max_ntid.or(f.req_ntid).map_or(1024, |d| d[0].saturating_mul(d[1]).saturating_mul(d[2]));
         func.req_ntid = f.req_ntid;
         func.req_cluster = f.req_cluster;
+        func.explicit_cluster = f.explicit_cluster;
+        func.max_cluster = f.max_cluster;
         calls.push(d.calls);
         program.funcs.push(func);
     }
@@ -278,6 +281,9 @@ struct Mods<'a>(Vec<&'a str>);
 impl Mods<'_> {
     fn has(&self, m: &str) -> bool {
         self.0.contains(&m)
+    }
+    fn without(&self, m: &str) -> Self {
+        Self(self.0.iter().copied().filter(|x| *x != m).collect())
     }
     fn types(&self) -> Vec<Ty> {
         self.0.iter().filter_map(|m| Ty::from_name(m)).collect()
@@ -785,7 +791,7 @@ impl<'a> Decoder<'a> {
 
     fn store(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
         if mods.has("async") || mods.has("bulk") {
-            return unsupported("asynchronous store");
+            return self.store_async(mods, ops);
         }
         let ty = mods.ty()?;
         let (a, offset) = self.addr(&ops[0])?;
@@ -812,9 +818,12 @@ impl<'a> Decoder<'a> {
     }
 
     fn atomic(&mut self, red: bool, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        if mods.has("async") {
+            return self.reduce_async(mods, ops);
+        }
         let ty = mods.ty()?;
-        if ty == Ty::B128 || mods.has("v2") || mods.has("v4") || mods.has("v8") || mods.has("async") {
-            return unsupported("wide or asynchronous atomic");
+        if ty == Ty::B128 || mods.has("v2") || mods.has("v4") || mods.has("v8") {
+            return unsupported("wide atomic");
         }
         let op = mods
             .0
@@ -1188,13 +1197,7 @@ impl<'a> Decoder<'a> {
             return Ok(());
         }
         if mods.has("cluster") {
-            // A cluster is one block here, so waiting for the cluster is waiting for the block.
-            if mods.has("wait") {
-                let i = self.emit(Op::Bar(BarOp::Sync));
-                i.a = Src::Imm(16);
-            } else {
-                self.emit(Op::Fence);
-            }
+            self.emit(Op::Bar(if mods.has("wait") { BarOp::ClusterWait } else { BarOp::ClusterArrive }));
             return Ok(());
         }
         let red = mods.has("red");
@@ -1253,14 +1256,9 @@ impl<'a> Decoder<'a> {
                 i.a = Src::Imm(0);
                 return Ok(());
             }
-            "mapa" => (Op::Mov, 2),
-            "getctarank" => {
-                let d = self.dst(get(0)?)?;
-                let i = self.emit(Op::Mov);
-                i.d = d;
-                i.a = Src::Imm(0);
-                return Ok(());
-            }
+            "mapa" => (Op::Cluster(ClusterOp::Mapa { generic: mods.space()? == Space::Generic }), 3),
+            "getctarank" => (Op::Cluster(ClusterOp::CtaRank { generic: mods.space()? == Space::Generic }), 2),
+            "mbarrier" => return self.mbarrier(mods, ops),
             "cvta" => {
                 let mut space = mods.space()?;
                 if space == Space::Param && !self.f.is_entry {
@@ -1269,6 +1267,7 @@ impl<'a> Decoder<'a> {
                 let w = if space == Space::Param { PARAM_WINDOW } else { window(space) };
                 (if mods.has("to") { Op::CvtaTo { window: w } } else { Op::Cvta { window: w } }, 2)
             }
+            "isspacep" if mods.has("shared::cluster") => (Op::Cluster(ClusterOp::IsShared), 2),
             "isspacep" => (Op::IsSpace(mods.space()?), 2),
             "selp" => (Op::Selp(mods.ty()?), 4),
             "slct" => {
@@ -1322,8 +1321,14 @@ impl<'a> Decoder<'a> {
                 };
                 (Op::Testp(kind, mods.ty()?), 2)
             }
-            "cp" if mods.has("async") && !mods.has("bulk") && !mods.has("mbarrier") && !mods.has("tensor") => {
-                return self.copy_async(mods, ops);
+            "cp" if mods.has("async") && !mods.has("tensor") => {
+                return if mods.has("bulk") {
+                    self.bulk_copy(mods, ops)
+                } else if mods.has("mbarrier") {
+                    self.arrive_after_copies(mods, ops)
+                } else {
+                    self.copy_async(mods, ops)
+                };
             }
             _ => return unsupported("instruction is not supported"),
         };
@@ -1397,10 +1402,12 @@ fn special(name: &str) -> Option<Src> {
         return Some(Src::Special(match stem {
             "tid" => Special::Tid(a),
             "ntid" => Special::Ntid(a),
-            "ctaid" | "clusterid" => Special::Ctaid(a),
-            "nctaid" | "nclusterid" => Special::Nctaid(a),
-            "cluster_ctaid" => Special::Zero,
-            "cluster_nctaid" => Special::One,
+            "ctaid" => Special::Ctaid(a),
+            "nctaid" => Special::Nctaid(a),
+            "clusterid" => Special::ClusterId(a),
+            "nclusterid" => Special::NclusterId(a),
+            "cluster_ctaid" => Special::ClusterCtaid(a),
+            "cluster_nctaid" => Special::ClusterNctaid(a),
             _ => return None,
         }));
     }
@@ -1431,8 +1438,10 @@ fn special(name: &str) -> Option<Src> {
         "reserved_smem_offset_1" => Special::ReservedSmem(512),
         "reserved_smem_offset_end" => Special::ReservedSmem(RESERVED_SHARED),
         "reserved_smem_offset_cap" => return Some(Src::Imm(u64::from(RESERVED_SHARED))),
-        "is_explicit_cluster" | "cluster_ctarank" | "current_graph_exec" => Special::Zero,
-        "cluster_nctarank" => Special::One,
+        "is_explicit_cluster" => Special::IsExplicitCluster,
+        "cluster_ctarank" => Special::ClusterCtarank,
+        "cluster_nctarank" => Special::ClusterNctarank,
+        "current_graph_exec" => Special::Zero,
         _ => return None,
     }))
 }

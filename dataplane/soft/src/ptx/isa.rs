@@ -90,6 +90,10 @@ pub const PARAM_WINDOW: u64 = 0x00fd_0000_0000_0000;
 pub const FUNCTION_WINDOW: u64 = 0x00fc_0000_0000_0000;
 pub const WINDOW_MASK: u64 = 0xffff_0000_0000_0000;
 
+/// Above its offset, an address in shared memory holds the rank of its block in the cluster, plus one. Zero is the
+/// block that uses the address.
+pub const RANK_SHIFT: u32 = 24;
+
 /// Bytes of shared memory that cooperative groups use behind the program's back.
 pub const RESERVED_SHARED: u32 = 1024;
 
@@ -144,8 +148,14 @@ pub enum Special {
     EnvReg(u8),
     /// Offset inside the kilobyte that the system keeps after a block's shared memory.
     ReservedSmem(u32),
+    ClusterId(u8),
+    NclusterId(u8),
+    ClusterCtaid(u8),
+    ClusterNctaid(u8),
+    ClusterCtarank,
+    ClusterNctarank,
+    IsExplicitCluster,
     Zero,
-    One,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,6 +311,30 @@ pub enum BarOp {
     RedPopc,
     RedAnd,
     RedOr,
+    ClusterArrive,
+    ClusterWait,
+}
+
+/// Questions about addresses in the shared memory of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterOp {
+    /// The address of the same variable in the block whose rank is `b`.
+    Mapa {
+        generic: bool,
+    },
+    CtaRank {
+        generic: bool,
+    },
+    IsShared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MbarrierOp {
+    Init,
+    Inval,
+    ExpectTx,
+    CompleteTx,
+    Arrive { drop: bool, expect_tx: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -454,6 +488,23 @@ pub enum Op {
         from: i64,
     },
     Texture(Box<super::decode::texture::TextureOp>),
+    /// Copies `c` bytes; `e` is the mask of the blocks that receive them, when they are several.
+    BulkCopy {
+        to: (Space, i64),
+        from: (Space, i64),
+    },
+    Cluster(ClusterOp),
+    Mbarrier {
+        op: MbarrierOp,
+        space: Space,
+        offset: i64,
+    },
+    /// Whether the phase that `b` names, by its state or by its parity, has completed.
+    MbarrierTest {
+        parity: bool,
+        space: Space,
+        offset: i64,
+    },
     Fence,
     Nanosleep,
     Activemask,
@@ -506,6 +557,9 @@ pub struct Func {
     pub max_threads: u32,
     pub req_ntid: Option<[u32; 3]>,
     pub req_cluster: Option<[u32; 3]>,
+    pub explicit_cluster: bool,
+    /// Blocks that a cluster of this kernel may have, when it says so.
+    pub max_cluster: Option<u32>,
     /// Why this function cannot run, when it uses an instruction the software GPU does not know.
     pub unsupported: Option<String>,
 }

@@ -88,6 +88,8 @@ pub struct Function {
     pub max_ntid: Option<[u32; 3]>,
     pub req_ntid: Option<[u32; 3]>,
     pub req_cluster: Option<[u32; 3]>,
+    pub explicit_cluster: bool,
+    pub max_cluster: Option<u32>,
     pub min_ctas: u32,
 }
 
@@ -365,10 +367,12 @@ impl Parser {
             ".reqntid" => f.req_ntid = Some(dims(self)?),
             ".reqnctapercluster" => f.req_cluster = Some(dims(self)?),
             ".minnctapersm" => f.min_ctas = self.int()? as u32,
-            ".maxnreg" | ".maxnctapersm" | ".maxclusterrank" | ".abi_preserve" | ".abi_preserve_control" => {
+            ".maxclusterrank" => f.max_cluster = Some(self.int()? as u32),
+            ".explicitcluster" => f.explicit_cluster = true,
+            ".maxnreg" | ".maxnctapersm" | ".abi_preserve" | ".abi_preserve_control" => {
                 self.int()?;
             }
-            ".noreturn" | ".explicitcluster" | ".blocksareclusters" => {}
+            ".noreturn" | ".blocksareclusters" => {}
             ".pragma" => {
                 while !self.eat(';') {
                     self.next()?;

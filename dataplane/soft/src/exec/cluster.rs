@@ -1,0 +1,223 @@
+//! Clusters: blocks that run together and reach each other's shared memory. Every block belongs to one; most clusters
+//! have one block.
+//!
+//! One host thread at a time runs all blocks of a cluster in turn, so accesses to another block's shared memory need
+//! no synchronisation of their own.
+
+use super::memory::{load_slice, store_slice};
+use super::warp::{Frame, Warp, lanes};
+use super::*;
+use crate::ptx::isa::*;
+
+/// What lanes that wait at the cluster's barrier have in place of a barrier number of their block.
+pub const CLUSTER_BARRIER: u8 = BARRIERS as u8;
+
+pub struct Cluster {
+    blocks: Vec<Block>,
+}
+
+impl Cluster {
+    pub fn new(l: &Launch, index: u64) -> Self {
+        let [cx, cy, cz] = l.cluster;
+        let (nx, ny) = (u64::from(l.grid[0] / cx), u64::from(l.grid[1] / cy));
+        let first = [(index % nx) as u32 * cx, (index / nx % ny) as u32 * cy, (index / (nx * ny)) as u32 * cz];
+        let block = |rank: u32| {
+            let inside = [rank % cx, rank / cx % cy, rank / (cx * cy)];
+            Block::new(l, std::array::from_fn(|axis| first[axis] + inside[axis]))
+        };
+        Self { blocks: (0..l.cluster_blocks()).map(block).collect() }
+    }
+
+    /// Runs each block for a turn; true when every thread has exited.
+    pub fn run(&mut self, l: &Launch, turn: i64, abort: &AtomicBool) -> Result<bool, Fault> {
+        let (mut ended, mut stuck) = (true, true);
+        for rank in 0..self.blocks.len() {
+            let (below, rest) = self.blocks.split_at_mut(rank);
+            let Some((block, above)) = rest.split_first_mut() else { break };
+            match block.run(l, Peers { below, above }, turn, abort)? {
+                Pause::Ended => {}
+                Pause::Stuck => ended = false,
+                Pause::Yielded => (ended, stuck) = (false, false),
+            }
+        }
+        if abort.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        if !ended && !self.release_barrier(&l.program) && stuck {
+            return Err(Fault::new(FaultKind::Deadlock, "every thread of the cluster waits at a barrier"));
+        }
+        Ok(ended)
+    }
+
+    /// Opens the cluster's barrier when every thread that has not exited has arrived. True when it did.
+    fn release_barrier(&mut self, program: &Program) -> bool {
+        let mut warps = self.blocks.iter().flat_map(|b| &b.warps).filter(|w| w.live != 0).peekable();
+        if warps.peek().is_none() || warps.any(|w| w.live & !w.cluster_arrived != 0) {
+            return false;
+        }
+        for w in self.blocks.iter_mut().flat_map(|b| &mut b.warps) {
+            w.cluster_arrived = 0;
+            w.release_barrier(CLUSTER_BARRIER, 0, 0, program);
+        }
+        true
+    }
+}
+
+/// The other blocks of a block's cluster.
+pub struct Peers<'a> {
+    below: &'a mut [Block],
+    above: &'a mut [Block],
+}
+
+impl Peers<'_> {
+    pub fn reborrow(&mut self) -> Peers<'_> {
+        Peers { below: self.below, above: self.above }
+    }
+
+    pub fn own_rank(&self) -> u64 {
+        self.below.len() as u64
+    }
+
+    fn is_alone(&self) -> bool {
+        self.below.is_empty() && self.above.is_empty()
+    }
+}
+
+/// The rank that an address in shared memory names; `None` for the block's own.
+fn rank_of(at: u64) -> Option<u64> {
+    ((at & !WINDOW_MASK) >> RANK_SHIFT).checked_sub(1)
+}
+
+fn with_rank(at: u64, rank: u64) -> u64 {
+    let offset = at & ((1 << RANK_SHIFT) - 1);
+    // No cluster has so many blocks that the greatest rank that fits is that of one.
+    at & WINDOW_MASK | (rank.min(254) + 1) << RANK_SHIFT | offset
+}
+
+impl Env<'_> {
+    /// A generic address of the block's own shared memory, as another block of its cluster can use it.
+    pub fn generic_shared(&self, at: u64) -> u64 {
+        let at = at | SHARED_WINDOW;
+        if self.peers.is_alone() || rank_of(at).is_some() { at } else { with_rank(at, self.peers.own_rank()) }
+    }
+
+    pub fn is_own_shared(&self, at: u64) -> bool {
+        at & WINDOW_MASK == SHARED_WINDOW && rank_of(at).is_none_or(|r| r == self.peers.own_rank())
+    }
+
+    /// The same variable in the block of a rank.
+    fn mapa(&self, at: u64, rank: u64) -> u64 {
+        let alone = self.peers.is_alone() && rank == 0;
+        if alone { at } else { with_rank(at, rank) }
+    }
+
+    /// The shared memory that an address names by its block's rank, and the offset in it.
+    fn shared_of_rank(&mut self, at: u64) -> Result<(&mut [u8], u64), Fault> {
+        let own = self.peers.own_rank();
+        let rank = rank_of(at).filter(|_| !self.peers.is_alone());
+        let Some(rank) = rank else {
+            return Err(Fault::new(FaultKind::IllegalAddress, &format!("access to shared memory at {at:#x}")));
+        };
+        let offset = at & ((1 << RANK_SHIFT) - 1);
+        if rank == own {
+            return Ok((self.shared, offset));
+        }
+        let peer = if rank < own {
+            self.peers.below.get_mut(rank as usize)
+        } else {
+            self.peers.above.get_mut((rank - own - 1) as usize)
+        };
+        match peer {
+            Some(b) if b.live_threads > 0 => Ok((&mut b.shared, offset)),
+            Some(_) => Err(Fault::new(
+                FaultKind::Trap,
+                &format!("access to the shared memory of block {rank} of the cluster, which has exited"),
+            )),
+            None => Err(Fault::new(
+                FaultKind::Trap,
+                &format!(
+                    "access to the shared memory of block {rank} of a cluster of {}",
+                    self.launch.cluster_blocks()
+                ),
+            )),
+        }
+    }
+
+    /// A load that the block's own shared memory did not answer.
+    #[cold]
+    pub fn load_in_cluster(&mut self, at: u64, bytes: u32) -> Result<u64, Fault> {
+        let (shared, offset) = self.shared_of_rank(at)?;
+        load_slice(shared, offset, bytes)
+            .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, &format!("load of {bytes} bytes at {at:#x}")))
+    }
+
+    #[cold]
+    pub fn store_in_cluster(&mut self, at: u64, bytes: u32, v: u64) -> Result<(), Fault> {
+        let (shared, offset) = self.shared_of_rank(at)?;
+        store_slice(shared, offset, bytes, v)
+            .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, &format!("store of {bytes} bytes at {at:#x}")))
+    }
+
+    /// The place of an address in each block of a mask.
+    pub fn in_each(&self, at: u64, mask: u32) -> Vec<u64> {
+        lanes(mask).map(|rank| self.mapa(at, rank as u64)).collect()
+    }
+
+    /// A special register of clusters.
+    pub fn cluster_register(&self, s: Special) -> u64 {
+        let l = self.launch;
+        let n = |axis: u8| l.cluster[axis as usize];
+        u64::from(match s {
+            Special::ClusterId(a) => self.ctaid[a as usize] / n(a),
+            Special::NclusterId(a) => l.grid[a as usize] / n(a),
+            Special::ClusterCtaid(a) => self.ctaid[a as usize] % n(a),
+            Special::ClusterNctaid(a) => n(a),
+            Special::ClusterCtarank => self.peers.own_rank() as u32,
+            Special::ClusterNctarank => l.cluster_blocks(),
+            _ => u32::from(l.explicit_cluster),
+        })
+    }
+}
+
+impl Warp {
+    pub fn cluster_op(&mut self, ins: &Instr, op: ClusterOp, m: u32, f: &Frame, env: &Env) -> Result<(), Fault> {
+        let a = self.read::<u64>(ins.a, f, env);
+        let b = self.read::<u32>(ins.b, f, env);
+        if let ClusterOp::Mapa { generic: true } | ClusterOp::CtaRank { generic: true } = op
+            && let Some(l) = lanes(m).find(|&l| a[l] & WINDOW_MASK != SHARED_WINDOW)
+        {
+            let what = format!("{:#x} is no address of shared memory", a[l]);
+            return Err(Fault::new(FaultKind::IllegalAddress, &what));
+        }
+        let mut d = [0; 32];
+        for l in lanes(m) {
+            d[l] = match op {
+                ClusterOp::Mapa { .. } => env.mapa(a[l], u64::from(b[l])),
+                ClusterOp::CtaRank { .. } => rank_of(a[l]).unwrap_or(env.peers.own_rank()),
+                ClusterOp::IsShared => {
+                    let rank = rank_of(a[l]).unwrap_or(0);
+                    u64::from(a[l] & WINDOW_MASK == SHARED_WINDOW && rank < u64::from(env.launch.cluster_blocks()))
+                }
+            };
+        }
+        self.write(ins.d, m, &d, f);
+        Ok(())
+    }
+
+    /// Arrival at the cluster's barrier, or the wait for the phase that the lanes have arrived at.
+    pub fn cluster_barrier(&mut self, mask: u32, pc: u32, frame: Frame, wait: bool) {
+        if !wait {
+            self.cluster_arrived |= mask;
+            self.save(mask, pc + 1, frame);
+            return;
+        }
+        let held = mask & self.cluster_arrived;
+        self.save(mask & !held, pc + 1, frame);
+        self.save(held, pc, frame);
+        for l in lanes(held) {
+            self.bar[l] = CLUSTER_BARRIER;
+        }
+        self.barred |= held;
+        self.runnable &= !held;
+    }
+}
