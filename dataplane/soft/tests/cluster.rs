@@ -354,7 +354,23 @@ fn graphs_keep_the_cluster() {
 }
 
 #[test]
-fn tensor_maps_are_refused() {
+fn other_asynchronous_copies_are_refused() {
+    let text = |name: &str, directive: &str, body: &str| {
+        format!(".visible .entry {name}() {directive} {{ .reg .b64 %rd<4>; .reg .b32 %r<4>; {body} ret; }}\n")
+    };
+    let kernels = [
+        ("reduce", "", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;"),
+        ("masked", "", "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], 16, %r2;"),
+        ("fill", "", "st.bulk.weak.shared::cta [%rd1], 16, 0;"),
+        ("inside_out", ".blocksareclusters .reqntid 32 .reqnctapercluster 2", ""),
+    ];
+    let mut ptx = String::from(".version 9.0\n.target sm_90\n.address_size 64\n");
+    ptx.extend(kernels.map(|(name, directive, body)| text(name, directive, body)));
+    let ptx = CString::new(ptx).unwrap();
+    let refused = Gpu::with(ptx.as_ptr().cast());
+    for (name, ..) in kernels {
+        assert_eq!(refused.launch(name, 2, 32, 0, &mut []), CUDA_ERROR_NOT_SUPPORTED, "{name}");
+    }
     let g = gpu();
     assert_eq!(g.launch("tensor", 1, 32, 0, &mut args![0u64, 0u64]), CUDA_ERROR_NOT_SUPPORTED);
     ok(g.sync());

@@ -52,7 +52,8 @@ fn check_shape(i: &Instruction) -> Result<(), String> {
     if i.operands.len() < least {
         return Err(format!("{} operands, not {least}", i.operands.len()));
     }
-    if typed && !parts.any(is_type) {
+    // `st.bulk` stores bytes.
+    if typed && !parts.any(|m| is_type(m) || m == "bulk") {
         return Err("no type".into());
     }
     Ok(())

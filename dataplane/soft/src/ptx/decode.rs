@@ -59,7 +59,13 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         let start = program.code.len();
         func.entry = start as u32;
         let mut d = Decoder::new(module, index, f, &names, globals, &layout, start);
-        let outcome = if f.has_body { d.function(&mut func) } else { Err(format!("{} is not defined", f.name)) };
+        let outcome = if !f.has_body {
+            Err(format!("{} is not defined", f.name))
+        } else if f.blocks_are_clusters {
+            unsupported(".blocksareclusters: a grid that counts clusters")
+        } else {
+            d.function(&mut func)
+        };
         match outcome {
             Ok(()) => program.code.append(&mut d.code),
             Err(why) => func.unsupported = Some(why),

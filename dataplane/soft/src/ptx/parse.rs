@@ -89,6 +89,7 @@ pub struct Function {
     pub req_ntid: Option<[u32; 3]>,
     pub req_cluster: Option<[u32; 3]>,
     pub explicit_cluster: bool,
+    pub blocks_are_clusters: bool,
     pub max_cluster: Option<u32>,
     pub min_ctas: u32,
 }
@@ -372,7 +373,8 @@ impl Parser {
             ".maxnreg" | ".maxnctapersm" | ".abi_preserve" | ".abi_preserve_control" => {
                 self.int()?;
             }
-            ".noreturn" | ".blocksareclusters" => {}
+            ".blocksareclusters" => f.blocks_are_clusters = true,
+            ".noreturn" => {}
             ".pragma" => {
                 while !self.eat(';') {
                     self.next()?;

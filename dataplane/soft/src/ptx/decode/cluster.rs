@@ -77,7 +77,7 @@ impl Decoder<'_> {
 
     pub(super) fn store_async(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
         if !mods.has("mbarrier::complete_tx::bytes") {
-            return unsupported("asynchronous store without an mbarrier");
+            return unsupported("bulk or asynchronous store without an mbarrier");
         }
         let elements = if let Some(Operand::Vec(v)) = ops.get(1) { v.len() } else { 1 };
         self.store(&mods.without("async"), ops)?;
@@ -106,7 +106,7 @@ impl Decoder<'_> {
                 _ => None,
             })
             .collect();
-        let (&[to, from], false) = (spaces.as_slice(), mods.has("cp_mask")) else {
+        let (&[to, from], false) = (spaces.as_slice(), mods.has("cp_mask") || mods.has("reduce")) else {
             return unsupported("form of bulk copy");
         };
         let get = |n: usize| ops.get(n).ok_or_else(|| "too few operands".to_string());
