@@ -40,13 +40,6 @@ pub fn size(f: &Function, asked: Option<[u32; 3]>) -> R<Option<[u32; 3]>> {
     }
 }
 
-/// Checks that the cluster of a launch divides its grid.
-pub fn check(f: &Function, grid: [u32; 3], asked: Option<[u32; 3]>) -> R {
-    let size = size(f, asked)?.unwrap_or([1; 3]);
-    let divides = grid.iter().zip(size).all(|(g, c)| g % c == 0);
-    if divides { Ok(()) } else { Err(CUDA_ERROR_INVALID_CLUSTER_SIZE) }
-}
-
 pub fn max_potential_size(f: &Function, threads: u32, shared: u32) -> u32 {
     match f.required_cluster() {
         Some(c) => blocks(c),

@@ -29,6 +29,8 @@ pub struct KernelLaunch {
     pub cooperative: bool,
     /// The cluster that the launch asks for.
     pub cluster: Option<[u32; 3]>,
+    /// The cluster it gets, which the kernel may require too.
+    cluster_size: Option<[u32; 3]>,
 }
 
 const THREADS_PER_SM: u32 = 2048;
@@ -47,7 +49,9 @@ impl KernelLaunch {
         (cooperative, cluster): (bool, Option<[u32; 3]>),
     ) -> R<Self> {
         let function = module::resolve(handle, Some(c))?;
-        let k = Self { handle: handle as usize, function, grid, block, shared, params, cooperative, cluster };
+        let handle = handle as usize;
+        let cluster_size = cluster::size(&function, cluster)?;
+        let k = Self { handle, function, grid, block, shared, params, cooperative, cluster, cluster_size };
         k.check()?;
         Ok(k)
     }
@@ -71,7 +75,10 @@ impl KernelLaunch {
         if func.static_shared > SHARED_DEFAULT || self.shared > self.function.dynamic_shared_max() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        cluster::check(&self.function, self.grid, self.cluster)?;
+        let cluster = self.cluster_size.unwrap_or([1; 3]);
+        if self.grid.iter().zip(cluster).any(|(n, c)| n % c != 0) {
+            return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
         if let Some(why) = &func.unsupported {
             return refuse("cuLaunchKernel", &format!("kernel {}: {why}", func.name));
         }
@@ -98,7 +105,6 @@ impl KernelLaunch {
         } else {
             0
         };
-        let cluster = cluster::size(&self.function, self.cluster)?;
         let mut params = self.params.clone();
         params.resize(func.param_bytes as usize, 0);
         let outcome = run_launch(
@@ -108,8 +114,8 @@ impl KernelLaunch {
                 func: self.function.index,
                 grid: self.grid,
                 block: self.block,
-                cluster: cluster.unwrap_or([1; 3]),
-                explicit_cluster: cluster.is_some(),
+                cluster: self.cluster_size.unwrap_or([1; 3]),
+                explicit_cluster: self.cluster_size.is_some(),
                 params,
                 static_shared: func.static_shared,
                 dynamic_shared: self.shared,

@@ -1,4 +1,4 @@
-//! Clusters, distributed shared memory, barrier objects and bulk copies, as nvcc builds them for compute capability 9.0.
+//! Clusters, distributed shared memory, barrier objects and bulk copies, as nvcc builds them for sm_90.
 
 mod common;
 

@@ -4,7 +4,7 @@
 //! One host thread at a time runs all blocks of a cluster in turn, so accesses to another block's shared memory need
 //! no synchronisation of their own.
 
-use super::memory::{load_slice, store_slice};
+use super::memory::{fault, load_slice, store_slice};
 use super::warp::{Frame, Warp, lanes};
 use super::*;
 use crate::ptx::isa::*;
@@ -111,51 +111,46 @@ impl Env<'_> {
         if alone { at } else { with_rank(at, rank) }
     }
 
-    /// The shared memory that an address names by its block's rank, and the offset in it.
-    fn shared_of_rank(&mut self, at: u64) -> Result<(&mut [u8], u64), Fault> {
+    /// The shared memory that an address names by its block's rank, and the offset in it; `None` where it names none.
+    fn shared_of_rank(&mut self, space: Space, at: u64) -> Result<Option<(&mut [u8], u64)>, Fault> {
+        let is_shared = space == Space::Shared || space == Space::Generic && at & WINDOW_MASK == SHARED_WINDOW;
         let own = self.peers.own_rank();
-        let rank = rank_of(at).filter(|_| !self.peers.is_alone());
-        let Some(rank) = rank else {
-            return Err(Fault::new(FaultKind::IllegalAddress, &format!("access to shared memory at {at:#x}")));
-        };
+        let rank = rank_of(at).filter(|_| is_shared && !self.peers.is_alone());
+        let Some(rank) = rank else { return Ok(None) };
         let offset = at & ((1 << RANK_SHIFT) - 1);
         if rank == own {
-            return Ok((self.shared, offset));
+            return Ok(Some((self.shared, offset)));
         }
         let peer = if rank < own {
             self.peers.below.get_mut(rank as usize)
         } else {
             self.peers.above.get_mut((rank - own - 1) as usize)
         };
-        match peer {
-            Some(b) if b.live_threads > 0 => Ok((&mut b.shared, offset)),
-            Some(_) => Err(Fault::new(
-                FaultKind::Trap,
-                &format!("access to the shared memory of block {rank} of the cluster, which has exited"),
-            )),
-            None => Err(Fault::new(
-                FaultKind::Trap,
-                &format!(
-                    "access to the shared memory of block {rank} of a cluster of {}",
-                    self.launch.cluster_blocks()
-                ),
-            )),
-        }
+        let what = match peer {
+            Some(b) if b.live_threads > 0 => return Ok(Some((&mut b.shared, offset))),
+            Some(_) => format!("access to the shared memory of block {rank} of the cluster, which has exited"),
+            None => {
+                format!("access to the shared memory of block {rank} of a cluster of {}", self.launch.cluster_blocks())
+            }
+        };
+        Err(Fault::new(FaultKind::Trap, &what))
     }
 
-    /// A load that the block's own shared memory did not answer.
+    /// A load that nothing of the block itself answered.
     #[cold]
-    pub fn load_in_cluster(&mut self, at: u64, bytes: u32) -> Result<u64, Fault> {
-        let (shared, offset) = self.shared_of_rank(at)?;
-        load_slice(shared, offset, bytes)
-            .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, &format!("load of {bytes} bytes at {at:#x}")))
+    pub fn load_in_cluster(&mut self, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
+        let place = self.shared_of_rank(space, at)?;
+        place
+            .and_then(|(shared, offset)| load_slice(shared, offset, bytes))
+            .ok_or_else(|| fault(FaultKind::IllegalAddress, "load", at, bytes))
     }
 
     #[cold]
-    pub fn store_in_cluster(&mut self, at: u64, bytes: u32, v: u64) -> Result<(), Fault> {
-        let (shared, offset) = self.shared_of_rank(at)?;
-        store_slice(shared, offset, bytes, v)
-            .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, &format!("store of {bytes} bytes at {at:#x}")))
+    pub fn store_in_cluster(&mut self, space: Space, at: u64, bytes: u32, v: u64) -> Result<(), Fault> {
+        let place = self.shared_of_rank(space, at)?;
+        place
+            .and_then(|(shared, offset)| store_slice(shared, offset, bytes, v))
+            .ok_or_else(|| fault(FaultKind::IllegalAddress, "store", at, bytes))
     }
 
     /// The place of an address in each block of a mask.

@@ -73,6 +73,7 @@ fn store_raw(p: u64, bytes: u32, v: u64) {
     }
 }
 
+#[inline]
 pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let b = s.get(at..at.checked_add(bytes as usize)?)?;
@@ -84,6 +85,7 @@ pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     })
 }
 
+#[inline]
 pub fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
     let at = usize::try_from(at).ok()?;
     let b = s.get_mut(at..at.checked_add(bytes as usize)?)?;
@@ -91,11 +93,7 @@ pub fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
     Some(())
 }
 
-fn is_shared(space: Space, at: u64) -> bool {
-    space == Space::Shared || space == Space::Generic && at & WINDOW_MASK == SHARED_WINDOW
-}
-
-fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
+pub fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
     Fault { kind, what: format!("{what} of {bytes} bytes at {at:#x}"), line: 0 }
 }
 
@@ -119,8 +117,7 @@ impl Warp {
         };
         match hit {
             Some(v) => Ok(v),
-            None if is_shared(space, at) => env.load_in_cluster(at, bytes),
-            None => Err(fault(FaultKind::IllegalAddress, "load", at, bytes)),
+            None => env.load_in_cluster(space, at, bytes),
         }
     }
 
@@ -163,8 +160,7 @@ impl Warp {
         };
         match hit {
             Some(()) => Ok(()),
-            None if is_shared(space, at) => env.store_in_cluster(at, bytes, v),
-            None => Err(fault(FaultKind::IllegalAddress, "store", at, bytes)),
+            None => env.store_in_cluster(space, at, bytes, v),
         }
     }
 

@@ -237,8 +237,8 @@ extern "C" __global__ void send(const int* in, int* out) {
     if (c.block_rank() == 0 && threadIdx.x == 0) {
         uint16_t all = (uint16_t)((1u << n) - 1);
         asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 16, [%2], "
-            "%3;" ::"r"(address(tile)), "l"(in), "r"(address(&bar)), "h"(all) : "memory");
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 16, "
+            "[%2], %3;" ::"r"(address(tile)), "l"(in), "r"(address(&bar)), "h"(all) : "memory");
         for (unsigned r = 0; r < n; r++) {
             uint32_t there, bar_there;
             asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address(tile)), "r"(r));
