@@ -136,9 +136,12 @@ impl Env<'_> {
         Err(Fault::new(FaultKind::Trap, &what))
     }
 
-    /// A load that nothing of the block itself answered.
+    /// A load that nothing of the block itself answered: from another block's shared memory, or a fault.
     #[cold]
     pub fn load_in_cluster(&mut self, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
+        if !at.is_multiple_of(u64::from(bytes)) {
+            return Err(fault(FaultKind::Misaligned, "misaligned load", at, bytes));
+        }
         let place = self.shared_of_rank(space, at)?;
         place
             .and_then(|(shared, offset)| load_slice(shared, offset, bytes))
@@ -147,6 +150,9 @@ impl Env<'_> {
 
     #[cold]
     pub fn store_in_cluster(&mut self, space: Space, at: u64, bytes: u32, v: u64) -> Result<(), Fault> {
+        if !at.is_multiple_of(u64::from(bytes)) {
+            return Err(fault(FaultKind::Misaligned, "misaligned store", at, bytes));
+        }
         let place = self.shared_of_rank(space, at)?;
         place
             .and_then(|(shared, offset)| store_slice(shared, offset, bytes, v))

@@ -73,7 +73,6 @@ fn store_raw(p: u64, bytes: u32, v: u64) {
     }
 }
 
-#[inline]
 pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let b = s.get(at..at.checked_add(bytes as usize)?)?;
@@ -85,7 +84,6 @@ pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
     })
 }
 
-#[inline]
 pub fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
     let at = usize::try_from(at).ok()?;
     let b = s.get_mut(at..at.checked_add(bytes as usize)?)?;
@@ -98,37 +96,40 @@ pub fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
 }
 
 impl Warp {
+    #[inline]
     pub fn load(&mut self, env: &mut Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
-        if !at.is_multiple_of(u64::from(bytes)) {
-            return Err(fault(FaultKind::Misaligned, "misaligned load", at, bytes));
-        }
-        let hit = match space {
-            Space::Generic => match at & WINDOW_MASK {
-                0 => return self.load_global(at, bytes),
-                SHARED_WINDOW => load_slice(env.shared, at - SHARED_WINDOW, bytes),
-                LOCAL_WINDOW => load_slice(&self.local[lane], at - LOCAL_WINDOW, bytes),
-                PARAM_WINDOW => load_slice(&env.launch.params, at - PARAM_WINDOW, bytes),
-                _ => None,
-            },
-            Space::Global | Space::Const => return self.load_global(at, bytes),
-            Space::Shared => load_slice(env.shared, at & !WINDOW_MASK, bytes),
-            Space::Local => load_slice(&self.local[lane], at & !WINDOW_MASK, bytes),
-            Space::Param => load_slice(&env.launch.params, at & !WINDOW_MASK, bytes),
-        };
-        match hit {
+        match self.load_own(env, lane, space, at, bytes) {
             Some(v) => Ok(v),
             None => env.load_in_cluster(space, at, bytes),
         }
     }
 
-    #[inline]
-    fn load_global(&mut self, at: u64, bytes: u32) -> Result<u64, Fault> {
-        if !self.cache.check(at, u64::from(bytes), false) {
-            return Err(fault(FaultKind::IllegalAddress, "load", at, bytes));
+    /// A load from what the block itself has.
+    fn load_own(&mut self, env: &Env, lane: usize, space: Space, at: u64, bytes: u32) -> Option<u64> {
+        if !at.is_multiple_of(u64::from(bytes)) {
+            return None;
         }
-        Ok(load_raw(at, bytes))
+        match space {
+            Space::Generic => match at & WINDOW_MASK {
+                0 => self.load_global(at, bytes),
+                SHARED_WINDOW => load_slice(env.shared, at - SHARED_WINDOW, bytes),
+                LOCAL_WINDOW => load_slice(&self.local[lane], at - LOCAL_WINDOW, bytes),
+                PARAM_WINDOW => load_slice(&env.launch.params, at - PARAM_WINDOW, bytes),
+                _ => None,
+            },
+            Space::Global | Space::Const => self.load_global(at, bytes),
+            Space::Shared => load_slice(env.shared, at & !WINDOW_MASK, bytes),
+            Space::Local => load_slice(&self.local[lane], at & !WINDOW_MASK, bytes),
+            Space::Param => load_slice(&env.launch.params, at & !WINDOW_MASK, bytes),
+        }
     }
 
+    #[inline]
+    fn load_global(&mut self, at: u64, bytes: u32) -> Option<u64> {
+        self.cache.check(at, u64::from(bytes), false).then(|| load_raw(at, bytes))
+    }
+
+    #[inline]
     pub fn store(
         &mut self,
         env: &mut Env,
@@ -138,10 +139,17 @@ impl Warp {
         bytes: u32,
         v: u64,
     ) -> Result<(), Fault> {
-        if !at.is_multiple_of(u64::from(bytes)) {
-            return Err(fault(FaultKind::Misaligned, "misaligned store", at, bytes));
+        match self.store_own(env, lane, space, at, bytes, v) {
+            Some(()) => Ok(()),
+            None => env.store_in_cluster(space, at, bytes, v),
         }
-        let hit = match (space, at & WINDOW_MASK) {
+    }
+
+    fn store_own(&mut self, env: &mut Env, lane: usize, space: Space, at: u64, bytes: u32, v: u64) -> Option<()> {
+        if !at.is_multiple_of(u64::from(bytes)) {
+            return None;
+        }
+        match (space, at & WINDOW_MASK) {
             (Space::Generic, 0) | (Space::Global, _) => {
                 if self.cache.check(at, u64::from(bytes), true) {
                     store_raw(at, bytes, v);
@@ -157,10 +165,6 @@ impl Warp {
                 store_slice(&mut self.local[lane], at & !WINDOW_MASK, bytes, v)
             }
             _ => None,
-        };
-        match hit {
-            Some(()) => Ok(()),
-            None => env.store_in_cluster(space, at, bytes, v),
         }
     }
 
