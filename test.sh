@@ -91,7 +91,7 @@ step format cargo fmt --all --check
 step lint cargo clippy --workspace --all-targets --quiet -- -D warnings
 step generated cargo api --check
 step unit cargo test --workspace --exclude orion-conformance --no-fail-fast
-step unit cargo test -p orion-conformance --bins --test tidy --no-fail-fast
+step unit cargo test -p orion-conformance --bins --test tidy --test rows --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts cargo test -p orion-conformance --test facts -- --nocapture

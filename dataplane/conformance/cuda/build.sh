@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds the programs beside this script into a folder, in the variants that reach the driver differently:
-# how cudart is linked, what the fat binary holds, and how it is compressed. Prints nothing when all is well.
+# how cudart is linked, what the fat binary holds, and how it is compressed; and, as NAME.suite, those of the GPU suite.
+# Prints nothing when all is well.
 #   build.sh OUT-FOLDER [PROGRAM…]
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+suite=../../../perf/suite/cuda
 out=${1:?the folder to build into}
 shift
 cuda=$("$here/../cuda-toolchain.sh")
@@ -33,16 +35,25 @@ variants() {
     echo "values debug $ptx -cudart static -G"
     echo "streams per-thread $ptx -cudart static --default-stream per-thread"
     echo "print debug $ptx -cudart shared -G"
+    for source in "$here/$suite"/*.cu; do
+        # It includes NVRTC's header, which does not come with the compiler.
+        if [ "$(basename "$source")" != jit.cu ]; then
+            echo "$suite/$(basename "$source" .cu) suite -gencode arch=compute_90,code=compute_90 -cudart static"
+        fi
+    done
 }
 
 build() {
     local program=$1 variant=$2
     shift 2
-    local target="$out/$program.$variant"
-    # Up to date: newer than its source, the shared header and this script.
-    if [ "$target" -nt "$here/$program.cu" ] && [ "$target" -nt "$here/check.h" ] && [ "$target" -nt "$here/build.sh" ]
-    then
-        return
+    local source="$here/$program.cu" target newer
+    target="$out/$(basename "$program").$variant"
+    # Up to date: newer than its source, the headers beside that and this script.
+    if [ -e "$target" ]; then
+        newer=$(find "$source" "$(dirname "$source")"/*.h "$here/build.sh" -newer "$target")
+        if [ -z "$newer" ]; then
+            return
+        fi
     fi
     # NVIDIA's library is what it is linked with, and has in its own path, as PyTorch does.
     if [ "$program" = profile ]; then
@@ -50,7 +61,7 @@ build() {
             -Xlinker "--disable-new-dtags,-rpath,$cupti/lib"
     fi
     "$cuda/bin/nvcc" -std=c++17 -O2 -Wno-deprecated-gpu-targets -L "$cuda/lib" -L "$cuda/lib64" \
-        -Xlinker "-rpath,$cuda/lib:$cuda/lib64" "$@" -o "$target" "$here/$program.cu"
+        -Xlinker "-rpath,$cuda/lib:$cuda/lib64" "$@" -o "$target" "$source"
 }
 
 wanted=" $* "

@@ -3,6 +3,7 @@
 //! There is no skipping: without the CUDA toolchain, which `cuda-toolchain.sh` finds or downloads, the tests fail.
 
 mod orion;
+mod suite;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,21 +90,30 @@ fn run_all(transport: &str) {
     assert!(failures.is_empty(), "over {transport}:\n{}", failures.join("\n"));
 }
 
-/// Every variant of every program, built once for both carriers.
-fn programs() -> &'static [PathBuf] {
-    static PROGRAMS: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
+/// The folder with every program that build.sh builds.
+fn built_programs() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
         let folder = orion::built().join("cuda-programs");
         let script = orion::root().join("dataplane/conformance/cuda/build.sh");
         let output = Command::new(script).arg(&folder).output().expect("build.sh starts");
         assert!(output.status.success(), "nvcc programs do not build: {}", orion::complaint(&output));
-        let mut programs: Vec<PathBuf> = std::fs::read_dir(&folder)
+        folder
+    })
+}
+
+/// Every variant of every program of our own.
+fn programs() -> &'static [PathBuf] {
+    static PROGRAMS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let mut programs: Vec<PathBuf> = std::fs::read_dir(built_programs())
             .expect("build.sh made it")
             .map(|e| e.expect("a readable entry").path())
+            .filter(|program| program.extension().is_some_and(|variant| variant != "suite"))
             .collect();
         programs.sort();
         // Fewer would mean that the script left some out.
-        assert!(programs.len() >= 38, "only {} programs were built", programs.len());
+        assert!(programs.len() >= 40, "only {} programs were built", programs.len());
         programs
     })
 }

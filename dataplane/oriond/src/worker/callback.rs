@@ -60,8 +60,8 @@ pub struct Ticket {
     kind: u64,
     stream: u64,
     once: bool,
-    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's function
-    /// has those of its launch.
+    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's
+    /// function has those of its launch.
     before: Vec<HeapRange>,
 }
 

@@ -163,7 +163,7 @@ impl Warp {
         }
     }
 
-    fn sample(&mut self, env: &Env, lane: usize, t: &Texture, p: &Point, level: f32) -> Result<Texel, Fault> {
+    fn sample(&mut self, env: &mut Env, lane: usize, t: &Texture, p: &Point, level: f32) -> Result<Texel, Fault> {
         // Limits out of order, or no number, are no reason to stop.
         let level = f64::from((level + t.level_bias).max(t.level_min).min(t.level_max).max(0.0));
         let last = t.levels.len() - 1;
@@ -184,7 +184,7 @@ impl Warp {
     }
 
     /// The texels of one level around a point, weighted; a texture of integers has one, which is the answer.
-    fn filter(&mut self, env: &Env, lane: usize, t: &Texture, image: &Image, p: &Point) -> Result<Filtered, Fault> {
+    fn filter(&mut self, env: &mut Env, lane: usize, t: &Texture, image: &Image, p: &Point) -> Result<Filtered, Fault> {
         let none = [(Some(0), 256), (Some(0), 0)];
         let (axes, slice) = if p.geometry.is_cube() {
             let (face, major, u, v) = face(p.at);
@@ -200,17 +200,21 @@ impl Warp {
             let axis = |a: usize| if a < p.geometry.axes() { taps(t, image, a, p.at[a], t.linear) } else { none };
             ([axis(0), axis(1), axis(2)], p.layer.min(image.layers - 1))
         };
+        let plane = weights(axes[0][1].1, axes[1][1].1);
         let mut sum = [0.0; 4];
-        for z in axes[2].iter().filter(|tap| tap.1 > 0) {
-            for y in axes[1].iter().filter(|tap| tap.1 > 0) {
-                for x in axes[0].iter().filter(|tap| tap.1 > 0) {
+        for z in axes[2] {
+            for (y, row) in axes[1].iter().zip(plane) {
+                for (x, weight) in axes[0].iter().zip(row) {
+                    let weight = weight * z.1;
+                    if weight == 0 {
+                        continue;
+                    }
                     let texel = self.texel(env, lane, t, image, [x.0, y.0, z.0], slice)?;
                     if t.integer {
                         return Ok(Filtered::Integers(texel));
                     }
-                    let weight = f64::from(x.1) * f64::from(y.1) * f64::from(z.1) / f64::from(1 << 24);
                     for (sum, v) in sum.iter_mut().zip(texel) {
-                        *sum += weight * f64::from(f32::from_bits(v));
+                        *sum += f64::from(weight) / f64::from(1 << 16) * f64::from(f32::from_bits(v));
                     }
                 }
             }
@@ -221,7 +225,7 @@ impl Warp {
     /// A texel as the texture's read mode has it.
     fn texel(
         &mut self,
-        env: &Env,
+        env: &mut Env,
         lane: usize,
         t: &Texture,
         image: &Image,
@@ -344,6 +348,14 @@ fn resolve(mode: Address, i: i64, n: u32) -> Option<u32> {
         Address::Border => return None,
     };
     Some(i as u32)
+}
+
+/// What the four texels around a point count, in 256ths, by row and column; `a` and `b` say how far the point is on
+/// its way to the second column and the second row. An H200 rounds the weight of the far corner and takes the others so
+/// that rows and columns come out right (`textures.cu` of the GPU suite has the same bits there).
+fn weights(a: u32, b: u32) -> [[u32; 2]; 2] {
+    let far = (a * b + 128) / 256;
+    [[256 + far - a - b, a - far], [b - far, far]]
 }
 
 /// The face of a cube a direction meets, the direction's length towards it, and its two coordinates on it.
