@@ -138,7 +138,31 @@ static bool near(uint64_t start, uint64_t end, uint64_t from, uint64_t to) {
     return start <= end && from <= start && end <= to;
 }
 
-int main() {
+// On a node without CUPTI.
+static int refused() {
+    FINE(cuptiActivityRegisterCallbacks(requested, completed));
+    FINE(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+    FINE(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY));
+    OK(cudaFree(nullptr));
+    holds("a kind that the node cannot record is refused",
+          cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET) == CUPTI_ERROR_NOT_SUPPORTED);
+    holds("one asked for before there was a node can be given up",
+          cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) == CUPTI_SUCCESS);
+    holds("and the other one", cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY) == CUPTI_SUCCESS);
+    float *data, there = 0;
+    OK(cudaMalloc(&data, 4));
+    OK(cudaMemset(data, 0, 4));
+    shift<<<1, 1>>>(data, 1, 3.0f);
+    OK(cudaMemcpy(&there, data, 4, cudaMemcpyDeviceToHost));
+    holds("the program goes on", there == 3.0f);
+    FINE(cuptiActivityFlushAll(0));
+    Seen seen = collect();
+    holds("without a record", seen.known && seen.kernels.empty() && seen.copies.empty() && seen.sets.empty());
+    return verdict();
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "refused")) return refused();
     uint32_t version = 0;
     FINE(cuptiGetVersion(&version));
     holds("the version is the headers'", version == CUPTI_API_VERSION);

@@ -35,6 +35,37 @@ fn a_preloaded_shim_is_the_programs_driver() {
     }
 }
 
+/// The reason is said once, and the program goes on.
+#[test]
+fn a_node_without_cupti_refuses_to_record() {
+    struct Ended(std::process::Child);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let socket = std::env::temp_dir().join(format!("orion-no-cupti-{}.sock", std::process::id()));
+    let driver = orion::built().join("liborion_soft.so");
+    let mut oriond = Command::new(orion::built().join("oriond"));
+    oriond.args(["serve", "--cupti", "/nowhere/libcupti.so.13", "--socket"]).arg(&socket).arg("--driver").arg(driver);
+    let _oriond = Ended(oriond.stderr(std::process::Stdio::null()).spawn().expect("oriond starts"));
+    let began = std::time::Instant::now();
+    while !socket.exists() {
+        assert!(began.elapsed().as_secs() < 20, "oriond does not listen");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for variant in ["profile.static", "profile.shared"] {
+        let mut run = Command::new(orion::built().join("orion-run"));
+        run.arg("--server").arg(format!("unix:{}", socket.display())).arg("--");
+        let output = run.arg(built_programs().join(variant)).arg("refused").output().expect("orion-run starts");
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
+        assert!(output.status.success() && text.matches("PASS ").count() == 5, "{variant}: {text}{said}");
+        assert_eq!(said.matches("activities cannot be recorded").count(), 1, "{said}");
+        assert!(said.contains("/nowhere/libcupti.so.13") && said.contains("--cupti PATH"), "{said}");
+    }
+}
+
 #[test]
 fn a_cudarc_program_runs_over_both() {
     // Only a plain `cargo test` builds examples.

@@ -231,8 +231,11 @@ impl Gpu {
 /// What was enabled before there was a session.
 pub fn session_started(_: &'static Session) {
     if wants(GPU) {
-        // Refused: the reason has been said, and there will be no records.
-        let _ = lock(&State::get().gpu).tell();
+        let mut gpu = lock(&State::get().gpu);
+        // The reason has been said; what is not recorded can be given up without another word.
+        if gpu.tell().is_err() {
+            gpu.kinds = 0;
+        }
     }
 }
 

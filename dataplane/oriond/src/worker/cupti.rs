@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
 
 use orion_cuda::cupti::*;
+use orion_cuda::cupti_table::{Complete, Request, Timestamp};
 use orion_cuda::sys::CUcontext;
 use orion_wire::activity::{COPIES, KERNELS, SETS};
 
@@ -21,8 +22,6 @@ const FILE: &str = "libcupti.so.13";
 /// API versions whose records begin as those of `orion_cuda::cupti`: CUDA 13.0 to 13.5. Each of them appends fields, at
 /// most; what is appended is left out.
 const VERSIONS: std::ops::Range<u32> = 130000..130600;
-const EXTERNAL_KIND_CUSTOM0: u32 = 3;
-const FLUSH_FORCED: u32 = 1;
 
 /// Driver calls that make no work on the GPU and that the executor makes for each command, or between commands: their
 /// records, and those of what they belong to, would be written and dropped. (`cupti_driver_cbid.h`.)
@@ -42,9 +41,6 @@ const BUFFER_BYTES: usize = 2 << 20;
 const BUFFERS_MAX: usize = 64;
 /// Empty buffers that are kept for the next request.
 const SPARE_MAX: usize = 4;
-
-type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-type Complete = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 
 /// The functions that are used: the structure of their addresses, and how they are found.
 macro_rules! functions {
@@ -84,7 +80,7 @@ macro_rules! functions {
 functions! {
     version = "cuptiGetVersion"(*mut u32);
     register_callbacks = "cuptiActivityRegisterCallbacks"(Request, Complete);
-    register_clock = "cuptiActivityRegisterTimestampCallback"(unsafe extern "C" fn() -> u64);
+    register_clock = "cuptiActivityRegisterTimestampCallback"(Timestamp);
     enable = "cuptiActivityEnable"(CUpti_ActivityKind);
     disable = "cuptiActivityDisable"(CUpti_ActivityKind);
     flush_all = "cuptiActivityFlushAll"(u32);
@@ -156,7 +152,7 @@ pub fn flush() {
     let Some(cupti) = LOADED.get() else { return };
     let recording = || *RECORDED.lock().expect("no panic happens under this lock") != 0;
     let flush = store().flush_begins();
-    let flag = if recording() { 0 } else { FLUSH_FORCED };
+    let flag = if recording() { 0 } else { CUPTI_ACTIVITY_FLAG_FLUSH_FORCED };
     // SAFETY: callbacks are registered.
     let code = unsafe { (cupti.flush_all)(flag) };
     if code != CUPTI_SUCCESS {
@@ -169,11 +165,11 @@ pub fn flush() {
 pub fn on_behalf_of<T>(id: u32, calls: impl FnOnce() -> T) -> T {
     let Some(cupti) = LOADED.get() else { return calls() };
     // SAFETY: a plain call.
-    unsafe { (cupti.push_external)(EXTERNAL_KIND_CUSTOM0, id.into()) };
+    unsafe { (cupti.push_external)(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, id.into()) };
     let outcome = calls();
     let mut popped = 0;
     // SAFETY: a valid out pointer.
-    unsafe { (cupti.pop_external)(EXTERNAL_KIND_CUSTOM0, &mut popped) };
+    unsafe { (cupti.pop_external)(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &mut popped) };
     outcome
 }
 
@@ -231,14 +227,15 @@ impl Cupti {
     }
 
     fn done(&self, what: &str, code: CUptiResult) -> Result<(), String> {
-        // CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
         let advice = match code {
             CUPTI_SUCCESS => return Ok(()),
-            35 => {
+            CUPTI_ERROR_INSUFFICIENT_PRIVILEGES => {
                 "; allow profiling to all users with the driver's option NVreg_RestrictProfilingToAdminUsers=0, or run \
                  oriond as root"
             }
-            39 => "; another profiler is attached to the GPU node's worker, end it",
+            CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
+                "; another profiler is attached to the GPU node's worker, end it"
+            }
             _ => "",
         };
         Err(format!("{what} answered {} on the GPU node{advice}", self.name_of(code)))
@@ -275,7 +272,7 @@ impl Cupti {
                 let kind = record.cast::<u32>().read();
                 if kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION {
                     let e = record.cast::<CUpti_ActivityExternalCorrelation>().read();
-                    if e.externalKind == EXTERNAL_KIND_CUSTOM0 {
+                    if e.externalKind == CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 {
                         store().call(e.correlationId, e.externalId as u32);
                     }
                     continue;
@@ -365,9 +362,7 @@ fn open(source: &Source) -> Result<Cupti, String> {
 }
 
 fn refusal(tried: &str, advice: &str) -> String {
-    format!(
-        "the GPU node has no CUPTI that Orion can use, so its activities cannot be recorded; tried {tried}; {advice}"
-    )
+    format!("the GPU node has no CUPTI that Orion can use; tried {tried}; {advice}")
 }
 
 /// Where CUDA's packages put it, after wherever the loader finds it.
