@@ -97,5 +97,34 @@ int main() {
     answers("the capture is invalidated", cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &broken));
     OK(cudaGraphExecDestroy(exec));
     OK(cudaGraphDestroy(graph));
+
+    // What a graph allocates has the same address in every launch, and may be freed behind each.
+    int *captured, *added;
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaMallocAsync((void **)&captured, 4, stream));
+    OK(cudaMemsetAsync(captured, 0, 4, stream));
+    add<<<1, 5, 0, stream>>>(captured, 2);
+    OK(cudaStreamEndCapture(stream, &graph));
+    cudaMemAllocNodeParams allocation = {};
+    allocation.poolProps.allocType = cudaMemAllocationTypePinned;
+    allocation.poolProps.location.type = cudaMemLocationTypeDevice;
+    allocation.bytesize = 4;
+    OK(cudaGraphAddMemAllocNode(&set, graph, nullptr, 0, &allocation));
+    added = (int *)allocation.dptr;
+    fill.dst = added;
+    OK(cudaGraphAddMemsetNode(&first, graph, &set, 1, &fill));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    bool held = true, freed = true;
+    for (int i = 0; i < 3; i++) {
+        OK(cudaGraphLaunch(exec, stream));
+        OK(cudaStreamSynchronize(stream));
+        held &= read(captured) == 10 && read(added) == 100;
+        freed &= cudaFreeAsync(captured, stream) == cudaSuccess && cudaFreeAsync(added, stream) == cudaSuccess;
+    }
+    OK(cudaStreamSynchronize(stream));
+    holds("a graph's allocations are there after each launch", held);
+    holds("and are freed after each", freed);
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
     return verdict();
 }

@@ -18,6 +18,8 @@ pub enum Kind {
     Device,
     /// `cuMemAllocAsync` and its like.
     Pool,
+    /// A graph's allocation node: it has its address for as long as the graph may run, however often it is freed.
+    Graph,
     /// `cuMemMap`.
     Vmm,
     ModuleGlobal,

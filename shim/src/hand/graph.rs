@@ -327,7 +327,7 @@ fn note_allocation(address: u64, bytes: usize, pool: &CUmemPoolProps) {
     super::address_map::insert_device(
         address,
         bytes as u64,
-        super::address_map::Kind::Pool,
+        super::address_map::Kind::Graph,
         0,
         pool.location.id as u32,
     );

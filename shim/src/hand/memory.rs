@@ -109,7 +109,7 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
         Ok(()) => {
             // Another thread may have been given the address by now.
-            address_map::remove_if(address, |r| r.id == range.id);
+            address_map::remove_if(address, |r| r.id == range.id && r.kind != address_map::Kind::Graph);
             CUDA_SUCCESS
         }
         Err(code) => code,

@@ -15,6 +15,7 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use super::address_map::{self, Range};
+use super::capture;
 use super::execution::write;
 use crate::call::{call, post};
 use crate::handles;
@@ -100,7 +101,8 @@ fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream, op: u16) -> Resul
         Some(pool) => (pool, pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
         None => (current_pool(device)?, device),
     };
-    let mut range = Range::new(base, bytes as u64, address_map::Kind::Pool, 0, device);
+    let kind = if capture::capturing(stream) { address_map::Kind::Graph } else { address_map::Kind::Pool };
+    let mut range = Range::new(base, bytes as u64, kind, 0, device);
     range.owner = owner;
     address_map::insert(range);
     Ok(base)
@@ -140,8 +142,11 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
         if base == 0 {
             return Ok(());
         }
-        let freeable = |r: &Range| matches!(r.kind, address_map::Kind::Pool | address_map::Kind::Device);
-        address_map::remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // The next launch of its graph allocates it again.
+        if address_map::find(base).is_none_or(|r| r.base != base || r.kind != address_map::Kind::Graph) {
+            let freeable = |r: &Range| matches!(r.kind, address_map::Kind::Pool | address_map::Kind::Device);
+            address_map::remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        }
         posted(post(ops::CU_MEM_FREE_ASYNC, |w| {
             w.word(base);
             w.word(stream as u64);

@@ -117,7 +117,9 @@ fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
         }
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => flag(is_plain),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Int(r.access as i32),
-        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Word(if r.kind == Kind::Pool { r.owner } else { 0 }),
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
+            Word(if matches!(r.kind, Kind::Pool | Kind::Graph) { r.owner } else { 0 })
+        }
         CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Word(mapping(r).1),
         CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Word(mapping(r).0),
         // No two live blocks share an address.
