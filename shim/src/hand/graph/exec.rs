@@ -231,16 +231,15 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 }
             }
         };
-        let copies = copies_of(name);
+        // While it is captured, nothing runs.
+        let copies = copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
             bring_in(s, copies);
             if s.mirrored {
                 change_launched(|all| all.insert(name, copies.clone()));
             }
         }
-        let staged = copies.filter(|c| c.iter().any(|copy| copy.staged.is_some()));
-        // While it is captured, nothing runs.
-        let Some(copies) = staged.filter(|_| !capture::capturing(stream)) else {
+        let Some(copies) = copies.filter(|c| c.iter().any(|copy| copy.staged.is_some())) else {
             let code = post(ops::CU_GRAPH_LAUNCH, launch(false));
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
         };
