@@ -311,25 +311,18 @@ impl Launch {
 }
 
 /// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes is
-/// there for the graph's copies behind it.
+/// there for the graph's copies behind it. A launch does not end meanwhile: its pageable memory may be gone then.
 pub fn around_host_function(function: impl FnOnce()) {
     let Ok(s) = session() else { return function() };
-    if ANY_UNDER_WAY.load(Ordering::Relaxed) {
-        for launch in UNDER_WAY.lock().expect("no panic happens under this lock").clone() {
-            launch.bring_out(s);
-        }
+    let under_way = || ANY_UNDER_WAY.load(Ordering::Relaxed);
+    if under_way() {
+        change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
     }
     function();
-    let launched: Vec<_> = if s.mirrored {
-        change_launched(|all| all.values().cloned().collect())
-    } else if ANY_UNDER_WAY.load(Ordering::Relaxed) {
-        let all = UNDER_WAY.lock().expect("no panic happens under this lock");
-        all.iter().map(|launch| launch.copies.clone()).collect()
-    } else {
-        return;
-    };
-    for copies in launched {
-        bring_in(s, &copies);
+    if s.mirrored {
+        change_launched(|all| all.values().for_each(|copies| bring_in(s, copies)));
+    } else if under_way() {
+        change_under_way(|all| all.iter().for_each(|launch| bring_in(s, &launch.copies)));
     }
 }
 
