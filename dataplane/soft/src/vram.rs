@@ -170,6 +170,11 @@ pub fn overlaps(at: u64, bytes: u64) -> bool {
         .is_some_and(|(_, r)| r.base + r.bytes > at)
 }
 
+/// Whether host memory that begins in a registration ends in it too.
+pub fn ends_in_one_registration(at: u64, bytes: u64) -> bool {
+    find(at).is_none_or(|r| r.kind != Kind::Registered || bytes <= r.base + r.reach - at)
+}
+
 /// Whether every byte of `[at, at + bytes)` is inside known ranges; mapped ranges may adjoin.
 pub fn covers(at: u64, bytes: u64) -> bool {
     let Some(end) = at.checked_add(bytes) else { return false };

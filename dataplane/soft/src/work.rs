@@ -340,7 +340,8 @@ impl Copy3D {
                 .checked_mul(s.slice)
                 .and_then(|n| n.checked_add((h - 1).checked_mul(s.pitch)?)?.checked_add(w))
                 .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            if s.known && !vram::covers(s.base, span) {
+            let fits = if s.known { vram::covers(s.base, span) } else { vram::ends_in_one_registration(s.base, span) };
+            if !fits {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
         }

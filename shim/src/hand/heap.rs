@@ -9,6 +9,8 @@ pub const PAGE: u64 = 4096;
 /// ranges is enough.
 pub struct Region {
     free: BTreeMap<u64, u64>,
+    /// Nothing lies across a multiple of this.
+    block: u64,
 }
 
 impl Region {
@@ -17,7 +19,12 @@ impl Region {
         if end > start {
             free.insert(start, end - start);
         }
-        Region { free }
+        Region { free, block: u64::MAX }
+    }
+
+    /// An empty one, to be filled with blocks of `block` bytes at multiples of it. What it gives lies in one of them.
+    pub fn of_blocks(block: u64) -> Region {
+        Region { free: BTreeMap::new(), block }
     }
 
     /// `bytes` rounded up to pages, at a multiple of `align` (a power of two of at least a page).
@@ -42,12 +49,16 @@ impl Region {
         let mut len = bytes.max(1).next_multiple_of(PAGE);
         if let Some((&before, &before_len)) = self.free.range(..at).next_back()
             && before + before_len == at
+            && !at.is_multiple_of(self.block)
         {
             self.free.remove(&before);
             start = before;
             len += before_len;
         }
-        if let Some(after_len) = self.free.remove(&(start + len)) {
+        let end = start + len;
+        if !end.is_multiple_of(self.block)
+            && let Some(after_len) = self.free.remove(&end)
+        {
             len += after_len;
         }
         self.free.insert(start, len);
@@ -85,6 +96,23 @@ mod tests {
         r.release(c, 13 * PAGE);
         r.release(b, 5000);
         assert_eq!(r.allocate(16 * PAGE, PAGE), Some(0));
+    }
+
+    #[test]
+    fn nothing_lies_across_two_blocks() {
+        const BLOCK: u64 = 8 * PAGE;
+        let mut r = Region::of_blocks(BLOCK);
+        for block in [1, 0, 2] {
+            r.release(block * BLOCK, BLOCK);
+        }
+        let starts: Vec<_> = (0..6).map(|_| r.allocate(3 * PAGE, PAGE).unwrap() / PAGE).collect();
+        assert_eq!(starts, [0, 3, 8, 11, 16, 19]);
+        assert_eq!(r.allocate(3 * PAGE, PAGE), None);
+        // The last pages of one block and the first of the next are free, and stay apart.
+        r.release(8 * PAGE, 3 * PAGE);
+        assert_eq!(r.allocate(5 * PAGE, PAGE), None);
+        r.release(11 * PAGE, 3 * PAGE);
+        assert_eq!(r.allocate(BLOCK, PAGE), Some(BLOCK));
     }
 
     #[test]

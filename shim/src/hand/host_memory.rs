@@ -31,7 +31,7 @@ use crate::local::context;
 use crate::session::{Session, session};
 
 /// Allocations up to half of this share blocks of this size, which are registered once: registering costs
-/// about 100 us, however small the range.
+/// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.
 const BLOCK: u64 = 2 << 20;
 
 /// What the first word of the worker's command says.
@@ -110,7 +110,7 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         return Ok(range);
     }
     let mut small = SMALL.lock().expect("no panic happens under this lock");
-    let region = small.get_or_insert_with(|| Region::new(0, 0));
+    let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
     if let Some(offset) = region.allocate(bytes, PAGE) {
         return Ok(HeapRange { offset, bytes });
     }
@@ -256,7 +256,7 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return Some(HeapRange { offset, bytes });
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
-    if !ANY_MOVED.load(Ordering::Relaxed) {
+    if !ANY_REGISTERED.load(Ordering::Relaxed) {
         return None;
     }
     let range = address_map::find(address)?;
@@ -264,6 +264,17 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return None;
     }
     Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
+}
+
+/// What begins in registered memory has to end in it too: the driver takes no other copy.
+pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
+    if !ANY_REGISTERED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    match address_map::find(address) {
+        Some(r) if r.kind == Kind::RegisteredHost && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => Ok(()),
+    }
 }
 
 /// Has a carrier bring the bytes over before the next record, where there is one.
@@ -278,8 +289,8 @@ pub fn announce(address: u64, bytes: u64) {
 
 // Registered memory.
 
-/// Whether any memory was ever moved: copies need not look otherwise.
-static ANY_MOVED: AtomicBool = AtomicBool::new(false);
+/// Whether any memory was ever registered: copies need not look otherwise.
+static ANY_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
 static MOVED: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
@@ -330,8 +341,8 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             entry.owner = offset;
             entry.device_pointer = base;
             moved.insert(first, (last - first, offset));
-            ANY_MOVED.store(true, Ordering::Relaxed);
         }
+        ANY_REGISTERED.store(true, Ordering::Relaxed);
         address_map::insert(entry);
         Ok(())
     })())

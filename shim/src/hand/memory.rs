@@ -147,13 +147,13 @@ enum Side {
     Pageable,
 }
 
-fn side(s: &Session, address: u64, bytes: usize) -> Side {
+fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
     if let Some(range) = host_memory::shared_range(s, address, bytes as u64) {
-        Side::Shared(range)
+        Ok(Side::Shared(range))
     } else if address_map::is_device(address) {
-        Side::Device
+        Ok(Side::Device)
     } else {
-        Side::Pageable
+        host_memory::check_registered(address, bytes as u64).map(|()| Side::Pageable)
     }
 }
 
@@ -197,7 +197,7 @@ unsafe fn copy_in_here(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         check_device(to, bytes)?;
-        match side(s, from as u64, bytes) {
+        match side(s, from as u64, bytes)? {
             Side::Device => {
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64]);
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
@@ -328,7 +328,7 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         check_device(from, bytes)?;
-        match side(s, to as u64, bytes) {
+        match side(s, to as u64, bytes)? {
             Side::Device => {
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
@@ -465,7 +465,10 @@ unsafe fn copy_any_here(
     if bytes == 0 {
         return needs_context().err().unwrap_or(CUDA_SUCCESS);
     }
-    let (a, b) = (side(s, to, bytes), side(s, from, bytes));
+    let (a, b) = match (side(s, to, bytes), side(s, from, bytes)) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(code), _) | (_, Err(code)) => return code,
+    };
     // SAFETY: the caller's promise, for whichever side is the host's.
     unsafe {
         match (a, b) {
@@ -629,7 +632,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         // "Unified" says: find out by the address.
         let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
             if *kind == CU_MEMORYTYPE_UNIFIED {
-                if side(s, device, 1) == Side::Device {
+                if side(s, device, 1) == Ok(Side::Device) {
                     *kind = CU_MEMORYTYPE_DEVICE;
                 } else {
                     (*kind, *host) = (CU_MEMORYTYPE_HOST, device);

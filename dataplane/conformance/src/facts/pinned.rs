@@ -35,6 +35,9 @@ facts! { pinned:
         registering_nothing_is_invalid_value,
         memory_can_be_registered_again,
         many_allocations_are_distinct,
+        pinned_memory_of_any_size_is_copied_whole,
+        a_copy_that_ends_beyond_registered_memory_is_invalid_value,
+        a_copy_across_two_registrations_is_invalid_value,
         freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for one thread's buffers"),
     ]
 }
@@ -298,6 +301,57 @@ fn memory_can_be_registered_again(cu: &'static Cuda) -> Verdict {
         same!(read::<u32>(pages.address), round);
     }
     Ok(())
+}
+
+/// Sizes that are no power of two, so that what a driver carves them from does not come out even.
+fn pinned_memory_of_any_size_is_copied_whole(cu: &'static Cuda) -> Verdict {
+    const WORDS: usize = 100_000;
+    let (stream, mut all) = (cu.stream()?, Vec::new());
+    for i in 0..12u32 {
+        let (host, device) = (cu.pinned(WORDS * 4)?, cu.alloc(WORDS * 4)?);
+        // SAFETY: pinned memory of that many words, which nothing else refers to.
+        unsafe { std::slice::from_raw_parts_mut(host.cast::<u32>(), WORDS) }.fill(i);
+        ok!(cu.cuMemcpyHtoDAsync_v2(device, host, WORDS * 4, stream));
+        ok!(cu.cuMemsetD32Async(device, 100 + i, 1, stream));
+        ok!(cu.cuMemcpyDtoHAsync_v2(host, device, WORDS * 4, stream));
+        all.push((host, device));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    for (i, (host, device)) in all.into_iter().enumerate() {
+        // SAFETY: as above; the copies into it are done.
+        let words = unsafe { std::slice::from_raw_parts(host.cast::<u32>(), WORDS) };
+        same!(words[0], 100 + i as u32);
+        same!(words[1..].iter().filter(|w| **w != i as u32).count(), 0);
+        ok!(cu.cuMemFreeHost(host));
+        cu.free(device)?;
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+/// Copies of two pages both ways, of which `registered` bytes at a time were registered.
+fn copies_of_two_pages(cu: &'static Cuda, registered: &[usize]) -> Verdict {
+    let (pages, device) = (Pages::new(2 * 4096), cu.alloc(2 * 4096)?);
+    for at in registered {
+        ok!(cu.cuMemHostRegister_v2(pages.address.wrapping_byte_add(*at), 4096, 0));
+    }
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD_v2(device, pages.address, pages.bytes));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoDAsync_v2(device, pages.address, pages.bytes, null_mut()));
+    answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoH_v2(pages.address, device, pages.bytes));
+    ok!(cu.cuMemcpyHtoD_v2(device, pages.address, 4096));
+    for at in registered {
+        ok!(cu.cuMemHostUnregister(pages.address.wrapping_byte_add(*at)));
+    }
+    ok!(cu.cuMemcpyHtoD_v2(device, pages.address, pages.bytes));
+    cu.free(device)
+}
+
+fn a_copy_that_ends_beyond_registered_memory_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    copies_of_two_pages(cu, &[0])
+}
+
+fn a_copy_across_two_registrations_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    copies_of_two_pages(cu, &[0, 4096])
 }
 
 fn many_allocations_are_distinct(cu: &'static Cuda) -> Verdict {
