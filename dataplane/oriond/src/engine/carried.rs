@@ -291,7 +291,7 @@ impl Carried {
     /// Moves whatever can be moved. True if something was.
     pub fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
         if !self.ending && self.shared.is_over() {
-            self.end("a bulk connection broke");
+            self.end("a bulk connection ended");
         }
         if self.ending {
             return false;
