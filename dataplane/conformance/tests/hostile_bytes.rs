@@ -12,6 +12,7 @@ use orion_ring::memory::{Heap, Layout, Memory};
 use orion_transport::Mirror;
 use orion_transport::mirror::Side;
 use orion_wire::activity::{Activity, LOST, lost, lost_count};
+use orion_wire::bundle;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
@@ -44,6 +45,9 @@ fn decode_as_everything(bytes: &[u8]) {
         let _ = frame_header(head);
     }
     let _ = orion_soft::image::mentions(bytes, &[75, 90], b"vprintf");
+    if let Ok(parts) = bundle::decode(bytes) {
+        assert!(parts.iter().all(|part| bytes.get(part.clone()).is_some()), "{parts:?} passed");
+    }
     // The first program's size leads to the end of the address space.
     let mut astray = fat_binary();
     astray[24..32].copy_from_slice(&(u64::MAX - 70).to_le_bytes());
@@ -199,6 +203,7 @@ fn valid() -> Vec<Vec<u8>> {
         activities,
         patch(),
         fat_binary(),
+        bundle::encode(&[&fat_binary(), &fat_binary()]),
     ]
 }
 

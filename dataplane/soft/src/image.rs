@@ -102,6 +102,10 @@ pub fn mentions(image: &[u8], capabilities: &[u32], needle: &[u8]) -> Option<boo
     }
     let (head, size) = (field(image, 6, 2)? as usize, field(image, 8, 8)? as usize);
     let all = entries(image.get(head..head.checked_add(size)?)?).ok()?;
+    // As in the wrapper of an image that is to be linked.
+    if all.is_empty() {
+        return Some(false);
+    }
     let mut wanted = vec![false; all.len()];
     for capability in capabilities {
         let is_cubin = |e: &Entry| e.kind == KIND_CUBIN && e.sm / 10 == capability / 10 && e.sm <= *capability;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+pub mod bundle;
 pub mod codec;
 pub mod environment;
 pub mod generated;

@@ -115,7 +115,7 @@ fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64, CUr
 pub unsafe fn load_image(image: *const c_void) -> Result<CUmodule, CUresult> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { image::bytes(image) }?;
-    load(Kind::Module, bytes, &mut jit::Options::default()).map(|h| h as CUmodule)
+    load(Kind::Module, &bytes, &mut jit::Options::default()).map(|h| h as CUmodule)
 }
 
 /// # Safety
@@ -146,7 +146,7 @@ pub unsafe fn cuModuleLoadDataEx(
         let bytes = unsafe { image::bytes(image) }?;
         // SAFETY: the caller's promise: two arrays of `count` elements.
         let mut options = unsafe { jit::Options::from_raw(count, options, values) }?;
-        load(Kind::Module, bytes, &mut options).map(|h| h as CUmodule)
+        load(Kind::Module, &bytes, &mut options).map(|h| h as CUmodule)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(module, answer) }
@@ -157,6 +157,10 @@ fn file(name: &CStr) -> Result<Vec<u8>, CUresult> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     let mut bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
+    // A wrapper is pointers, which lead nowhere in a file.
+    if bytes.starts_with(&image::WRAPPER_MAGIC.to_le_bytes()) {
+        return Err(CUDA_ERROR_INVALID_IMAGE);
+    }
     // PTX in a file has no NUL at its end.
     bytes.push(0);
     Ok(bytes)
@@ -194,7 +198,7 @@ pub unsafe fn cuLibraryLoadData(
         let bytes = unsafe { image::bytes(code) }?;
         // SAFETY: the caller's promise: two arrays of `jit_count` elements.
         let mut options = unsafe { jit::Options::from_raw(jit_count, jit_options, jit_values) }?;
-        load(Kind::Library, bytes, &mut options).map(|h| h as CUlibrary)
+        load(Kind::Library, &bytes, &mut options).map(|h| h as CUlibrary)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(library, answer) }

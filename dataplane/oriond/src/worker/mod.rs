@@ -12,6 +12,7 @@ pub mod driver;
 pub mod driver_log;
 pub mod hand;
 pub mod helper;
+pub mod image;
 pub mod out;
 pub mod prints;
 pub mod session;

@@ -15,13 +15,15 @@ use std::sync::{Arc, OnceLock};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 
+use crate::worker::image::Image;
+
 const PRINTS: &[u8] = b"vprintf";
 
 pub struct Prints {
     /// Images that print, that nobody could look into, or that nobody has looked into yet.
     suspects: Arc<AtomicUsize>,
     capabilities: Vec<u32>,
-    searcher: OnceLock<Option<Sender<Arc<Vec<u8>>>>>,
+    searcher: OnceLock<Option<Sender<Arc<Image>>>>,
 }
 
 impl Prints {
@@ -47,7 +49,7 @@ impl Prints {
     }
 
     /// An image was loaded.
-    pub fn look(&self, image: &Arc<Vec<u8>>) {
+    pub fn look(&self, image: &Arc<Image>) {
         self.suspects.fetch_add(1, Ordering::Relaxed);
         let searcher = self.searcher.get_or_init(|| start(self.suspects.clone(), self.capabilities.clone()));
         if let Some(searcher) = searcher {
@@ -57,13 +59,14 @@ impl Prints {
     }
 }
 
-fn start(suspects: Arc<AtomicUsize>, capabilities: Vec<u32>) -> Option<Sender<Arc<Vec<u8>>>> {
-    let (sender, images) = channel::<Arc<Vec<u8>>>();
+fn start(suspects: Arc<AtomicUsize>, capabilities: Vec<u32>) -> Option<Sender<Arc<Image>>> {
+    let (sender, images) = channel::<Arc<Image>>();
     let search = move || {
         // SAFETY: plain calls about this thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, 10) };
         for image in images {
-            if orion_soft::image::mentions(&image, &capabilities, PRINTS) == Some(false) {
+            let is_silent = |part: &[u8]| orion_soft::image::mentions(part, &capabilities, PRINTS) == Some(false);
+            if image.parts().all(is_silent) {
                 suspects.fetch_sub(1, Ordering::Relaxed);
             }
         }

@@ -185,7 +185,7 @@ pub struct Session {
     pub callbacks: Arc<Callbacks>,
     pub helpers: Helpers,
     /// Images of loaded modules and libraries, which the driver may refer to while they are loaded.
-    pub images: HashMap<u64, Arc<Vec<u8>>>,
+    pub images: HashMap<u64, Arc<crate::worker::image::Image>>,
     /// Modules and libraries to unload once the device is idle.
     pub retired: Vec<crate::worker::hand::module::Retired>,
     /// Which of the function handles are `CUkernel`.

@@ -13,6 +13,7 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::jit;
+use crate::worker::image::Image;
 use crate::worker::session::{Outcome, Session};
 
 /// A client's byte string, from the record or from the heap, as a copy of our own.
@@ -35,17 +36,10 @@ pub fn payload(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Text has to end in a NUL and binaries do not care.
-fn image(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
-    let mut image = payload(s, r)?;
-    image.push(0);
-    Ok(image)
-}
-
 /// What a load leaves behind for its reply, when it has run on a helper thread.
 struct Load {
     handle: usize,
-    image: Vec<u8>,
+    image: Image,
     results: Vec<u8>,
 }
 
@@ -53,7 +47,7 @@ struct Load {
 /// the client. XLA loads modules while a kernel spins on memory that its own host code will write.
 fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Result<Outcome, Fault> {
     let word = r.word()?;
-    let image = image(s, &mut r)?;
+    let image = Image::new(payload(s, &mut r)?)?;
     // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
     let options = r.rest().to_vec();
     jit::Decoded::decode(&mut r)?;
@@ -67,21 +61,15 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
         let (mut keys, mut values) = options.arrays();
         let mut handle: *mut std::ffi::c_void = ptr::null_mut();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
-        // SAFETY: the image is a copy with a NUL behind it that is kept while the object lives; the option arrays
-        // have as many elements as they say.
+        // SAFETY: the image is a copy that is kept while the object lives; the option arrays have as many elements as
+        // they say.
         let code = unsafe {
             if kind == Kind::Module {
-                driver.cuModuleLoadDataEx(
-                    ptr::from_mut(&mut handle).cast(),
-                    load.image.as_ptr().cast(),
-                    count,
-                    keys,
-                    of,
-                )
+                driver.cuModuleLoadDataEx(ptr::from_mut(&mut handle).cast(), load.image.as_ptr(), count, keys, of)
             } else {
                 let out = ptr::from_mut(&mut handle).cast();
                 let (none, no_values) = (ptr::null_mut(), ptr::null_mut());
-                driver.cuLibraryLoadData(out, load.image.as_ptr().cast(), keys, of, count, none, no_values, 0)
+                driver.cuLibraryLoadData(out, load.image.as_ptr(), keys, of, count, none, no_values, 0)
             }
         };
         load.handle = handle as usize;
@@ -160,7 +148,7 @@ pub fn cuLibraryUnload(
 pub struct Retired {
     handle: usize,
     is_library: bool,
-    image: Option<Arc<Vec<u8>>>,
+    image: Option<Arc<Image>>,
 }
 
 /// Unloads what was retired. The device is idle.

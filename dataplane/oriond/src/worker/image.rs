@@ -1,0 +1,86 @@
+//! An image as the driver takes it, in memory of the worker's own.
+
+use std::ffi::c_void;
+use std::ops::Range;
+
+use orion_wire::{Fault, bundle};
+
+/// The bytes of an image. A bundle is given to the driver as a wrapper over its parts.
+#[derive(Default)]
+pub struct Image {
+    bytes: Vec<u8>,
+    parts: Vec<Range<usize>>,
+    /// Empty if the image is no bundle.
+    wrapper: Vec<u64>,
+}
+
+impl Image {
+    pub fn new(mut bytes: Vec<u8>) -> Result<Image, Fault> {
+        let is_bundle = bundle::is_bundle(&bytes);
+        let parts = if is_bundle { bundle::decode(&bytes)? } else { std::iter::once(0..bytes.len()).collect() };
+        // Text has to end in a NUL and binaries do not care.
+        bytes.push(0);
+        let mut image = Image { bytes, parts, wrapper: Vec::new() };
+        if is_bundle {
+            image.wrap();
+        }
+        Ok(image)
+    }
+
+    /// Magic and version, a pointer to the first part, a pointer to the list; then the list of the others with a null
+    /// pointer at its end.
+    fn wrap(&mut self) {
+        const HEAD_WORDS: usize = 3;
+        let address = |part: &Range<usize>| self.bytes[part.start..].as_ptr().expose_provenance() as u64;
+        let mut words = Vec::with_capacity(HEAD_WORDS + self.parts.len());
+        words.extend([bundle::FIRST_WORD, address(&self.parts[0]), 0]);
+        words.extend(self.parts[1..].iter().map(address));
+        words.push(0);
+        // The words stay where they are when the image is moved.
+        words[2] = words[HEAD_WORDS..].as_ptr().expose_provenance() as u64;
+        self.wrapper = words;
+    }
+
+    /// What the driver reads, which must live as long as what it loads from it.
+    pub fn as_ptr(&self) -> *const c_void {
+        if self.wrapper.is_empty() { self.bytes.as_ptr().cast() } else { self.wrapper.as_ptr().cast() }
+    }
+
+    /// The image, or the images of a bundle.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|part| &self.bytes[part.clone()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_images_stay_what_they_are() {
+        let image = Image::new(b".version 8.0".to_vec()).expect("no bundle");
+        assert_eq!(image.as_ptr(), image.bytes.as_ptr().cast());
+        assert_eq!(image.bytes.last(), Some(&0));
+        assert_eq!(image.parts().collect::<Vec<_>>(), [b".version 8.0"]);
+    }
+
+    #[test]
+    fn a_bundle_is_a_wrapper_over_its_parts() {
+        let parts: [&[u8]; 3] = [b"data", b"first", b"second"];
+        let image = Image::new(bundle::encode(&parts)).expect("a valid bundle");
+        // Moved, as into the session's table.
+        let image = Box::new(image);
+        assert_eq!(image.parts().collect::<Vec<_>>(), parts);
+        let addresses: Vec<u64> = image.parts().map(|part| part.as_ptr() as u64).collect();
+        assert!(addresses.iter().all(|address| address % 8 == 0));
+        let list = image.as_ptr() as u64 + 24;
+        assert_eq!(image.wrapper, [bundle::FIRST_WORD, addresses[0], list, addresses[1], addresses[2], 0]);
+    }
+
+    #[test]
+    fn a_broken_bundle_is_a_fault() {
+        let mut bundle = bundle::encode(&[b"data", b"first"]);
+        bundle.truncate(bundle.len() - 1);
+        assert!(Image::new(bundle).is_err());
+    }
+}
