@@ -326,19 +326,8 @@ fn run_steps(
 
 fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     if let Some(c) = s.capture() {
-        // A launch inside a capture becomes a child graph with the same steps.
-        let steps = x.steps()?;
-        if conditional::any(&steps) {
-            c.invalidate();
-            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-        let g = Graph::new();
-        let mut made: Vec<usize> = Vec::new();
-        for step in steps {
-            let after: Vec<usize> = step.after.iter().map(|&i| made[i]).collect();
-            made.push(address(&g.add(&after, step.work, 0)?));
-        }
-        return record(&c, s, Work::Child(g)).map(drop);
+        c.invalidate();
+        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     let steps = x.steps()?;
     let (mut after, mut records) = (Vec::new(), Vec::new());

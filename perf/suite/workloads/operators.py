@@ -1,11 +1,18 @@
 """Every operator that PyTorch's own test database knows, forward and backward, on the samples it comes with."""
 
+import importlib.util
 import os
+import sys
+import types
+import unittest
 import warnings
 
 from report import Report, deterministic_torch, require
 
 require("operators", "torch")
+if importlib.util.find_spec("expecttest") is None:
+    # What the database lies in derives its own tests from this class, and asks nothing else of the package.
+    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase)
 # Importing the database forbids later changes of cuDNN's settings.
 torch = deterministic_torch()
 op_db = require("operators", "torch.testing._internal.common_methods_invocations").op_db

@@ -22,6 +22,7 @@ facts! { capture:
         synchronizing_the_stream_is_unsupported,
         querying_the_stream_is_unsupported,
         what_is_unsupported_invalidates,
+        launching_a_graph_is_unsupported,
         synchronizing_the_context_is_unsupported,
         an_event_recorded_inside_cannot_be_queried,
         an_event_recorded_inside_cannot_be_waited_for,
@@ -191,6 +192,23 @@ fn what_is_unsupported_invalidates(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamSynchronize(stream));
     ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
+}
+
+fn launching_a_graph_is_unsupported(cu: &'static Cuda) -> Verdict {
+    let address = cu.words(&[0])?;
+    let stream = capturing(cu, RELAXED)?;
+    ok!(cu.cuMemsetD32Async(address, 9, 1, stream));
+    let (graph, mut exec) = (end(cu, stream)?, std::ptr::null_mut());
+    ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    ok!(cu.cuStreamBeginCapture_v2(stream, RELAXED));
+    answers!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuGraphLaunch(exec, stream));
+    let mut outer = std::ptr::dangling_mut();
+    answers!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &mut outer));
+    same!(cu.word(address)?, 0);
+    ok!(cu.cuGraphExecDestroy(exec));
+    ok!(cu.cuGraphDestroy(graph));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
 }
 
 fn synchronizing_the_context_is_unsupported(cu: &'static Cuda) -> Verdict {

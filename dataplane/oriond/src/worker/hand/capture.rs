@@ -113,12 +113,6 @@ impl Captures {
         (code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some(graph)
     }
 
-    /// Whether work on `stream` is being recorded instead of done. Nearly free while no capture is open.
-    #[inline]
-    pub fn is_capturing(&self, driver: &'static Driver, stream: CUstream) -> bool {
-        !self.open.is_empty() && self.graph_of(driver, stream).is_some()
-    }
-
     /// A stream was destroyed; a capture on it is over.
     pub fn stream_gone(&mut self, stream: CUstream) {
         self.open.retain(|o| o.stream != stream as usize);

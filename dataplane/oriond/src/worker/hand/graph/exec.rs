@@ -99,11 +99,6 @@ impl Tickets {
         self.unused.extend(self.used.remove(&exec).into_iter().flatten().map(|(_, ticket)| ticket));
     }
 
-    /// The executable graph became part of a captured one, whose life is not known here.
-    fn keep_for_good(&mut self, exec: usize) {
-        self.used.remove(&exec).into_iter().flatten().for_each(|(_, ticket)| std::mem::forget(ticket));
-    }
-
     pub fn has_unused(&self) -> bool {
         !self.unused.is_empty()
     }
@@ -378,12 +373,8 @@ pub fn cuGraphLaunch(
         }
         // SAFETY: handles of this session.
         let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
-        // Captured, the launch becomes a child graph, which is searched when it is instantiated in turn.
+        // On a stream that is being captured, a launch is an error.
         if code != CUDA_SUCCESS {
-            return Ok(code);
-        }
-        if s.captures.is_capturing(s.driver, stream) {
-            s.graph_nodes.tickets.keep_for_good(exec as usize);
             return Ok(code);
         }
         for range in written {
