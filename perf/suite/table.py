@@ -69,7 +69,8 @@ WORKLOADS = [
     torch_row("attention", "SDPA: flash, efficient, cuDNN, math", seconds=8),
     torch_row("fp8", "fp8 _scaled_mm"),
     torch_row("libraries", "cuFFT, cuSOLVER, cuSPARSE, LSTM, sort, random", seconds=8),
-    torch_row("operators", "every operator of PyTorch's test database, with gradients", seconds=40),
+    torch_row("operators", "every operator of PyTorch's test database", "operators", "operators", seconds=40),
+    torch_row("modules", "every module and optimizer of that database", "operators", "modules", seconds=20),
     torch_row("compile_default", "torch.compile, default", "compile", "default", seconds=25, fills_cache=True),
     torch_row(
         "compile_reduce_overhead",
