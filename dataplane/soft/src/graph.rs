@@ -324,12 +324,25 @@ fn run_steps(
     }
 }
 
+/// Pageable memory is read when a graph is launched, as an H200 does: what the graph's own copies and host functions
+/// write to it is not seen by its copies from it.
+fn take_pageable(steps: &mut [Step]) -> R {
+    for s in steps.iter_mut().filter(|s| s.enabled) {
+        match &mut s.work {
+            Work::Copy(copy) if copy.pageable().0 => copy.stage()?,
+            _ => s.bodies.iter_mut().try_for_each(|b| take_pageable(b))?,
+        }
+    }
+    Ok(())
+}
+
 fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     if let Some(c) = s.capture() {
         c.invalidate();
         return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    let steps = x.steps()?;
+    let mut steps = x.steps()?;
+    take_pageable(&mut steps)?;
     let (mut after, mut records) = (Vec::new(), Vec::new());
     gather(&steps, &mut after, &mut records);
     let mut last = lock(&x.last)?;

@@ -25,9 +25,9 @@ optim_db = require(PART, f"{DATABASE}optimizers").optim_db
 warnings.simplefilter("ignore")
 report = Report(PART)
 DEVICE = os.environ.get("SUITE_DEVICE", "cuda")
-SAMPLES = report.count(8, quick=1)
-#: What they answer is whatever lay in memory before.
-UNINITIALISED = ("empty", "new_empty")
+SAMPLES = report.count(5, quick=1)
+#: What they answer is whatever lay in memory before; of the last, the random state that it has no use for.
+UNINITIALISED = ("empty", "new_empty", "torch.ops.aten._efficient_attention_forward")
 TYPES = [torch.float32, torch.int64, torch.bool, torch.complex64]
 failed = []
 

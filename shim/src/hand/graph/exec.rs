@@ -243,7 +243,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             let code = post(ops::CU_GRAPH_LAUNCH, launch(false));
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
         };
-        let under_way = Arc::new(Launch::new(s, copies));
+        let under_way = Arc::new(Launch::new(s, &copies));
         change_under_way(|all| all.push(under_way.clone()));
         let answer = call(ops::CU_GRAPH_LAUNCH, launch(true), |_| Ok(()));
         change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
@@ -267,7 +267,6 @@ fn bring_in(s: &'static Session, copies: &[HostCopy]) {
 
 /// A launch of a graph that copies pageable memory.
 struct Launch {
-    copies: Arc<Vec<HostCopy>>,
     /// What the application's memory is known to hold of each range that the graph writes.
     written: Mutex<Vec<(Staged, Vec<u8>)>>,
 }
@@ -291,7 +290,7 @@ fn change_under_way(change: impl FnOnce(&mut Vec<Arc<Launch>>)) {
 
 impl Launch {
     /// The ranges that the graph writes hold what the application has there, in the worker's copy of the heap too.
-    fn new(s: &'static Session, copies: Arc<Vec<HostCopy>>) -> Launch {
+    fn new(s: &'static Session, copies: &[HostCopy]) -> Launch {
         let to_host = copies.iter().filter(|c| c.to_host).filter_map(|c| c.staged);
         let written = to_host
             .map(|staged| {
@@ -300,7 +299,7 @@ impl Launch {
                 (staged, staged.snapshot(s))
             })
             .collect();
-        Launch { copies, written: Mutex::new(written) }
+        Launch { written: Mutex::new(written) }
     }
 
     fn bring_out(&self, s: &Session) {
@@ -310,19 +309,20 @@ impl Launch {
     }
 }
 
-/// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes is
-/// there for the graph's copies behind it. A launch does not end meanwhile: its pageable memory may be gone then.
+/// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes to
+/// pinned memory is there for the graph's copies behind it. Copies from pageable memory have read it already: a driver
+/// does that when the graph is launched. A launch does not end meanwhile: its pageable memory may be gone then.
 pub fn around_host_function(function: impl FnOnce()) {
     let Ok(s) = session() else { return function() };
-    let under_way = || ANY_UNDER_WAY.load(Ordering::Relaxed);
-    if under_way() {
+    if ANY_UNDER_WAY.load(Ordering::Relaxed) {
         change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
     }
     function();
     if s.mirrored {
-        change_launched(|all| all.values().for_each(|copies| bring_in(s, copies)));
-    } else if under_way() {
-        change_under_way(|all| all.iter().for_each(|launch| bring_in(s, &launch.copies)));
+        change_launched(|all| {
+            let pinned = all.values().flat_map(|copies| copies.iter()).filter(|c| !c.to_host && c.staged.is_none());
+            pinned.for_each(|copy| host_memory::announce_source(s, copy.range));
+        });
     }
 }
 
