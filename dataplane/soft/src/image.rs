@@ -7,8 +7,11 @@ use std::ffi::{CStr, c_char, c_void};
 use orion_cuda::sys::*;
 
 use crate::api::R;
+use crate::ptx::link;
 
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+/// A list of fat binaries follows the wrapper's own, for the driver to link.
+const WRAPPER_WITH_LIST: u32 = 2;
 const FATBIN_MAGIC: u32 = 0xba55_ed50;
 const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 const KIND_PTX: u16 = 1;
@@ -20,7 +23,7 @@ const SM_MAX: u32 = 90;
 /// Bounds what a damaged header can make us allocate.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// The PTX text of an image in memory.
+/// The PTX text of an image in memory; of one that is linked from several, those, apart by `link::NEXT`.
 ///
 /// # Safety
 /// `image` points to one of the formats CUDA accepts, whole.
@@ -32,27 +35,20 @@ pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
     let magic = unsafe { image.cast::<u32>().read_unaligned() };
     match magic {
         WRAPPER_MAGIC => {
-            // SAFETY: a wrapper holds the pointer to its fat binary at offset 8.
-            let inner = unsafe { image.cast::<u8>().add(8).cast::<*const c_void>().read_unaligned() };
-            if inner.is_null() {
-                return Err(CUDA_ERROR_INVALID_IMAGE);
-            }
-            // SAFETY: the wrapper's data pointer leads to a fat binary header.
-            if unsafe { inner.cast::<u32>().read_unaligned() } != FATBIN_MAGIC {
-                return Err(CUDA_ERROR_INVALID_IMAGE);
-            }
-            // SAFETY: as above.
-            unsafe { ptx_at(inner) }
-        }
-        FATBIN_MAGIC => {
-            // SAFETY: the header is 16 bytes, and says how long the rest is.
-            let bytes = unsafe {
-                let head = image.cast::<u8>().add(6).cast::<u16>().read_unaligned();
-                let size = image.cast::<u8>().add(8).cast::<u64>().read_unaligned();
-                std::slice::from_raw_parts(image.cast::<u8>().add(head as usize), size as usize)
+            // SAFETY: a wrapper is magic, version and the pointer to its fat binary.
+            let (version, own) = unsafe {
+                let own = fat_binary(image.cast::<*const c_void>().add(1).read_unaligned())?;
+                (image.cast::<u32>().add(1).read_unaligned(), entries(own)?)
             };
-            from_fatbin(bytes)
+            if version != WRAPPER_WITH_LIST || newest_ptx(&own).is_some() {
+                return text_of(&own);
+            }
+            // SAFETY: in this version the pointer to such a list follows.
+            let parts = unsafe { fat_binaries(image.cast::<*const *const c_void>().add(2).read_unaligned())? };
+            if parts.is_empty() { text_of(&own) } else { linked(&parts) }
         }
+        // SAFETY: the magic says that it is one.
+        FATBIN_MAGIC => text_of(&entries(unsafe { fat_binary(image)? })?),
         ELF_MAGIC => Err(no_ptx("a cubin")),
         _ => {
             // SAFETY: what is not binary is NUL-terminated text.
@@ -62,13 +58,66 @@ pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
     }
 }
 
+/// What follows the header of a fat binary.
+///
+/// # Safety
+/// `image` is null or points to a fat binary, whole.
+unsafe fn fat_binary<'a>(image: *const c_void) -> R<&'a [u8]> {
+    // SAFETY: the header is 16 bytes, and says how long the rest is.
+    unsafe {
+        if image.is_null() || image.cast::<u32>().read_unaligned() != FATBIN_MAGIC {
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
+        let head = image.cast::<u8>().add(6).cast::<u16>().read_unaligned();
+        let size = image.cast::<u8>().add(8).cast::<u64>().read_unaligned();
+        Ok(std::slice::from_raw_parts(image.cast::<u8>().add(head as usize), size as usize))
+    }
+}
+
+/// # Safety
+/// `list` is null or points to pointers to fat binaries, the last of which is null.
+unsafe fn fat_binaries<'a>(list: *const *const c_void) -> R<Vec<&'a [u8]>> {
+    let mut found = Vec::new();
+    while !list.is_null() {
+        // SAFETY: no null pointer has been met in the list.
+        let next = unsafe { list.add(found.len()).read_unaligned() };
+        if next.is_null() {
+            break;
+        }
+        // SAFETY: the caller's promise.
+        found.push(unsafe { fat_binary(next)? });
+    }
+    Ok(found)
+}
+
+/// The PTX texts of the fat binaries that an image is linked from, for `link` to make one module of.
+fn linked(parts: &[&[u8]]) -> R<String> {
+    let mut texts = Vec::new();
+    for part in parts {
+        let all = entries(part)?;
+        // Functions of the device runtime stay undefined, and only kernels that call them are refused.
+        let is_left_out = all.is_empty() || newest_ptx(&all).is_none() && is_device_runtime(&all);
+        if !is_left_out {
+            texts.push(text_of(&all)?);
+        }
+    }
+    if texts.is_empty() { Err(no_ptx("the image")) } else { Ok(texts.join(link::NEXT)) }
+}
+
+/// Whether this is NVIDIA's library behind dynamic parallelism, of which there is PTX for newer devices only. Programs
+/// name its functions too, but not the kernels that its copies are.
+fn is_device_runtime(all: &[Entry]) -> bool {
+    let holds = |code: &[u8]| memchr::memmem::find(code, b"memcpy_3d_device").is_some();
+    all.iter().find(|e| e.kind == KIND_CUBIN).is_some_and(|cubin| cubin.unpack().is_ok_and(|code| holds(&code)))
+}
+
 /// The PTX text of an image whose length is known.
 pub fn ptx_in(bytes: &[u8]) -> R<String> {
     let magic = bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
     match magic {
         FATBIN_MAGIC => {
             let head = field(bytes, 6, 2).ok_or(CUDA_ERROR_INVALID_IMAGE)? as usize;
-            from_fatbin(bytes.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)
+            text_of(&entries(bytes.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)?)
         }
         ELF_MAGIC => Err(no_ptx("a cubin")),
         _ => {
@@ -170,11 +219,13 @@ fn entries(bytes: &[u8]) -> R<Vec<Entry<'_>>> {
     Ok(found)
 }
 
-/// Picks the newest PTX entry this device can run. `bytes` is what follows the fat binary header.
-fn from_fatbin(bytes: &[u8]) -> R<String> {
-    let all = entries(bytes)?;
-    let fitting = all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= SM_MAX);
-    let text = fitting.max_by_key(|e| e.sm).ok_or_else(|| no_ptx("the fat binary"))?.unpack()?;
+/// The newest PTX that this device can run.
+fn newest_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
+    all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= SM_MAX).max_by_key(|e| e.sm)
+}
+
+fn text_of(all: &[Entry]) -> R<String> {
+    let text = newest_ptx(all).ok_or_else(|| no_ptx("the fat binary"))?.unpack()?;
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }

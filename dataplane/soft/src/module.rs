@@ -16,7 +16,8 @@ use crate::memory;
 use crate::ptx::check;
 use crate::ptx::decode::{self, Globals, function_address, kernel_params};
 use crate::ptx::isa::{Param, Program, Space};
-use crate::ptx::parse::{self, Init};
+use crate::ptx::link;
+use crate::ptx::parse::{self, Init, Linkage};
 use crate::vram::{self, Kind};
 
 pub struct Module {
@@ -179,7 +180,8 @@ fn parse_ptx(ptx: &str, jit: &Jit) -> R<Arc<parse::Module>> {
         jit.report(&message);
         Err(code)
     };
-    match parse::parse(ptx).and_then(|m| check::check(&m).map(|()| m)) {
+    let parse_one = |text| parse::parse(text).and_then(|m| check::check(&m).map(|()| m));
+    match ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link) {
         // A minor version more has instructions more, which only the kernels that use them lack.
         Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
             fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
@@ -200,7 +202,7 @@ impl Module {
         let mut layout: Vec<(usize, u64)> = Vec::new();
         let mut top = 0u64;
         for (i, v) in ast.variables.iter().enumerate() {
-            if matches!(v.space, Space::Global | Space::Const) && !v.is_extern {
+            if matches!(v.space, Space::Global | Space::Const) && v.linkage != Linkage::Extern {
                 // Variables that share a block are kept apart, so that a small overrun stays inside the gap.
                 top = top.next_multiple_of(u64::from(v.align.max(16)));
                 layout.push((i, top));
@@ -477,7 +479,7 @@ fn kernel(k: CUkernel) -> R<Arc<Kernel>> {
     KERNELS.get(k).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Text collected for `cuLinkComplete`. Linking PTX text is choosing it: several inputs become one text.
+/// Texts collected for `cuLinkComplete`, which puts one behind the other; loading links them.
 struct Linker {
     inputs: Mutex<Vec<String>>,
     output: Mutex<CString>,
@@ -492,23 +494,6 @@ fn link_add(state: CUlinkState, kind: CUjitInputType, ptx: R<String>) -> R {
     }
     l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(ptx?);
     Ok(())
-}
-
-/// Later inputs lose their `.version`, `.target` and `.address_size` lines, and declarations of what is defined
-/// meanwhile.
-fn concatenate(inputs: &[String]) -> String {
-    let mut out = String::new();
-    for (i, text) in inputs.iter().enumerate() {
-        for line in text.lines() {
-            let head = line.trim_start();
-            let header = [".version", ".target", ".address_size"].iter().any(|d| head.starts_with(d));
-            if i == 0 || !header {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
-    out
 }
 
 api! {
@@ -603,7 +588,7 @@ api! {
     }
     fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, size: *mut usize) {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let all = concatenate(&l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?);
+        let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
         parse_ptx(&all, &no_jit())?;
         let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         *kept = CString::new(all).map_err(|_| CUDA_ERROR_INVALID_PTX)?;

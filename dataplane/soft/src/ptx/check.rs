@@ -68,7 +68,7 @@ fn is_type(modifier: &str) -> bool {
 }
 
 /// What the instructions of a function may name. Scopes count as one, so a name from a closed scope is not noticed.
-struct Names<'a> {
+pub struct Names<'a> {
     outside: &'a HashSet<&'a str>,
     inside: HashSet<&'a str>,
     /// `%r<5>` declares `%r0` to `%r4`.
@@ -76,7 +76,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(f: &'a Function, outside: &'a HashSet<&'a str>) -> Self {
+    pub fn new(f: &'a Function, outside: &'a HashSet<&'a str>) -> Self {
         let mut names = Self { outside, inside: HashSet::new(), ranges: HashMap::new() };
         names.inside.extend(f.params.iter().chain(&f.returns).map(|v| v.name.as_str()));
         for statement in &f.body {
@@ -131,7 +131,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn knows(&self, name: &str) -> bool {
+    pub fn knows(&self, name: &str) -> bool {
         // `v.x` is a part of `v`.
         let name = name.split('.').next().unwrap_or(name);
         if self.inside.contains(name) || self.outside.contains(name) || matches!(name, "_" | "WARP_SZ") {

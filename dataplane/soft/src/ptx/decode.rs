@@ -9,7 +9,7 @@ pub mod texture;
 use std::collections::{HashMap, HashSet};
 
 use super::isa::*;
-use super::parse::{Function, Instruction, Module, Operand, Stmt, Variable};
+use super::parse::{Function, Instruction, Linkage, Module, Operand, Stmt, Variable};
 
 type Result<T> = core::result::Result<T, String>;
 
@@ -60,7 +60,7 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         func.entry = start as u32;
         let mut d = Decoder::new(module, index, f, &names, globals, &layout, start);
         let outcome = if !f.has_body {
-            Err(format!("{} is not defined", f.name))
+            Err(undefined(&f.name))
         } else if f.blocks_are_clusters {
             unsupported(".blocksareclusters: a grid that counts clusters")
         } else {
@@ -84,6 +84,15 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
     }
     spread_unsupported(&mut program.funcs, &calls);
     program
+}
+
+fn undefined(name: &str) -> String {
+    // The device runtime's names are C's, which no function of a C++ program has.
+    if name.starts_with("cuda") || name.starts_with("__cuda") {
+        format!("dynamic parallelism ({name})")
+    } else {
+        format!("{name} is not defined")
+    }
 }
 
 /// A function that calls one that cannot run cannot run either.
@@ -129,7 +138,7 @@ impl SharedLayout {
         }
         let mut layout = Self { offsets: HashMap::new(), externs: HashSet::new(), entry_bytes: HashMap::new() };
         vars.retain(|(_, v)| {
-            let dynamic = v.is_extern || v.count.is_none();
+            let dynamic = v.linkage == Linkage::Extern || v.count.is_none();
             if dynamic {
                 layout.externs.insert(v.name.clone());
             }

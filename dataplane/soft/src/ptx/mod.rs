@@ -1,7 +1,9 @@
-//! PTX: text to syntax (`lex`, `parse`), syntax to the register machine the executor runs (`decode`).
+//! PTX: text to syntax (`lex`, `parse`), several texts to one (`link`), syntax to the register machine
+//! the executor runs (`decode`).
 
 pub mod check;
 pub mod decode;
 pub mod isa;
 pub mod lex;
+pub mod link;
 pub mod parse;

@@ -43,6 +43,21 @@ pub enum Init {
     },
 }
 
+/// Who may mean something by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Linkage {
+    /// The text it is in.
+    #[default]
+    Local,
+    Visible,
+    /// Gives way to another definition.
+    Weak,
+    /// As weak; of several the largest counts.
+    Common,
+    /// Another text defines it.
+    Extern,
+}
+
 #[derive(Clone, Debug)]
 pub struct Variable {
     pub space: Space,
@@ -53,7 +68,7 @@ pub struct Variable {
     /// Element count of a plain array; `None` for `name[]`.
     pub count: Option<u64>,
     pub init: Vec<Init>,
-    pub is_extern: bool,
+    pub linkage: Linkage,
     pub is_managed: bool,
 }
 
@@ -80,6 +95,7 @@ pub enum Stmt {
 #[derive(Clone, Debug, Default)]
 pub struct Function {
     pub name: String,
+    pub linkage: Linkage,
     pub is_entry: bool,
     pub has_body: bool,
     pub params: Vec<Variable>,
@@ -270,35 +286,30 @@ impl Parser {
     }
 
     fn top_level(&mut self, m: &mut Module) -> Result<()> {
-        let mut is_extern = false;
+        let mut linkage = Linkage::Local;
         loop {
-            match self.peek_word() {
-                Some(".visible" | ".weak" | ".common") => self.at += 1,
-                Some(".extern") => {
-                    is_extern = true;
+            let Some(directive) = self.peek_word() else { return self.fail("unknown directive") };
+            linkage = match directive {
+                ".visible" => Linkage::Visible,
+                ".weak" => Linkage::Weak,
+                ".common" => Linkage::Common,
+                ".extern" => Linkage::Extern,
+                ".entry" | ".func" => {
+                    let is_entry = directive == ".entry";
                     self.at += 1;
-                }
-                Some(".entry") => {
-                    self.at += 1;
-                    let f = self.function(true)?;
-                    add_function(m, f);
+                    let f = self.function(is_entry)?;
+                    add_function(m, Function { linkage, ..f });
                     return Ok(());
                 }
-                Some(".func") => {
-                    self.at += 1;
-                    let f = self.function(false)?;
-                    add_function(m, f);
-                    return Ok(());
-                }
-                Some(".global" | ".const" | ".shared" | ".tex") => {
-                    for mut v in self.variables()? {
-                        v.is_extern = is_extern;
-                        m.variables.push(v);
+                ".global" | ".const" | ".shared" | ".tex" => {
+                    for v in self.variables()? {
+                        m.variables.push(Variable { linkage, ..v });
                     }
                     return Ok(());
                 }
                 _ => return self.fail("unknown directive"),
-            }
+            };
+            self.at += 1;
         }
     }
 
@@ -421,7 +432,7 @@ impl Parser {
             align: 0,
             count: Some(1),
             init: Vec::new(),
-            is_extern: false,
+            linkage: Linkage::Local,
             is_managed: false,
         };
         loop {
