@@ -35,6 +35,8 @@ variants() {
     echo "values debug $ptx -cudart static -G"
     echo "streams per-thread $ptx -cudart static --default-stream per-thread"
     echo "print debug $ptx -cudart shared -G"
+    echo "separate sass $both -cudart static"
+    echo "separate debug $ptx -cudart static -G"
     for source in "$here/$suite"/*.cu; do
         # It includes NVRTC's header, which does not come with the compiler.
         if [ "$(basename "$source")" != jit.cu ]; then
@@ -50,7 +52,7 @@ build() {
     target="$out/$(basename "$program").$variant"
     # Up to date: newer than its source, the headers beside that and this script.
     if [ -e "$target" ]; then
-        newer=$(find "$source" "$(dirname "$source")"/*.h "$here/build.sh" -newer "$target")
+        newer=$(find "$source" "$(dirname "$source")"/*.h "$here/separate" "$here/build.sh" -newer "$target")
         if [ -z "$newer" ]; then
             return
         fi
@@ -59,6 +61,9 @@ build() {
     if [ "$program" = profile ]; then
         set -- "$@" -I "$cupti/include" -L "$cupti/lib" -l:libcupti.so.13 \
             -Xlinker "--disable-new-dtags,-rpath,$cupti/lib"
+    fi
+    if [ "$program" = separate ]; then
+        set -- "$@" -rdc=true "$here"/separate/*.cu
     fi
     "$cuda/bin/nvcc" -std=c++17 -O2 -Wno-deprecated-gpu-targets -L "$cuda/lib" -L "$cuda/lib64" \
         -Xlinker "-rpath,$cuda/lib:$cuda/lib64" "$@" -o "$target" "$source"
