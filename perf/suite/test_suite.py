@@ -18,6 +18,7 @@ import coefficients  # noqa: E402
 import gate  # noqa: E402
 import network  # noqa: E402
 import run  # noqa: E402
+import samples  # noqa: E402
 import speed  # noqa: E402
 from table import GOALS, WORKLOADS, Workload  # noqa: E402
 
@@ -314,6 +315,21 @@ class Coefficients(unittest.TestCase):
 
     def test_the_committed_file_is_written_as_it_is(self):
         self.assertEqual(coefficients.written(self.model), coefficients.MODEL.read_text())
+
+
+class Samples(unittest.TestCase):
+    def difference(self, ours, theirs, rc=0):
+        return samples.difference({"rc": 0, "said": ours}, {"rc": rc, "said": theirs})
+
+    def test_numbers_spaces_and_order_do_not_matter(self):
+        ours = "Device 0: 0x7f00 in 1.5e-3 ms\nResult = PASS\n[3, 0]: 10\n"
+        self.assertIsNone(self.difference(ours, "[2, 1]: 10\nResult  = PASS\nDevice 1: 0x8a in 22 ms\n"))
+
+    def test_what_differs_is_named(self):
+        self.assertEqual(self.difference("Result = PASS\n", "Result = FAIL\n"), 'also "Result = FAIL"')
+        self.assertEqual(self.difference("a\nb\n", "a\n"), 'without "b"')
+        self.assertEqual(self.difference("a\na\n", "a\n"), 'without "a"')
+        self.assertEqual(self.difference("a\n", "a\nwhy\n\n", rc=2), "ended with 2, not 0: why")
 
 
 def main():

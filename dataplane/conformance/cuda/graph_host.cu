@@ -29,8 +29,8 @@ static bool all(const int *buffer, int value) {
     return true;
 }
 
-// Down, a host function that looks and writes, up again from another buffer, and down once more. Pageable memory is read
-// when the graph is launched, before any host function of it runs.
+// Down, a host function that looks and writes, up again from another buffer, and down once more. Pageable memory is
+// read when the graph is launched, before any host function of it runs.
 static void there_and_back(const char *name, bool pageable, int *first, int *second, int *last) {
     int *device;
     cudaStream_t stream;

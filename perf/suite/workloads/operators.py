@@ -1,5 +1,5 @@
-"""What PyTorch's own test database lists, on the samples it comes with: `operators.py operators` every operator with its
-gradients, `operators.py modules` every torch.nn module and every optimizer, optimizers in a CUDA graph too."""
+"""What PyTorch's own test database lists, on the samples it comes with: `operators.py operators` every operator with
+its gradients, `operators.py modules` every torch.nn module and every optimizer, optimizers in a CUDA graph too."""
 
 import importlib.util
 import os
@@ -43,7 +43,7 @@ def tensors(value):
 
 
 def fingerprint(tensor):
-    """Two sums over all values, one of which depends on their order. Some kernels add in no fixed order, so no digest."""
+    """Two sums over all values, one of which depends on their order. No digest: some kernels add in no fixed order."""
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     tensor = tensor.detach().resolve_conj().resolve_neg()
