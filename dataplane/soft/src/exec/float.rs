@@ -213,6 +213,22 @@ pub fn sqrt32(a: f32, round: Round) -> f32 {
     direct32(r, rest, round)
 }
 
+/// `a * b + c` of every lane, rounded to nearest once. Without the processor's own instruction that is a call for each.
+pub fn fma_row32(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma")]
+        fn wide(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {
+            std::array::from_fn(|l| a[l].mul_add(b[l], c[l]))
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has both.
+            return unsafe { wide(a, b, c) };
+        }
+    }
+    std::array::from_fn(|l| a[l].mul_add(b[l], c[l]))
+}
+
 pub fn fma32(a: f32, b: f32, c: f32, round: Round) -> f32 {
     if round == Round::Nearest {
         return a.mul_add(b, c);

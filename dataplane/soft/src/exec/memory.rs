@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::{Env, Fault, FaultKind};
 use crate::exec::float;
-use crate::exec::warp::{Frame, Warp};
+use crate::exec::warp::{Frame, Warp, lanes};
 use crate::ptx::isa::*;
 use crate::vram;
 
@@ -95,7 +95,112 @@ pub fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
     Fault { kind, what: format!("{what} of {bytes} bytes at {at:#x}"), line: 0 }
 }
 
+/// Lanes that touch the block's own memory of one kind, aligned: the lowest address and the bytes up to the end of the
+/// highest.
+fn span<const N: usize>(at: &[u64; 32], m: u32) -> Option<(u64, u64)> {
+    let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
+    for (l, at) in at.iter().enumerate() {
+        let is_on = 0u64.wrapping_sub(u64::from(m >> l & 1));
+        low = low.min(at | !is_on);
+        high = high.max(at & is_on);
+        bits |= at & is_on;
+    }
+    (bits % N as u64 == 0 && (low ^ high) & WINDOW_MASK == 0).then(|| (low, high - low + N as u64))
+}
+
 impl Warp {
+    /// A load of all lanes at once, if they touch one range of global memory or the block's shared memory. Whatever else
+    /// there is to it, a fault too, is left to a load lane by lane.
+    #[inline]
+    pub fn load_row(&mut self, env: &Env, m: u32, space: Space, at: &[u64; 32], bytes: u32) -> Option<[u64; 32]> {
+        match bytes {
+            4 => self.load_row_of::<4>(env, m, space, at),
+            8 => self.load_row_of::<8>(env, m, space, at),
+            1 => self.load_row_of::<1>(env, m, space, at),
+            2 => self.load_row_of::<2>(env, m, space, at),
+            _ => None,
+        }
+    }
+
+    fn load_row_of<const N: usize>(&mut self, env: &Env, m: u32, space: Space, at: &[u64; 32]) -> Option<[u64; 32]> {
+        let (low, bytes) = span::<N>(at, m)?;
+        let mut v = [0; 32];
+        match (space, low & WINDOW_MASK) {
+            (Space::Generic, 0) | (Space::Global | Space::Const, _) => {
+                if !self.cache.check(low, bytes, false) {
+                    return None;
+                }
+                for l in lanes(m) {
+                    v[l] = load_raw(at[l], N as u32);
+                }
+            }
+            (Space::Generic, SHARED_WINDOW) | (Space::Shared, _) => {
+                let low = low & !WINDOW_MASK;
+                let part = env.shared.get(low as usize..(low + bytes) as usize)?;
+                for l in lanes(m) {
+                    let i = ((at[l] & !WINDOW_MASK) - low) as usize;
+                    let mut word = [0; 8];
+                    word[..N].copy_from_slice(&part[i..i + N]);
+                    v[l] = u64::from_le_bytes(word);
+                }
+            }
+            _ => return None,
+        }
+        Some(v)
+    }
+
+    /// A store of all lanes at once, as [`Self::load_row`]. False if nothing was stored.
+    #[inline]
+    pub fn store_row(
+        &mut self,
+        env: &mut Env,
+        m: u32,
+        space: Space,
+        at: &[u64; 32],
+        bytes: u32,
+        v: &[u64; 32],
+    ) -> bool {
+        let done = match bytes {
+            4 => self.store_row_of::<4>(env, m, space, at, v),
+            8 => self.store_row_of::<8>(env, m, space, at, v),
+            1 => self.store_row_of::<1>(env, m, space, at, v),
+            2 => self.store_row_of::<2>(env, m, space, at, v),
+            _ => None,
+        };
+        done.is_some()
+    }
+
+    fn store_row_of<const N: usize>(
+        &mut self,
+        env: &mut Env,
+        m: u32,
+        space: Space,
+        at: &[u64; 32],
+        v: &[u64; 32],
+    ) -> Option<()> {
+        let (low, bytes) = span::<N>(at, m)?;
+        match (space, low & WINDOW_MASK) {
+            (Space::Generic, 0) | (Space::Global, _) => {
+                if !self.cache.check(low, bytes, true) {
+                    return None;
+                }
+                for l in lanes(m) {
+                    store_raw(at[l], N as u32, v[l]);
+                }
+            }
+            (Space::Generic, SHARED_WINDOW) | (Space::Shared, _) => {
+                let low = low & !WINDOW_MASK;
+                let part = env.shared.get_mut(low as usize..(low + bytes) as usize)?;
+                for l in lanes(m) {
+                    let i = ((at[l] & !WINDOW_MASK) - low) as usize;
+                    part[i..i + N].copy_from_slice(&v[l].to_le_bytes()[..N]);
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
     #[inline]
     pub fn load(&mut self, env: &mut Env, lane: usize, space: Space, at: u64, bytes: u32) -> Result<u64, Fault> {
         match self.load_own(env, lane, space, at, bytes) {

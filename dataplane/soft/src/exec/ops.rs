@@ -10,7 +10,7 @@ use crate::printf;
 use crate::ptx::isa::*;
 
 /// A value of a lane, however its register is stored.
-pub trait Lane: Copy {
+pub trait Lane: Copy + Default {
     fn from64(v: u64) -> Self;
     fn to64(self) -> u64;
 }
@@ -52,18 +52,35 @@ impl Lane for f64 {
 type Row<T> = [T; 32];
 
 #[inline(always)]
-fn map1<A: Copy, R>(a: &Row<A>, f: impl Fn(A) -> R) -> Row<R> {
-    std::array::from_fn(|l| f(a[l]))
+fn map1<A: Copy, R: Copy + Default>(a: &Row<A>, f: impl Fn(A) -> R) -> Row<R> {
+    let mut row = [R::default(); 32];
+    for l in 0..32 {
+        row[l] = f(a[l]);
+    }
+    row
 }
 
 #[inline(always)]
-fn map2<A: Copy, B: Copy, R>(a: &Row<A>, b: &Row<B>, f: impl Fn(A, B) -> R) -> Row<R> {
-    std::array::from_fn(|l| f(a[l], b[l]))
+fn map2<A: Copy, B: Copy, R: Copy + Default>(a: &Row<A>, b: &Row<B>, f: impl Fn(A, B) -> R) -> Row<R> {
+    let mut row = [R::default(); 32];
+    for l in 0..32 {
+        row[l] = f(a[l], b[l]);
+    }
+    row
 }
 
 #[inline(always)]
-fn map3<A: Copy, B: Copy, C: Copy, R>(a: &Row<A>, b: &Row<B>, c: &Row<C>, f: impl Fn(A, B, C) -> R) -> Row<R> {
-    std::array::from_fn(|l| f(a[l], b[l], c[l]))
+fn map3<A: Copy, B: Copy, C: Copy, R: Copy + Default>(
+    a: &Row<A>,
+    b: &Row<B>,
+    c: &Row<C>,
+    f: impl Fn(A, B, C) -> R,
+) -> Row<R> {
+    let mut row = [R::default(); 32];
+    for l in 0..32 {
+        row[l] = f(a[l], b[l], c[l]);
+    }
+    row
 }
 
 /// Runs `$body` with `$t` bound to the Rust type of an integer PTX type.
@@ -110,14 +127,8 @@ impl Warp {
     #[inline]
     pub fn read<T: Lane>(&self, s: Src, f: &Frame, env: &Env) -> Row<T> {
         match s {
-            Src::R32(i) => {
-                let row = &self.r32[(f.r32 + i) as usize];
-                std::array::from_fn(|l| T::from64(u64::from(row[l])))
-            }
-            Src::R64(i) => {
-                let row = &self.r64[(f.r64 + i) as usize];
-                std::array::from_fn(|l| T::from64(row[l]))
-            }
+            Src::R32(i) => map1(&self.r32[(f.r32 + i) as usize], |v| T::from64(u64::from(v))),
+            Src::R64(i) => map1(&self.r64[(f.r64 + i) as usize], T::from64),
             Src::Imm(v) => [T::from64(v); 32],
             other => self.read_slow(other, f, env),
         }
@@ -246,11 +257,17 @@ impl Warp {
                     return Ok(());
                 }
                 let at = self.addresses(ins, f, env, *offset);
-                let mut v = [0u64; 32];
-                for l in lanes(m) {
-                    v[l] = extend(*ty, self.load(env, l, *space, at[l], ty.bytes())?);
-                }
-                self.write(ins.d, m, &v, f);
+                let v = match self.load_row(env, m, *space, &at, ty.bytes()) {
+                    Some(v) => v,
+                    None => {
+                        let mut v = [0u64; 32];
+                        for l in lanes(m) {
+                            v[l] = self.load(env, l, *space, at[l], ty.bytes())?;
+                        }
+                        v
+                    }
+                };
+                self.write(ins.d, m, &sign_extended(*ty, v), f);
             }
             Op::LdVec { space, ty, offset, regs } => {
                 let at = self.addresses(ins, f, env, *offset);
@@ -269,6 +286,9 @@ impl Warp {
             Op::St { space, ty, offset } => {
                 let at = self.addresses(ins, f, env, *offset);
                 let v = self.read::<u64>(ins.b, f, env);
+                if self.store_row(env, m, *space, &at, ty.bytes(), &v) {
+                    return Ok(());
+                }
                 for l in lanes(m) {
                     self.store(env, l, *space, at[l], ty.bytes(), v[l])?;
                 }
@@ -830,7 +850,10 @@ impl Warp {
                 if fp.ftz {
                     (a, b, c) = (map1(&a, float::flush32), map1(&b, float::flush32), map1(&c, float::flush32));
                 }
-                let v = map3(&a, &b, &c, |x, y, z| float::fma32(x, y, z, fp.round));
+                let v = match fp.round {
+                    Round::Nearest => float::fma_row32(&a, &b, &c),
+                    round => map3(&a, &b, &c, |x, y, z| float::fma32(x, y, z, round)),
+                };
                 self.write(ins.d, m, &map1(&v, |x| finish32(x, fp)), f);
             }
             Ty::F64 => {
@@ -1051,6 +1074,16 @@ fn combine_pred(logic: Logic, a: u32, b: u32) -> u32 {
 
 /// Sign- or zero-extends the value of a type to 64 bits.
 #[inline(always)]
+/// What was loaded, as its type is kept in a register.
+fn sign_extended(ty: Ty, v: Row<u64>) -> Row<u64> {
+    match ty {
+        Ty::S8 => map1(&v, |v| i64::from(v as i8) as u64),
+        Ty::S16 => map1(&v, |v| i64::from(v as i16) as u64),
+        Ty::S32 => map1(&v, |v| i64::from(v as i32) as u64),
+        _ => v,
+    }
+}
+
 pub fn extend(ty: Ty, v: u64) -> u64 {
     match ty {
         Ty::S8 => i64::from(v as i8) as u64,

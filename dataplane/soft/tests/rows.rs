@@ -1,0 +1,75 @@
+//! Loads and stores of a warp, taken at once where all lanes touch one place and lane by lane elsewhere.
+
+mod common;
+
+use std::ffi::CString;
+
+use common::*;
+use orion_cuda::sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_MISALIGNED_ADDRESS};
+
+/// Lane `l` copies element `l` of type `ty` from one of two buffers to global memory, by way of shared memory. Every
+/// third lane takes the second buffer; lanes from `last` on do nothing.
+fn kernel(ty: &str, bytes: u32, last: u32, register: &str) -> CString {
+    let text = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.shared .align 8 .b8 room[256];\n\
+         .visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 po) {{\n\
+         .reg .pred %p<3>; .reg .u32 %t<3>; .reg .u64 %a<4>; .reg .u64 %o; .reg {register} %v<3>; .reg .u64 %s<3>;\n\
+         ld.param.u64 %a1, [pa]; ld.param.u64 %a2, [pb]; ld.param.u64 %o, [po];\n\
+         mov.u32 %t1, %tid.x; setp.ge.u32 %p1, %t1, {last}; @%p1 bra END;\n\
+         rem.u32 %t2, %t1, 3; setp.eq.u32 %p2, %t2, 0; selp.u64 %a1, %a2, %a1, %p2;\n\
+         mad.wide.u32 %a1, %t1, {bytes}, %a1; ld.global.{ty} %v1, [%a1];\n\
+         mov.u64 %s1, room; mad.wide.u32 %s1, %t1, {bytes}, %s1; st.shared.{ty} [%s1], %v1;\n\
+         ld.shared.{ty} %v2, [%s1]; mad.wide.u32 %o, %t1, 8, %o; cvt.s64.{wide} %s2, %v2;\n\
+         st.global.u64 [%o], %s2;\nEND: ret; }}\n",
+        wide = register.trim_start_matches('.'),
+    );
+    CString::new(text).unwrap()
+}
+
+fn copies<T: Copy + Default + Into<i64>>(ty: &str, register: &str, value: impl Fn(i64) -> T) {
+    for last in [32, 20, 1] {
+        let text = kernel(ty, size_of::<T>() as u32, last, register);
+        let g = Gpu::with(text.as_ptr().cast());
+        let a: Vec<T> = (0..32).map(|i| value(-3 * i)).collect();
+        let b: Vec<T> = (0..32).map(|i| value(5 * i + 100)).collect();
+        let (a, b, o) = (Buffer::new(&a), Buffer::new(&b), Buffer::<i64>::new(&[7; 32]));
+        ok(g.launch("k", 1, 32, 0, &mut args![a.at, b.at, o.at]));
+        let (a, b) = (a.read(), b.read());
+        for (l, found) in o.read().into_iter().enumerate() {
+            let from = if l % 3 == 0 { &b } else { &a };
+            let expected = if l < last as usize { from[l].into() } else { 7 };
+            assert_eq!(found, expected, "{ty}, lane {l} of {last}");
+        }
+    }
+}
+
+#[test]
+fn lanes_of_two_buffers_get_their_own() {
+    copies("s8", ".s32", |v| v as i8);
+    copies("u8", ".s32", |v| v as u8);
+    copies("s16", ".s32", |v| v as i16);
+    copies("u16", ".s32", |v| v as u16);
+    copies("s32", ".s32", |v| v as i32);
+    copies("u32", ".u32", |v| v as u32);
+    copies("s64", ".s64", |v| v << 33);
+}
+
+/// One lane of a warp at a place where it may not be.
+#[test]
+fn one_stray_lane_is_a_fault() {
+    for (bytes_off, expected) in [(1u64 << 40, CUDA_ERROR_ILLEGAL_ADDRESS), (2, CUDA_ERROR_MISALIGNED_ADDRESS)] {
+        for access in ["ld.global.u32 %v, [%a];", "st.global.u32 [%a], %t;"] {
+            let text = CString::new(format!(
+                ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p, .param .u64 off) {{\n\
+                 .reg .pred %p; .reg .u32 %t; .reg .u32 %v; .reg .u64 %a; .reg .u64 %b;\n\
+                 ld.param.u64 %a, [p]; ld.param.u64 %b, [off]; mov.u32 %t, %tid.x; mad.wide.u32 %a, %t, 4, %a;\n\
+                 setp.eq.u32 %p, %t, 9; @%p add.u64 %a, %a, %b; {access} ret; }}\n"
+            ))
+            .unwrap();
+            let g = Gpu::with(text.as_ptr().cast());
+            let p = Buffer::<u32>::zeroed(64);
+            ok(g.launch("k", 1, 32, 0, &mut args![p.at, bytes_off]));
+            assert_eq!(g.sync(), expected, "{access}");
+        }
+    }
+}
