@@ -1,5 +1,7 @@
 //! Floating point beyond what the host has: half precision, directed rounding, flush-to-zero.
 
+// UNSAFETY: calls a function for processors with AVX2 and FMA, after asking whether this one has them.
+
 use crate::ptx::isa::Round;
 
 /// Rounds to a binary format with `mbits` fraction bits and `ebits` exponent bits, and encodes it.

@@ -109,8 +109,8 @@ fn span<const N: usize>(at: &[u64; 32], m: u32) -> Option<(u64, u64)> {
 }
 
 impl Warp {
-    /// A load of all lanes at once, if they touch one range of global memory or the block's shared memory. Whatever else
-    /// there is to it, a fault too, is left to a load lane by lane.
+    /// A load of all lanes at once, if they touch one range of global memory or the block's shared memory. Whatever
+    /// else there is to it, a fault too, is left to a load lane by lane.
     #[inline]
     pub fn load_row(&mut self, env: &Env, m: u32, space: Space, at: &[u64; 32], bytes: u32) -> Option<[u64; 32]> {
         match bytes {
