@@ -5,8 +5,9 @@ table of whether they say the same.
     git clone https://github.com/NVIDIA/cuda-samples
     python3 perf/suite/samples.py --samples cuda-samples --jobs 8 --out samples.json
 
-Left out are samples that need more than CUDA (OpenGL, Vulkan, MPI, NPP and the like) and those that nvcc cannot build
-here. What a sample prints is compared line by line in any order, numbers aside: most are times and rates.
+Left out are samples that need more than CUDA (OpenGL, Vulkan, MPI, NPP and the like) or compile their kernels with
+NVRTC from sources that lie elsewhere, and those that nvcc cannot build here. What a sample prints is compared line by
+line in any order, numbers aside: most are times and rates.
 A sample that fails natively has to fail alike. Exits 1 when a row differs. See README.md beside this file.
 """
 
@@ -25,7 +26,7 @@ from pathlib import Path
 import run
 
 BUILD = run.BUILD / "samples"
-FOREIGN = re.compile(r"gl|d3d|vulkan|egl|tegra|npp|nvjpeg|nvsci|mpi|freeimage|nvrtc|cudla", re.IGNORECASE)
+FOREIGN = re.compile(r"GL|D3D|[vV]ulkan|Tegra|NPP|nvJPEG|NvSci|MPI|freeImage|nvrtc|DLA")
 LIBRARIES = ("cublas", "cufft", "cusolver", "cusparse", "curand", "cudadevrt")
 SOURCES = (".cu", ".cpp", ".c")
 #: Of a kernel in a file of its own, which the sample loads.

@@ -325,6 +325,12 @@ class Samples(unittest.TestCase):
         ours = "Device 0: 0x7f00 in 1.5e-3 ms\nResult = PASS\n[3, 0]: 10\n"
         self.assertIsNone(self.difference(ours, "[2, 1]: 10\nResult  = PASS\nDevice 1: 0x8a in 22 ms\n"))
 
+    def test_what_needs_more_than_cuda_is_left_out(self):
+        names = ["simpleGL", "EGLStream_CUDA_Interop", "vulkanImageCUDA", "boxFilterNPP", "simpleMPI", "clock_nvrtc"]
+        self.assertEqual([name for name in names if not samples.FOREIGN.search(name)], [])
+        names = ["globalToShmemAsyncCopy", "simpleTemplates", "MC_SingleAsianOptionP", "vectorAdd", "alignedTypes"]
+        self.assertEqual([name for name in names if samples.FOREIGN.search(name)], [])
+
     def test_what_differs_is_named(self):
         self.assertEqual(self.difference("Result = PASS\n", "Result = FAIL\n"), 'also "Result = FAIL"')
         self.assertEqual(self.difference("a\nb\n", "a\n"), 'without "b"')
