@@ -95,8 +95,8 @@ pub fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
     Fault { kind, what: format!("{what} of {bytes} bytes at {at:#x}"), line: 0 }
 }
 
-/// Lanes that touch the block's own memory of one kind, aligned: the lowest address and the bytes up to the end of the
-/// highest.
+/// The lowest address and the bytes from there to the end of the highest access, if all are aligned and lie in one
+/// address window.
 fn span<const N: usize>(at: &[u64; 32], m: u32) -> Option<(u64, u64)> {
     let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
     for (l, at) in at.iter().enumerate() {
@@ -149,7 +149,7 @@ impl Warp {
         Some(v)
     }
 
-    /// A store of all lanes at once, as [`Self::load_row`]. False if nothing was stored.
+    /// A store of all lanes at once, as [`Self::load_row`], or of none.
     #[inline]
     pub fn store_row(
         &mut self,
@@ -159,15 +159,14 @@ impl Warp {
         at: &[u64; 32],
         bytes: u32,
         v: &[u64; 32],
-    ) -> bool {
-        let done = match bytes {
+    ) -> Option<()> {
+        match bytes {
             4 => self.store_row_of::<4>(env, m, space, at, v),
             8 => self.store_row_of::<8>(env, m, space, at, v),
             1 => self.store_row_of::<1>(env, m, space, at, v),
             2 => self.store_row_of::<2>(env, m, space, at, v),
             _ => None,
-        };
-        done.is_some()
+        }
     }
 
     fn store_row_of<const N: usize>(

@@ -286,7 +286,7 @@ impl Warp {
             Op::St { space, ty, offset } => {
                 let at = self.addresses(ins, f, env, *offset);
                 let v = self.read::<u64>(ins.b, f, env);
-                if self.store_row(env, m, *space, &at, ty.bytes(), &v) {
+                if self.store_row(env, m, *space, &at, ty.bytes(), &v).is_some() {
                     return Ok(());
                 }
                 for l in lanes(m) {
