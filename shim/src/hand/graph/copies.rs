@@ -2,8 +2,8 @@
 //!
 //! Memory that both sides share is named to the worker as it is. For pageable memory a range of the heap is set
 //! aside: what the node reads is copied there before every launch, what it writes is copied from there after the
-//! launch has finished, and both around host functions that run meanwhile. The range lives as long as any graph refers
-//! to it; the worker's driver counts that, and the worker tells.
+//! launch has finished, and before host functions that run meanwhile. The range lives as long as any graph refers to
+//! it; the worker's driver counts that, and the worker tells.
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 

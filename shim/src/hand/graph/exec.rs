@@ -231,7 +231,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
                 }
             }
         };
-        // While it is captured, nothing runs.
+        // On a stream that is being captured it is refused, and nothing runs.
         let copies = copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
             bring_in(s, copies);
