@@ -143,6 +143,12 @@ impl Context {
         Ok(map.entry(id).or_insert_with(|| Stream::new(self, stream::Class::PerThread, 0, 0)).clone())
     }
 
+    /// Whether memory of a device can be used from here: its own, and that of peers whose access is enabled.
+    pub fn reaches(&self, device: i32) -> bool {
+        let peers = self.peers.lock().map(|p| p.clone()).unwrap_or_default();
+        device == self.device || peers.iter().any(|id| by_id(*id).is_some_and(|p| p.device == device))
+    }
+
     pub fn every_stream(&self) -> Vec<Arc<Stream>> {
         self.streams.lock().map(|s| s.clone()).unwrap_or_default()
     }

@@ -531,7 +531,7 @@ pub fn forbid_unsafe() -> R {
 pub fn abandon(s: &Stream, c: &Arc<Capture>) {
     if c.origin == s.id {
         c.invalidate();
-        release_streams(&s.context, c);
+        release_streams(c);
         close(c);
         if !c.borrowed {
             c.graph.forget();
@@ -539,8 +539,9 @@ pub fn abandon(s: &Stream, c: &Arc<Capture>) {
     }
 }
 
-fn release_streams(context: &Context, c: &Arc<Capture>) {
-    for t in context.every_stream() {
+/// Also those of other devices and of green contexts.
+fn release_streams(c: &Arc<Capture>) {
+    for t in context::CONTEXTS.all().iter().flat_map(|context| context.every_stream()) {
         if let Ok(mut slot) = t.capture.lock()
             && slot.as_ref().is_some_and(|k| Arc::ptr_eq(k, c))
         {
@@ -595,7 +596,7 @@ fn end(h: CUstream, out: *mut CUgraph) -> R {
     if c.mode != CU_STREAM_CAPTURE_MODE_RELAXED && c.thread != std::thread::current().id() {
         return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
-    release_streams(&s.context, &c);
+    release_streams(&c);
     close(&c);
     let outcome = c.check().and_then(|()| joined(&c));
     if let Err(e) = outcome {

@@ -200,6 +200,10 @@ struct Shape {
 fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) -> R {
     let s_ref = stream::resolve(h)?;
     let function = module::resolve(f, Some(&s_ref.context))?;
+    // A `CUkernel` is its stream's context's.
+    if h as usize > 2 && function.context != s_ref.context.id {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
     // SAFETY: the application's argument arrays.
     let bytes = unsafe { pack_arguments(&function, params, extra)? };
     let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster))?;

@@ -11,6 +11,7 @@ use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse
 use crate::context::{self, Context};
 use crate::device;
 use crate::graph;
+use crate::pool;
 use crate::stream::{self, Stream};
 use crate::vram::{self, Kind, Range};
 use crate::work::{Copy3D, Set, Work};
@@ -208,6 +209,14 @@ fn fill(set: Set, h: Option<CUstream>) -> R {
     set.check()?;
     if set.width == 0 || set.height == 0 {
         return Ok(());
+    }
+    let in_reach = vram::find(set.dst).is_none_or(|r| match r.kind {
+        Kind::Device => c.reaches(r.device),
+        Kind::Pool => pool::reaches(&r, c.device),
+        _ => true,
+    });
+    if !in_reach {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
     stream::enqueue(&s, Work::Set(set)).map(drop)
 }
@@ -423,6 +432,10 @@ api! {
     ) {
         context::from_handle(to)?;
         context::from_handle(from)?;
+        if let Some(capture) = stream::resolve(h)?.capture() {
+            capture.invalidate();
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
         copy_async(Copy3D::flat(dst, DEVICE, src, DEVICE, n), h)
     }
     fn cuMemcpyDtoA_v2(dst: CUarray, offset: usize, src: CUdeviceptr, n: usize) {

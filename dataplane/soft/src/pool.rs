@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 
@@ -24,11 +24,15 @@ pub struct Pool {
     settings: [AtomicU64; 5],
     used: AtomicU64,
     used_high: AtomicU64,
+    /// By device.
+    access: Mutex<[CUmemAccess_flags; device::DEVICES_MAX]>,
 }
 
 pub static POOLS: Registry<Pool> = Registry::new();
 
 fn new_pool(device: i32, is_default: bool, max_bytes: u64) -> Arc<Pool> {
+    let mut access = [CU_MEM_ACCESS_FLAGS_PROT_NONE; device::DEVICES_MAX];
+    access[device as usize] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let p = Arc::new(Pool {
         device,
         is_default,
@@ -36,6 +40,7 @@ fn new_pool(device: i32, is_default: bool, max_bytes: u64) -> Arc<Pool> {
         settings: [0, 1, 1, 1, 0].map(AtomicU64::new),
         used: AtomicU64::new(0),
         used_high: AtomicU64::new(0),
+        access: Mutex::new(access),
     });
     POOLS.add::<CUmemPoolHandle_st>(&p);
     p
@@ -52,6 +57,15 @@ static CURRENT: [AtomicUsize; device::DEVICES_MAX] = [const { AtomicUsize::new(0
 fn current_pool(dev: i32) -> Arc<Pool> {
     let h = CURRENT[dev as usize].load(Ordering::Relaxed) as CUmemoryPool;
     POOLS.get(h).unwrap_or_else(|| default_pool(dev))
+}
+
+/// Whether a device may write to a range of a pool.
+pub fn reaches(r: &Range, device: i32) -> bool {
+    let allows = |p: Arc<Pool>| {
+        let access = p.access.lock();
+        access.is_ok_and(|access| access[device as usize] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    };
+    POOLS.get(r.pool as CUmemoryPool).is_none_or(allows)
 }
 
 /// A range of a pool was freed.
@@ -165,16 +179,18 @@ api! {
         Ok(())
     }
     fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) {
-        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut access = p.access.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         for d in list(map, count)? {
-            device::check(d.location.id)?;
+            access[device::check(d.location.id)? as usize] = d.flags;
         }
         Ok(())
     }
     fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation) {
-        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        get(location)?;
-        put(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let of = device::check(get(location)?.id)?;
+        let access = *p.access.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+        put(flags, access[of as usize])
     }
     fn cuMemAllocAsync(out: *mut CUdeviceptr, bytes: usize, h: CUstream) {
         if out.is_null() || bytes == 0 {
