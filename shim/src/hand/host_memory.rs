@@ -106,26 +106,36 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         let range = take(s, bytes, align)?;
         // Before it is pinned, and before the application has touched every small page of it.
         s.heap.make_huge(range.offset, range.bytes);
-        register(range)?;
+        register(s, range)?;
         return Ok(range);
     }
-    let mut small = SMALL.lock().expect("no panic happens under this lock");
-    let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
-    if let Some(offset) = region.allocate(bytes, PAGE) {
-        return Ok(HeapRange { offset, bytes });
+    let in_blocks = |more: Option<HeapRange>| {
+        let mut small = SMALL.lock().expect("no panic happens under this lock");
+        let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
+        if let Some(block) = more {
+            region.release(block.offset, block.bytes);
+        }
+        region.allocate(bytes, PAGE).map(|offset| HeapRange { offset, bytes })
+    };
+    if let Some(range) = in_blocks(None) {
+        return Ok(range);
     }
     let block = take(s, BLOCK, BLOCK)?;
-    register(block)?;
-    region.release(block.offset, block.bytes);
-    let offset = region.allocate(bytes, PAGE).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    Ok(HeapRange { offset, bytes })
+    register(s, block)?;
+    in_blocks(Some(block)).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-fn register(range: HeapRange) -> Result<(), CUresult> {
-    posted(post(ops::CU_MEM_HOST_ALLOC, |w| {
+/// Over TCP the worker gives back the pages that it has there, as [`take`] has done here. That is awaited, because what
+/// a carrier brings next does not wait for commands.
+fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
+    let request = |w: &mut Vec<u8>| {
         w.word(request::REGISTER);
         range.put(w);
-    }))
+    };
+    match s.mirrored {
+        false => posted(post(ops::CU_MEM_HOST_ALLOC, request)),
+        true => call(ops::CU_MEM_HOST_ALLOC, request, |_| Ok(())),
+    }
 }
 
 fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
@@ -150,16 +160,25 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
         );
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     };
-    Ok(HeapRange { offset, bytes: bytes.next_multiple_of(PAGE) })
+    let range = HeapRange { offset, bytes: bytes.next_multiple_of(PAGE) };
+    if s.mirrored {
+        // Something else may have been there, here and in the worker: both sides begin with no pages.
+        remove_pages(s, range);
+    }
+    Ok(range)
+}
+
+fn remove_pages(s: &Session, range: HeapRange) {
+    if let Some(at) = s.heap.at(range.offset, range.bytes) {
+        // SAFETY: callers have the range to themselves.
+        unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
+    }
 }
 
 /// Gives a range back whose pages nobody needs any more. In shared memory this also frees the worker's pages:
 /// they are the same.
 fn give_back(s: &Session, range: HeapRange) {
-    if let Some(at) = s.heap.at(range.offset, range.bytes) {
-        // SAFETY: the range is ours alone until it is released below.
-        unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
-    }
+    remove_pages(s, range);
     s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
 }
 
@@ -175,6 +194,13 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
     if alone {
         give_back(s, range);
     } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
+        // The worker has done so too: see its `clear`.
+        if s.mirrored
+            && let Some(at) = s.heap.at(range.offset, range.bytes)
+        {
+            // SAFETY: a range of the heap that nobody uses until it is released below.
+            unsafe { at.write_bytes(0, range.bytes as usize) };
+        }
         small.release(range.offset, range.bytes);
     }
     true

@@ -38,6 +38,8 @@ facts! { pinned:
         pinned_memory_of_any_size_is_copied_whole,
         a_copy_that_ends_beyond_registered_memory_is_invalid_value,
         a_copy_across_two_registrations_is_invalid_value,
+        a_flag_in_memory_that_was_used_before_is_clear_to_kernels,
+        memory_that_the_host_cleared_is_clear_to_kernels_after_a_large_image,
         freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for one thread's buffers"),
     ]
 }
@@ -398,4 +400,46 @@ fn freed_memory_is_used_again_while_the_device_is_busy(cu: &'static Cuda) -> Ver
     }
     holds!(seen.len() <= 60, "100 buffers, one after the other, took {} places", seen.len());
     Ok(())
+}
+
+/// A library keeps a flag there, clears it, and tells its kernels where it is by a structure in device memory.
+fn a_flag_in_memory_that_was_used_before_is_clear_to_kernels(cu: &'static Cuda) -> Verdict {
+    let (module, follow) = cu.kernel("follow")?;
+    let (at, from) = (cu.alloc(16)?, cu.words(&[0x5a5a_5a5a; 256])?);
+    for _ in 0..8 {
+        let used = cu.pinned(1024)?;
+        ok!(cu.cuMemcpyDtoHAsync_v2(used, from, 1024, null_mut()));
+        ok!(cu.cuCtxSynchronize());
+        ok!(cu.cuMemFreeHost(used));
+        ok!(cu.cuCtxSynchronize());
+        let flag = cu.pinned(4)?;
+        crate::lab::write(flag, 0u32);
+        cu.upload(at, &[flag as u64, u64::MAX])?;
+        ok!(cu.launch_on(follow, at, null_mut()));
+        same!(cu.word(at + 8)?, 0);
+        ok!(cu.cuMemFreeHost(flag));
+    }
+    ok!(cu.cuModuleUnload(module));
+    cu.free(at)?;
+    cu.free(from)
+}
+
+/// Images may have travelled through the memory that is pinned next.
+fn memory_that_the_host_cleared_is_clear_to_kernels_after_a_large_image(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 3 << 20;
+    let image = format!("{}\n//{}\n\0", crate::lab::PTX.trim_end_matches('\0'), "x".repeat(2 * BYTES));
+    let mut module = null_mut();
+    ok!(cu.cuModuleLoadData(&mut module, image.as_ptr().cast()));
+    let follow = cu.function(module, "follow")?;
+    let (at, pinned) = (cu.alloc(16)?, cu.pinned(BYTES)?);
+    for i in (0..BYTES).step_by(4096) {
+        let flag = pinned.wrapping_byte_add(i);
+        write(flag, 0u32);
+        cu.upload(at, &[flag as u64, u64::MAX])?;
+        ok!(cu.launch_on(follow, at, null_mut()));
+        same!(cu.word(at + 8)?, 0);
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    ok!(cu.cuModuleUnload(module));
+    cu.free(at)
 }

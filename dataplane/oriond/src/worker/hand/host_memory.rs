@@ -57,6 +57,14 @@ fn pages(s: &Session, r: &mut Reader<'_>) -> Result<(HeapRange, *mut u8), Fault>
     Ok((range, s.heap_pointer(range)?))
 }
 
+/// As [`clear`], of a range that may have been anything, and whose pages nobody has pinned. The client awaits it.
+fn renew(s: &Session, range: HeapRange, at: *mut u8) {
+    if s.mirrored {
+        // SAFETY: the range lies inside the heap, and the client has just begun to use it for something else.
+        unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
+    }
+}
+
 /// Three requests in one: see the shim's `host_memory::request`.
 pub fn cuMemHostAlloc(
     s: &mut Session,
@@ -67,6 +75,7 @@ pub fn cuMemHostAlloc(
     match r.word()? {
         0 => {
             let (range, at) = pages(s, &mut r)?;
+            renew(s, range, at);
             s.heap.make_huge(range.offset, range.bytes);
             // SAFETY: a range of the heap, which is mapped for as long as the session lives.
             let code = unsafe { s.driver.cuMemHostRegister_v2(at.cast(), range.bytes as usize, FLAGS) };
@@ -114,6 +123,7 @@ pub fn cuMemFreeHost(
     let (range, at) = pages(s, &mut r)?;
     let registered_alone = r.word()? != 0;
     s.in_step.remove(range);
+    s.forget_heap_copies(range);
     s.host_memory.freed.push((range, if registered_alone { at as usize } else { 0 }));
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
@@ -157,7 +167,19 @@ pub fn release_fenced(s: &mut Session) {
 }
 
 fn release_parts(s: &mut Session, ranges: &[HeapRange]) {
+    ranges.iter().for_each(|range| clear(s, *range));
     ranges.chunks(1000).for_each(|some| s.release_all(some));
+}
+
+/// A client with a copy of its own clears it too before it uses the range again. Both begin with the same bytes: what
+/// a kernel finds by a pointer that nobody has seen, say a flag that the application cleared, is not what was there.
+fn clear(s: &Session, range: HeapRange) {
+    if s.mirrored
+        && let Some(at) = s.heap.at(range.offset, range.bytes)
+    {
+        // SAFETY: the range lies inside the heap. The client has given it up, and nothing queued uses it.
+        unsafe { at.write_bytes(0, range.bytes as usize) };
+    }
 }
 
 /// Gives freed ranges back if the device is idle. On the executor, so nothing is submitted meanwhile and
@@ -170,7 +192,9 @@ pub fn release_freed(s: &mut Session) {
     super::module::unload_retired(s);
     let freed = std::mem::take(&mut s.host_memory.freed);
     for (range, registered) in &freed {
-        if *registered != 0 {
+        if *registered == 0 {
+            clear(s, *range);
+        } else {
             // SAFETY: a range of the heap that the client has given up; if it was not registered the driver says
             // so. Its pages go back to the system.
             unsafe {
@@ -191,7 +215,7 @@ pub fn cuMemHostRegister_v2(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (range, _) = pages(s, &mut r)?;
+    let (range, in_heap) = pages(s, &mut r)?;
     let address = r.word()?;
     let end = address.checked_add(range.bytes).ok_or(Fault("address range wraps around"))?;
     if address < 1 << 16 || end > USER_ADDRESS_MAX || !address.is_multiple_of(PAGE) {
@@ -201,6 +225,7 @@ pub fn cuMemHostRegister_v2(
     if s.host_memory.aliases.len() >= ALIASES_MAX || mapped + range.bytes > s.heap.bytes() {
         return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
     }
+    renew(s, range, in_heap);
     // SAFETY: MAP_FIXED_NOREPLACE never replaces what is mapped here; the range lies inside the sealed file.
     let at = unsafe {
         libc::mmap(
@@ -248,7 +273,14 @@ pub fn cuMemHostUnregister(
             unmap(address, range.bytes);
             code
         },
-        |_, code, _| code,
+        move |s, code, _| {
+            // The application keeps the memory, with what copies wrote to it.
+            if let Err(fault) = s.flush_ranges() {
+                log::warn(&format!("heap ranges lost: {fault}"));
+            }
+            s.forget_heap_copies(range);
+            code
+        },
     )
 }
 
