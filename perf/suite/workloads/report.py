@@ -137,13 +137,17 @@ class Report:
         sys.exit(1 if self.errors else 0)
 
 
+def skip(workload, why):
+    print(json.dumps({"workload": workload, "skipped": why, "checks": {}, "steady_ms": None, "extra": {}}))
+    sys.exit(0)
+
+
 def require(workload, *modules):
     """Imports what a workload needs, or ends it as skipped: not every machine has every framework."""
     try:
         found = [importlib.import_module(module) for module in modules]
     except ImportError as error:
-        print(json.dumps({"workload": workload, "skipped": str(error), "checks": {}, "steady_ms": None, "extra": {}}))
-        sys.exit(0)
+        skip(workload, str(error))
     return found[0] if len(found) == 1 else found
 
 

@@ -74,7 +74,12 @@ fn answer_as_on_an_h200(transport: &str) {
         let mut words = run.split(' ');
         let name = words.next().expect("a name");
         let arguments: Vec<&str> = words.collect();
-        let output = orion::through_orion(transport, &built.join(format!("{name}.suite")), &arguments);
+        let mut command = orion::command(transport, &built.join(format!("{name}.suite")), &arguments);
+        // What the H200s answered that were two.
+        if name == "devices" {
+            command.env("ORION_SOFT_DEVICES", "2");
+        }
+        let output = command.output().expect("orion-run starts");
         let text = String::from_utf8_lossy(&output.stdout);
         let report = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
         let Some(checks) = report.filter(|_| output.status.success()).map(|report| report["checks"].clone()) else {
