@@ -86,8 +86,10 @@ impl Cuda {
         Ok(address)
     }
 
+    /// Also other streams find it there: a copy of pageable memory may return before the bytes have arrived.
     pub fn upload<T: Copy>(&self, address: CUdeviceptr, from: &[T]) -> Verdict {
         ok!(self.cuMemcpyHtoD_v2(address, from.as_ptr().cast(), size_of_val(from)));
+        ok!(self.cuStreamSynchronize(null_mut()));
         Ok(())
     }
 

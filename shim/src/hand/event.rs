@@ -2,15 +2,38 @@
 
 // UNSAFETY: writes a handle through the application's pointer.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use super::execution::write;
-use crate::call::post;
+use super::stream;
+use crate::call::{call, post};
 use crate::handles;
+use crate::local::context;
 use crate::session::session;
+
+/// Whose events are, of those made since there are several contexts. Older ones are the first one's.
+static HOMES: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
+
+/// The driver refuses to record an event on another context's stream.
+fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
+    let home = || HOMES.lock().expect("no panic happens under this lock").get(&(event as u64)).copied();
+    context::several() && home().unwrap_or_else(context::first) != stream::home(stream)
+}
+
+/// Without waiting, unless the driver may refuse it.
+fn record(op: u16, event: CUevent, stream: CUstream, words: &[u64]) -> CUresult {
+    let encode = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
+    match is_elsewhere(event, stream) {
+        false => post(op, encode),
+        true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+    }
+}
 
 /// # Safety
 /// As CUDA's `cuEventCreate`.
@@ -22,10 +45,13 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
         if out.is_null() || flags & !KNOWN != 0 || shared_with_timing {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if crate::local::context::current() == 0 {
+        if context::current() == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let handle = handles::reserve(Kind::Event);
+        if context::several() {
+            HOMES.lock().expect("no panic happens under this lock").insert(handle.0, context::current_home());
+        }
         let code = post(ops::CU_EVENT_CREATE, |w| {
             w.word(handle.0);
             w.word(flags as u64);
@@ -44,6 +70,9 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     match session() {
         Ok(_) if !handle.is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
         Ok(_) => {
+            if context::several() {
+                HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
+            }
             let code = post(ops::CU_EVENT_DESTROY_V2, |w| w.word(handle.0));
             handles::release(handle);
             code
@@ -61,7 +90,7 @@ fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(),
     if !Handle(event as u64).is(Kind::Event) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    if (stream as u64) <= 2 && crate::local::context::current() == 0 {
+    if (stream as u64) <= 2 && context::current() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     Ok(())
@@ -71,10 +100,7 @@ fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(),
 /// None beyond the C ABI.
 pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
     match check(event, stream, 0, 0) {
-        Ok(()) => post(ops::CU_EVENT_RECORD, |w| {
-            w.word(event as u64);
-            w.word(stream as u64);
-        }),
+        Ok(()) => record(ops::CU_EVENT_RECORD, event, stream, &[event as u64, stream as u64]),
         Err(code) => code,
     }
 }
@@ -83,11 +109,10 @@ pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
 /// None beyond the C ABI.
 pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> CUresult {
     match check(event, stream, flags, CU_EVENT_RECORD_EXTERNAL) {
-        Ok(()) => post(ops::CU_EVENT_RECORD_WITH_FLAGS, |w| {
-            w.word(event as u64);
-            w.word(stream as u64);
-            w.word(flags as u64);
-        }),
+        Ok(()) => {
+            let words = [event as u64, stream as u64, flags as u64];
+            record(ops::CU_EVENT_RECORD_WITH_FLAGS, event, stream, &words)
+        }
         Err(code) => code,
     }
 }

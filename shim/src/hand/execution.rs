@@ -419,7 +419,7 @@ unsafe fn launch(
     let accepted = question.as_ref().is_none_or(|q| {
         divides(&geometry, attributes) && f.accepted.lock().expect("no panic happens under this lock").contains(q)
     });
-    if fits && accepted {
+    if fits && accepted && !super::stream::is_elsewhere(stream, ctx) {
         return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
             Ok(_) => super::capture::settle(),

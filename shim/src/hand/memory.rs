@@ -1128,6 +1128,13 @@ fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
     }
 }
 
+/// Whether a memset of this is done without doubt. What is another device's may be out of reach.
+fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
+    let elsewhere =
+        context::several() && address_map::find(to).is_some_and(|r| Some(r.device) != context::current_device());
+    is_known(s, to, bytes) && to.is_multiple_of(align) && !elsewhere
+}
+
 /// On device memory neither form waits for the host.
 fn memset(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
     let stream = words.last().map_or(0, |s| *s) as CUstream;
@@ -1141,7 +1148,7 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]
             return Ok(());
         }
         host_memory::before_access(s, to);
-        post_or_call(op, is_known(s, to, bytes) && to.is_multiple_of(align), words)
+        post_or_call(op, is_settable(s, to, bytes, align), words)
     });
     answer.err().unwrap_or(CUDA_SUCCESS)
 }

@@ -161,6 +161,23 @@ pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult
     }
 }
 
+/// Whether a stream is another context's than `ctx`, which the driver may not accept. A green context's streams are
+/// those of the context that it shares.
+#[inline]
+pub fn is_elsewhere(stream: CUstream, ctx: u64) -> bool {
+    #[cold]
+    fn compared(stream: CUstream, ctx: u64) -> bool {
+        home(stream) != context::home_of(ctx)
+    }
+    context::several() && compared(stream, ctx)
+}
+
+/// The context whose memory and events a stream's work has.
+pub fn home(stream: CUstream) -> u64 {
+    let own = STREAMS.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    own.map_or_else(context::current_home, |s| context::home_of(s.context))
+}
+
 /// # Safety
 /// As CUDA's `cuStreamGetPriority`.
 pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUresult {

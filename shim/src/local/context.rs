@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
@@ -32,6 +32,17 @@ pub fn current() -> u64 {
 #[inline]
 pub fn current_on_device() -> Option<(u64, u32)> {
     top().map(|c| (c.handle, c.device))
+}
+
+/// Whether this process has ever had more than one context; most have one, and nothing of theirs is another's.
+#[inline]
+pub fn several() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
+/// The context that came to life first, or 0. What was made while it was the only one is its own.
+pub fn first() -> u64 {
+    FIRST.load(Ordering::Relaxed)
 }
 
 /// Its device, as the application counts devices.
@@ -646,6 +657,8 @@ static CREATED: handles::Table<Context> = handles::Table::new();
 /// Those of green contexts.
 static GREEN: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
 static IDS: AtomicU64 = AtomicU64::new(1);
+static FIRST: AtomicU64 = AtomicU64::new(0);
+static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 impl Context {
     pub fn primary(ordinal: u32) -> Context {
@@ -696,6 +709,11 @@ impl Context {
     }
 
     fn bring_to_life(&self, flags: u32) {
+        // A green context has all but its streams from the one it shares.
+        let first = FIRST.compare_exchange(0, self.home(), Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err_and(|first| first != self.home()) {
+            SEVERAL.store(true, Ordering::Relaxed);
+        }
         self.id.store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.flags.store(flags, Ordering::Relaxed);
         self.cache_config.store(CU_FUNC_CACHE_PREFER_NONE, Ordering::Relaxed);

@@ -45,6 +45,10 @@ facts! { context:
         created_ones_have_their_own_id_and_flags,
         destroying_null_is_invalid_context,
         memory_of_a_destroyed_one_is_gone.not_in_a_crowd("another may be given the freed address"),
+        an_event_is_not_recorded_on_anothers_stream,
+        a_stream_waits_for_anothers_event,
+        a_function_is_not_launched_on_anothers_stream,
+        a_kernel_runs_in_its_streams_context,
         limits_can_be_read_and_set.not_in_a_crowd("it sets a limit for all"),
         an_unknown_limit_is_refused,
         greater_priority_is_a_smaller_number,
@@ -284,6 +288,77 @@ fn memory_of_a_destroyed_one_is_gone(cu: &'static Cuda) -> Verdict {
     let address = cu.words(&[1])?;
     ok!(cu.cuCtxDestroy_v2(created));
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree_v2(address));
+    Ok(())
+}
+
+/// A second context, with a stream and an event of its own; the first one is current again.
+fn another(cu: &Cuda) -> Get<(CUcontext, CUstream, CUevent)> {
+    let mut created = null_mut();
+    ok!(cu.cuCtxCreate_v2(&mut created, 0, 0));
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    ok!(cu.cuCtxPopCurrent_v2(null_mut()));
+    Ok((created, stream, event))
+}
+
+fn an_event_is_not_recorded_on_anothers_stream(cu: &'static Cuda) -> Verdict {
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    let (other, its_stream, its_event) = another(cu)?;
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.cuEventRecord(event, its_stream));
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.cuEventRecord(its_event, stream));
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.cuEventRecord(its_event, null_mut()));
+    // Whichever is current, as long as they belong together.
+    ok!(cu.cuEventRecord(its_event, its_stream));
+    ok!(cu.cuEventRecord(event, stream));
+    ok!(cu.cuEventSynchronize(its_event));
+    ok!(cu.cuEventSynchronize(event));
+    let mut ms = 0.0;
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.cuEventElapsedTime_v2(&mut ms, event, its_event));
+    ok!(cu.cuCtxDestroy_v2(other));
+    ok!(cu.cuEventDestroy_v2(event));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn a_stream_waits_for_anothers_event(cu: &'static Cuda) -> Verdict {
+    let (stream, count) = (cu.stream()?, crate::lab::counter());
+    let (other, its_stream, its_event) = another(cu)?;
+    let gate = cu.gate(its_stream)?;
+    ok!(cu.cuEventRecord(its_event, its_stream));
+    ok!(cu.cuStreamWaitEvent(stream, its_event, 0));
+    ok!(cu.cuLaunchHostFunc(stream, Some(crate::lab::tally), crate::lab::counter_argument(count)));
+    answers!(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+    same!(count.load(std::sync::atomic::Ordering::SeqCst), 0);
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
+    ok!(cu.cuCtxDestroy_v2(other));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn a_function_is_not_launched_on_anothers_stream(cu: &'static Cuda) -> Verdict {
+    let (module, noop) = cu.kernel("noop")?;
+    let (other, its_stream, _) = another(cu)?;
+    answers!(CUDA_ERROR_INVALID_HANDLE, cu.launch(noop, 1, 1, its_stream, &mut []));
+    // Nothing is left of it.
+    ok!(cu.launch(noop, 1, 1, null_mut(), &mut []));
+    ok!(cu.cuCtxSynchronize());
+    ok!(cu.cuCtxDestroy_v2(other));
+    ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn a_kernel_runs_in_its_streams_context(cu: &'static Cuda) -> Verdict {
+    let mut library = null_mut();
+    let source = crate::lab::PTX.as_ptr().cast();
+    ok!(cu.cuLibraryLoadData(&mut library, source, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));
+    let (mut kernel, name) = (null_mut(), crate::lab::text("noop"));
+    ok!(cu.cuLibraryGetKernel(&mut kernel, library, name.as_ptr()));
+    let (other, its_stream, _) = another(cu)?;
+    ok!(cu.launch(kernel.cast(), 1, 1, its_stream, &mut []));
+    ok!(cu.cuStreamSynchronize(its_stream));
+    ok!(cu.cuCtxDestroy_v2(other));
+    ok!(cu.cuLibraryUnload(library));
     Ok(())
 }
 

@@ -148,15 +148,17 @@ struct Parked {
     finish: Finish,
 }
 
-/// Events behind everything that was queued at some time, each in a context. See [`Session::fence`].
+/// An event for the session's own use, and the context that it belongs to.
+type SpareEvent = (u64, CUevent);
+
+/// Events behind everything that was queued at some time. See [`Session::fence`].
 pub struct Fence {
-    events: Vec<(u64, CUevent)>,
+    events: Vec<SpareEvent>,
 }
 
 /// A device-to-host copy into the heap that a mirrored client has not got yet.
 struct PendingRange {
-    context: u64,
-    event: CUevent,
+    event: SpareEvent,
     range: HeapRange,
 }
 
@@ -203,6 +205,8 @@ pub struct Session {
     /// The context current on the executor thread, as the client names it.
     current: u64,
     thread_streams: FxHashMap<(u64, u16), CUstream>,
+    /// The context that each stream of the application's was made in.
+    stream_homes: FxHashMap<usize, u64>,
     /// Streams with work since they were last seen idle, by context, and the last command that named each: what
     /// `cuCtxSynchronize` waits for.
     busy_streams: BusyStreams,
@@ -215,7 +219,7 @@ pub struct Session {
     parked: Vec<Parked>,
     pending_ranges: Vec<PendingRange>,
     /// Events, each in a context, behind what streams had queued when they were destroyed.
-    orphaned: Vec<(u64, CUevent)>,
+    orphaned: Vec<SpareEvent>,
     /// When a fence was last refused, counted in commands.
     fence_refused_at: u64,
     /// Heap ranges the client lent to copies that may still be reading them.
@@ -310,6 +314,7 @@ impl Session {
             primary,
             current: 0,
             thread_streams: FxHashMap::default(),
+            stream_homes: FxHashMap::default(),
             busy_streams: FxHashMap::default(),
             held: None,
             small_copy: None,
@@ -520,12 +525,13 @@ impl Session {
     /// Drops what is kept by context: streams, events and copies under way.
     pub fn forget_context(&mut self, word: u64) {
         self.thread_streams.retain(|(context, _), _| *context != word);
+        self.stream_homes.retain(|_, context| *context != word);
         self.busy_streams.remove(&word);
         self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);
-        self.pending_ranges.retain(|p| p.context != word);
-        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.context == word).map(|p| p.range).collect();
-        self.lent.retain(|p| p.context != word);
+        self.pending_ranges.retain(|p| p.event.0 != word);
+        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.event.0 == word).map(|p| p.range).collect();
+        self.lent.retain(|p| p.event.0 != word);
         self.orphaned.retain(|(context, _)| *context != word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|(context, _)| *context != word);
@@ -574,9 +580,14 @@ impl Session {
         Ok(pointer)
     }
 
+    /// The context that a stream belongs to. It may be used while another is current, as with several devices it is.
+    fn home_of(&self, stream: CUstream) -> u64 {
+        let made_in = || self.stream_homes.get(&(stream as usize)).copied();
+        self.green.context_of(stream).or_else(made_in).unwrap_or(self.current)
+    }
+
     fn busy(&mut self, stream: CUstream) -> &mut Busy {
-        // A green context's stream may be used while another context of the device is current.
-        let context = self.green.context_of(stream).unwrap_or(self.current);
+        let context = self.home_of(stream);
         let of_context = self.busy_streams.entry(context).or_default();
         of_context.entry(stream as usize).or_insert(Busy { last: 0, mixed: false })
     }
@@ -758,6 +769,7 @@ impl Session {
         table[index] = Entry { generation: handle.generation() as u32 + 1, pointer };
         self.names.insert((kind as u8, pointer as usize), word);
         if kind == Kind::Stream {
+            self.stream_homes.insert(pointer as usize, self.current);
             self.green.stream_made(self.driver, word, pointer.cast());
         }
         Ok(())
@@ -862,7 +874,7 @@ impl Session {
                     p.range.offset < last
                         && first < p.range.offset + p.range.bytes
                         // SAFETY: an event this session owns.
-                        && unsafe { self.driver.cuEventQuery(p.event) } == CUDA_ERROR_NOT_READY
+                        && unsafe { self.driver.cuEventQuery(p.event.1) } == CUDA_ERROR_NOT_READY
                 });
                 (!under_way).then_some(CUDA_SUCCESS)
             }
@@ -985,14 +997,15 @@ impl Session {
         let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
-        if !self.captures.open() && self.busy_streams.get(&self.current).is_some_and(is_busy) && runs() {
-            // A stream of another context, or of a broken one, takes no event of this one.
+        if !self.captures.open() && self.busy_streams.get(&self.home_of(stream)).is_some_and(is_busy) && runs() {
+            // One of a broken context takes no event.
             if let Ok(event) = self.record_spare_event(stream) {
-                self.orphaned.push((self.current, event));
+                self.orphaned.push(event);
             }
         }
         self.captures.stream_gone(stream);
         self.green.stream_gone(stream);
+        self.stream_homes.remove(&(stream as usize));
         for busy in self.busy_streams.values_mut() {
             busy.remove(&(stream as usize));
         }
@@ -1011,20 +1024,17 @@ impl Session {
         if !self.mirrored {
             return CUDA_SUCCESS;
         }
-        let event = match self.spare_event() {
-            Ok(e) => e,
-            Err(code) => return code,
-        };
-        // SAFETY: an event of the current context and a stream of it.
-        let code = unsafe { self.driver.cuEventRecord(event, stream) };
-        if code == CUDA_SUCCESS {
-            self.pending_ranges.push(PendingRange { context: self.current, event, range });
+        match self.record_spare_event(stream) {
+            Ok(event) => {
+                self.pending_ranges.push(PendingRange { event, range });
+                CUDA_SUCCESS
+            }
+            Err(code) => code,
         }
-        code
     }
 
-    /// An event without timing, from the stock.
-    pub fn spare_event(&mut self) -> Result<CUevent, CUresult> {
+    /// An event of the current context, without timing, from the stock.
+    fn spare_event(&mut self) -> Result<CUevent, CUresult> {
         if let Some(e) = self.spare_events.entry(self.current).or_default().pop() {
             return Ok(e);
         }
@@ -1036,12 +1046,7 @@ impl Session {
         }
     }
 
-    /// Gives back an event of the current context.
-    pub fn return_event(&mut self, event: CUevent) {
-        self.return_event_of(self.current, event);
-    }
-
-    fn return_event_of(&mut self, context: u64, event: CUevent) {
+    pub fn return_event(&mut self, (context, event): SpareEvent) {
         self.spare_events.entry(context).or_default().push(event);
     }
 
@@ -1051,18 +1056,27 @@ impl Session {
         let mut i = 0;
         while i < self.pending_ranges.len() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(self.pending_ranges[i].event) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.driver.cuEventQuery(self.pending_ranges[i].event.1) } == CUDA_ERROR_NOT_READY {
                 i += 1;
                 continue;
             }
             // Order is kept: two copies into one buffer must arrive in the order they were made.
             let done = self.pending_ranges.remove(i);
-            self.return_event_of(done.context, done.event);
+            self.return_event(done.event);
             crate::worker::hand::in_step::heap_written(self, done.range);
             self.replies.heap_written(done.range)?;
         }
         crate::worker::hand::in_step::announce_changes(self);
         Ok(())
+    }
+
+    /// A client has given a range up, and may use it for something else before the copies into it are seen to be done.
+    pub fn forget_heap_copies(&mut self, range: HeapRange) {
+        let overlaps = |p: &mut PendingRange| {
+            p.range.offset < range.offset + range.bytes && range.offset < p.range.offset + p.range.bytes
+        };
+        let forgotten: Vec<_> = self.pending_ranges.extract_if(.., overlaps).collect();
+        forgotten.into_iter().for_each(|p| self.return_event(p.event));
     }
 
     /// Ranges of the heap that copies under way write and a mirrored client has not got yet.
@@ -1078,11 +1092,21 @@ impl Session {
         }
     }
 
-    /// An event after everything queued on `stream` so far.
-    pub fn record_spare_event(&mut self, stream: CUstream) -> Result<CUevent, CUresult> {
-        let event = self.spare_event()?;
-        // SAFETY: an event and a stream of the current context.
-        match unsafe { self.driver.cuEventRecord(event, stream) } {
+    /// An event after everything queued on `stream` so far: one of the stream's own context, the driver takes no other.
+    pub fn record_spare_event(&mut self, stream: CUstream) -> Result<SpareEvent, CUresult> {
+        let (home, caller) = (self.home_of(stream), self.current);
+        if home != caller {
+            self.make_current(home)?;
+            let recorded = self.record_spare_event(stream);
+            // Not if it is not known who was.
+            if caller != u64::MAX {
+                self.make_current(caller)?;
+            }
+            return recorded;
+        }
+        let event = (home, self.spare_event()?);
+        // SAFETY: an event and a stream of one context.
+        match unsafe { self.driver.cuEventRecord(event.1, stream) } {
             CUDA_SUCCESS => Ok(event),
             code => {
                 self.return_event(event);
@@ -1101,7 +1125,7 @@ impl Session {
     /// The client gets the range back once the work queued on `stream` so far is done.
     pub fn lend_until_done(&mut self, range: HeapRange, stream: CUstream) {
         match self.record_spare_event(stream) {
-            Ok(event) => self.lent.push_back(PendingRange { context: self.current, event, range }),
+            Ok(event) => self.lent.push_back(PendingRange { event, range }),
             // A context that cannot record an event runs nothing any more either.
             Err(_) => self.release_heap(range),
         }
@@ -1145,7 +1169,7 @@ impl Session {
             }
             for stream in streams {
                 match self.record_spare_event(stream) {
-                    Ok(event) => fence.events.push((context, event)),
+                    Ok(event) => fence.events.push(event),
                     Err(_) => {
                         self.refuse_fence(fence, now);
                         return None;
@@ -1158,8 +1182,8 @@ impl Session {
     }
 
     fn refuse_fence(&mut self, fence: Fence, now: u64) {
-        for (context, event) in fence.events {
-            self.return_event_of(context, event);
+        for event in fence.events {
+            self.return_event(event);
         }
         self.fence_refused_at = now;
     }
@@ -1179,13 +1203,13 @@ impl Session {
 
     /// Whether all of it is done. It asks for the rest only.
     pub fn is_past(&mut self, fence: &mut Fence) -> bool {
-        while let Some((context, event)) = fence.events.last().copied() {
+        while let Some(event) = fence.events.last().copied() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(event) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.driver.cuEventQuery(event.1) } == CUDA_ERROR_NOT_READY {
                 return false;
             }
             fence.events.pop();
-            self.return_event_of(context, event);
+            self.return_event(event);
         }
         true
     }
@@ -1231,11 +1255,11 @@ impl Session {
         let mut done = Vec::new();
         while let Some(first) = self.lent.front() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(first.event) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.driver.cuEventQuery(first.event.1) } == CUDA_ERROR_NOT_READY {
                 break;
             }
             let Some(first) = self.lent.pop_front() else { break };
-            self.return_event_of(first.context, first.event);
+            self.return_event(first.event);
             done.push(first.range);
             if done.len() == 1024 {
                 break;

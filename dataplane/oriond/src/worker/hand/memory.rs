@@ -165,7 +165,7 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
         Ok(event) => event,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
+    Ok(s.park(header, Wait::Event(event.1), move |s, code, reply| {
         s.return_event(event);
         if s.mirrored && code == CUDA_SUCCESS {
             s.announce(range);
