@@ -72,6 +72,8 @@ struct Device {
         b = device_array<int>(n);
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         CHECK(cudaEventCreate(&event));
+        // The arrays are cleared on another stream.
+        CHECK(cudaDeviceSynchronize());
     }
     void use() const { CHECK(cudaSetDevice(ordinal)); }
 };
