@@ -40,6 +40,7 @@ facts! { pinned:
         a_copy_across_two_registrations_is_invalid_value,
         a_flag_in_memory_that_was_used_before_is_clear_to_kernels,
         memory_that_the_host_cleared_is_clear_to_kernels_after_a_large_image,
+        a_copy_to_freed_memory_does_not_reach_who_has_it_next.not_in_a_crowd("another may be given the freed address"),
         freed_memory_is_used_again_while_the_device_is_busy.not_in_a_crowd("its bound is for one thread's buffers"),
     ]
 }
@@ -442,4 +443,30 @@ fn memory_that_the_host_cleared_is_clear_to_kernels_after_a_large_image(cu: &'st
     ok!(cu.cuMemFreeHost(pinned));
     ok!(cu.cuModuleUnload(module));
     cu.free(at)
+}
+
+/// The freed memory's last copy is over before it is given to anybody else, and nothing of it comes later.
+fn a_copy_to_freed_memory_does_not_reach_who_has_it_next(cu: &'static Cuda) -> Verdict {
+    let (stream, from) = (cu.stream()?, cu.words(&[0x5a5a_5a5a; 4])?);
+    for _ in 0..8 {
+        let freed = cu.pinned(4096)?;
+        ok!(cu.cuMemcpyDtoHAsync_v2(freed, from, 16, stream));
+        ok!(cu.cuMemFreeHost(freed));
+        // It comes back when the copy is done, which nobody waits for.
+        let (began, mut others) = (std::time::Instant::now(), Vec::new());
+        while others.last() != Some(&freed) && began.elapsed().as_millis() < 50 {
+            others.push(cu.pinned(4096)?);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        for other in &others {
+            write(*other, [7u32; 4]);
+        }
+        ok!(cu.cuStreamSynchronize(stream));
+        for other in others {
+            same!(read::<[u32; 4]>(other), [7; 4]);
+            ok!(cu.cuMemFreeHost(other));
+        }
+    }
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(from)
 }
