@@ -15,6 +15,7 @@ SUITE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SUITE))
 import coefficients  # noqa: E402
+import everything  # noqa: E402
 import gate  # noqa: E402
 import network  # noqa: E402
 import run  # noqa: E402
@@ -336,6 +337,52 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.difference("a\nb\n", "a\n"), 'without "b"')
         self.assertEqual(self.difference("a\na\n", "a\n"), 'without "a"')
         self.assertEqual(self.difference("a\n", "a\nwhy\n\n", rc=2), "ended with 2, not 0: why")
+
+
+class Everything(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.options = argparse.Namespace(
+            out=Path(folder.name), budget_s=100, repeats=2, orion_run=Path("/x"), arch="a"
+        )
+        self.calls = []
+
+    def go(self, **results):
+        def step(name, result):
+            return everything.Step(name, 50 if name == "long" else 1, lambda *_: (self.calls.append(name), result)[1])
+
+        with unittest.mock.patch("sys.stderr", io.StringIO()), unittest.mock.patch("sys.stdout", io.StringIO()):
+            return everything.go_on([step(name, result) for name, result in results.items()], self.options)
+
+    def test_it_goes_on_where_it_stopped(self):
+        self.assertEqual(self.go(first=True, second=None, third=True), everything.TRY_AGAIN)
+        self.assertEqual(self.go(first=True, second=True, third=True), 0)
+        self.assertEqual(self.calls, ["first", "second", "second", "third"])
+
+    def test_what_is_missed_is_not_run_again_and_not_forgotten(self):
+        self.assertEqual(self.go(first=False, second=True), 1)
+        self.assertEqual(self.go(first=True, second=True), 1)
+        self.assertEqual(self.calls, ["first", "second"])
+
+    def test_nothing_is_begun_that_has_no_time(self):
+        self.options.budget_s = 40
+        self.assertEqual(self.go(first=True, long=True), everything.TRY_AGAIN)
+        self.assertEqual(self.calls, ["first"])
+
+    def test_a_table_is_complete_with_every_repeat_of_every_mode(self):
+        def table(repeats, met):
+            one = [{}] * repeats
+            rows = [{"workload": "gpt2_cold", "met": {"shm": met, "tcp": True}}]
+            runs = {"gpt2_cold": {"native": one, "shm": one, "tcp": one}}
+            (self.options.out / "speed.json").write_text(json.dumps({"rows": rows, "runs": runs}))
+
+        cold = everything.goals(wanted=lambda name: name == "gpt2_cold")
+        with unittest.mock.patch.object(everything, "tell"):
+            self.assertIsNone(cold(self.options, 100))
+            for repeats, met, result in [(1, True, None), (2, True, True), (2, False, False), (2, None, False)]:
+                table(repeats, met)
+                self.assertIs(cold(self.options, 100), result)
 
 
 def main():

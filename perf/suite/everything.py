@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""All that is asked of a machine with a GPU, one after the other: facts, every goal, the network, equality.
+
+    python3 perf/suite/everything.py --out results
+    python3 perf/suite/everything.py --out results --budget-s 580     # and again, until it no longer ends with 75
+
+What is done lies in the folder; started again, it goes on where it stopped, on the same machine and at the same commit.
+Ends with 0 when all is done and nothing missed, with 1 when something was, and with 75 when time was too short. See
+README.md beside this file.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+import run
+from table import GOALS
+
+TRY_AGAIN = 75
+COLD = "gpt2_cold"
+#: Left over for what a step still writes when its time is up.
+SPARE_S = 10
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    #: Not begun with less.
+    seconds_min: int
+    #: Called with the options and the seconds left; true once there is nothing left to do.
+    go: Callable
+
+
+def main():
+    options = parse_options()
+    sys.exit(go_on(STEPS, options))
+
+
+def go_on(steps, options):
+    started = time.monotonic()
+    path = options.out / "done.json"
+    done = json.loads(path.read_text()) if path.exists() else {}
+    for step in steps:
+        if step.name in done:
+            continue
+        left = options.budget_s - (time.monotonic() - started) if options.budget_s else float("inf")
+        if left < step.seconds_min + SPARE_S:
+            print(f"{step.name} needs {step.seconds_min} s: start this again to go on with it", file=sys.stderr)
+            return TRY_AGAIN
+        result = step.go(options, left - SPARE_S)
+        print(f"{time.monotonic() - started:6.0f} s  {step.name}: {said(result)}", file=sys.stderr)
+        if result is None:
+            return TRY_AGAIN
+        done[step.name] = result
+        path.write_text(json.dumps(done))
+    missed = [name for name, result in done.items() if not result]
+    print(f"all done; {'nothing missed' if not missed else 'something missed in ' + ', '.join(missed)}")
+    return 1 if missed else 0
+
+
+def said(result):
+    return {True: "done", False: "done, and something is missed", None: "not finished"}[result]
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results lie, and what is done")
+    parser.add_argument("--budget-s", type=float, default=0, help="stop after this many seconds, to be started again")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="workloads at once, where "
+                        "only results count")
+    parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
+    parser.add_argument("--arch", default="native", help="what nvcc builds for, e.g. sm_90")
+    options = parser.parse_args()
+    if not os.access(options.orion_run, os.X_OK):
+        parser.error(f"{options.orion_run} is not there: build Orion first, or say --orion-run PATH")
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def tell(name, command, options, seconds):
+    """Runs a command with its output in a file of that name. Its exit status, or None if its time was up."""
+    limit = None if seconds == float("inf") else seconds
+    with (options.out / name).open("ab") as out:
+        try:
+            return subprocess.run([str(part) for part in command], stdout=out, stderr=out, timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def program(name, options, *more):
+    return [sys.executable, run.SUITE / name, "--orion-run", options.orion_run, "--arch", options.arch, *more]
+
+
+# The steps
+
+
+def facts(options, seconds):
+    good = True
+    for mode in run.MODES:
+        prefix = [] if mode == "native" else [options.orion_run, "--transport", mode, "--"]
+        command = [*prefix, options.orion_run.with_name("orion-facts"), "--quiet"]
+        (options.out / f"facts.{mode}").unlink(missing_ok=True)
+        status = tell(f"facts.{mode}", command, options, seconds)
+        if status is None:
+            return None
+        good = good and status == 0
+    return good
+
+
+def goals(*more, wanted):
+    """The speed table, or one workload of it. What has all its repeats is not run again."""
+
+    def go(options, seconds):
+        table = options.out / "speed.json"
+        command = program("speed.py", options, "--repeats", options.repeats, "--out", table, *more)
+        command += ["--markdown", options.out / "speed.md"] + (["--continue", table] if table.exists() else [])
+        # A turn may take half a minute, and is not broken off.
+        command += [] if seconds == float("inf") else ["--budget-s", max(1, seconds - 30)]
+        tell("speed.log", command, options, seconds)
+        if not table.exists():
+            return None
+        result = json.loads(table.read_text())
+        workloads = {goal.workload for goal in GOALS if wanted(goal.workload)}
+        complete = all(
+            len(result["runs"].get(workload, {}).get(mode, [])) >= options.repeats
+            for workload in workloads
+            for mode in run.MODES
+        )
+        rows = [row for row in result["rows"] if row["workload"] in workloads]
+        return all(met is True for row in rows for met in row["met"].values()) if complete else None
+
+    return go
+
+
+def network(options, seconds):
+    namespaces = ["--namespaces"] if shutil.which("ip") and os.geteuid() == 0 else []
+    command = program("network.py", options, *namespaces, "--repeats", options.repeats)
+    command += ["--out", options.out / "network.json", "--markdown", options.out / "network.md"]
+    status = tell("network.log", command, options, seconds)
+    return None if status is None else status == 0
+
+
+def equality(options, seconds):
+    command = program("run.py", options, "--jobs", options.jobs, "--out", options.out / "equal.json")
+    (options.out / "equal.md").unlink(missing_ok=True)
+    status = tell("equal.md", command, options, seconds)
+    return None if status is None else status == 0
+
+
+STEPS = [
+    Step("facts", 60, facts),
+    Step("speed", 60, goals("--skip", COLD, wanted=lambda name: name != COLD)),
+    # Nothing is prepared meanwhile: it is a script from its first import on.
+    Step("cold script", 60, goals("--only", COLD, "--prepare", "0", wanted=lambda name: name == COLD)),
+    Step("network", 100, network),
+    Step("equality", 300, equality),
+]
+
+
+if __name__ == "__main__":
+    main()
