@@ -74,8 +74,9 @@ def parse_options():
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results lie, and what is done")
     parser.add_argument("--budget-s", type=float, default=0, help="stop after this many seconds, to be started again")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="workloads at once, where "
-                        "only results count")
+    jobs = max(1, (os.cpu_count() or 1) // 2)
+    parser.add_argument("--jobs", type=int, default=jobs, help="workloads at once, where only results count")
+    parser.add_argument("--prepare", type=int, default=5, metavar="N", help="as speed.py's")
     parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
     parser.add_argument("--arch", default="native", help="what nvcc builds for, e.g. sm_90")
     options = parser.parse_args()
@@ -115,13 +116,14 @@ def facts(options, seconds):
     return good
 
 
-def goals(*more, wanted):
+def goals(*more, wanted, alone=False):
     """The speed table, or one workload of it. What has all its repeats is not run again."""
 
     def go(options, seconds):
         table = options.out / "speed.json"
         command = program("speed.py", options, "--repeats", options.repeats, "--out", table, *more)
-        command += ["--markdown", options.out / "speed.md"] + (["--continue", table] if table.exists() else [])
+        command += ["--markdown", options.out / "speed.md", "--prepare", 0 if alone else options.prepare]
+        command += ["--continue", table] if table.exists() else []
         # A turn may take half a minute, and is not broken off.
         command += [] if seconds == float("inf") else ["--budget-s", max(1, seconds - 30)]
         tell("speed.log", command, options, seconds)
@@ -142,6 +144,8 @@ def goals(*more, wanted):
 
 def network(options, seconds):
     namespaces = ["--namespaces"] if shutil.which("ip") and os.geteuid() == 0 else []
+    if not namespaces:
+        print("the network is emulated on this host: a namespace takes root and iproute2's `ip`", file=sys.stderr)
     command = program("network.py", options, *namespaces, "--repeats", options.repeats)
     command += ["--out", options.out / "network.json", "--markdown", options.out / "network.md"]
     status = tell("network.log", command, options, seconds)
@@ -159,7 +163,7 @@ STEPS = [
     Step("facts", 60, facts),
     Step("speed", 60, goals("--skip", COLD, wanted=lambda name: name != COLD)),
     # Nothing is prepared meanwhile: it is a script from its first import on.
-    Step("cold script", 60, goals("--only", COLD, "--prepare", "0", wanted=lambda name: name == COLD)),
+    Step("cold script", 60, goals("--only", COLD, wanted=lambda name: name == COLD, alone=True)),
     Step("network", 100, network),
     Step("equality", 300, equality),
 ]

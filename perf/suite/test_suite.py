@@ -344,7 +344,7 @@ class Everything(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.options = argparse.Namespace(
-            out=Path(folder.name), budget_s=100, repeats=2, orion_run=Path("/x"), arch="a"
+            out=Path(folder.name), budget_s=100, repeats=2, orion_run=Path("/x"), arch="a", prepare=5
         )
         self.calls = []
 
