@@ -42,8 +42,6 @@ pub mod request {
     pub const MAPPED: u64 = 1;
     /// Answered when the copies into a range that are under way are done, and their bytes have been announced.
     pub const COPIED: u64 = 2;
-    /// Give the pages of a range back to the system: it will be pinned, and begins without any.
-    pub const RENEW: u64 = 3;
 }
 
 /// Free parts of blocks that are registered already.
@@ -127,18 +125,17 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
     in_blocks(Some(block)).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
 
+/// Over TCP the worker gives back the pages that it has there, as [`take`] has done here. That is awaited, because what
+/// a carrier brings next does not wait for commands.
 fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
-    let request = |kind| {
-        move |w: &mut Vec<u8>| {
-            w.word(kind);
-            range.put(w);
-        }
+    let request = |w: &mut Vec<u8>| {
+        w.word(request::REGISTER);
+        range.put(w);
     };
-    if s.mirrored {
-        // As `take` has done here. Awaited, because what a carrier brings next does not wait for commands.
-        call(ops::CU_MEM_HOST_ALLOC, request(request::RENEW), |_| Ok(()))?;
+    match s.mirrored {
+        false => posted(post(ops::CU_MEM_HOST_ALLOC, request)),
+        true => call(ops::CU_MEM_HOST_ALLOC, request, |_| Ok(())),
     }
-    posted(post(ops::CU_MEM_HOST_ALLOC, request(request::REGISTER)))
 }
 
 fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {

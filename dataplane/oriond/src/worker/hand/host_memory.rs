@@ -65,7 +65,7 @@ fn renew(s: &Session, range: HeapRange, at: *mut u8) {
     }
 }
 
-/// Four requests in one: see the shim's `host_memory::request`.
+/// Three requests in one: see the shim's `host_memory::request`.
 pub fn cuMemHostAlloc(
     s: &mut Session,
     header: &Header,
@@ -75,6 +75,7 @@ pub fn cuMemHostAlloc(
     match r.word()? {
         0 => {
             let (range, at) = pages(s, &mut r)?;
+            renew(s, range, at);
             s.heap.make_huge(range.offset, range.bytes);
             // SAFETY: a range of the heap, which is mapped for as long as the session lives.
             let code = unsafe { s.driver.cuMemHostRegister_v2(at.cast(), range.bytes as usize, FLAGS) };
@@ -94,11 +95,6 @@ pub fn cuMemHostAlloc(
         2 => {
             let (range, _) = pages(s, &mut r)?;
             Ok(s.park(header, Wait::Copies(range), |_, code, _| code))
-        }
-        3 => {
-            let (range, at) = pages(s, &mut r)?;
-            renew(s, range, at);
-            Ok(Outcome::Done(CUDA_SUCCESS))
         }
         _ => Err(Fault("pinned memory request of an unknown kind")),
     }
