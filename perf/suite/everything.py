@@ -27,6 +27,8 @@ TRY_AGAIN = 75
 COLD = "gpt2_cold"
 #: Left over for what a step still writes when its time is up.
 SPARE_S = 10
+#: One run of one workload, where only results count.
+LONGEST_S = 120
 
 
 @dataclass(frozen=True)
@@ -34,19 +36,24 @@ class Step:
     name: str
     #: Not begun with less.
     seconds_min: int
-    #: Called with the options and the seconds left; true once there is nothing left to do.
+    #: Called with the options and the seconds left. True if nothing is missed, False if something is, None if there is
+    #: more to do.
     go: Callable
 
 
 def main():
     options = parse_options()
-    sys.exit(go_on(STEPS, options))
+    machine = run.machine()
+    sys.exit(go_on(STEPS, options, {key: machine[key] for key in ("gpu", "cpus", "kernel", "commit")}))
 
 
-def go_on(steps, options):
+def go_on(steps, options, machine):
     started = time.monotonic()
     path = options.out / "done.json"
-    done = json.loads(path.read_text()) if path.exists() else {}
+    earlier = json.loads(path.read_text()) if path.exists() else {"machine": machine, "done": {}}
+    if earlier["machine"] != machine:
+        sys.exit(f"{options.out} has results of {earlier['machine']}, and this is {machine}: say another --out")
+    done = earlier["done"]
     for step in steps:
         if step.name in done:
             continue
@@ -59,7 +66,7 @@ def go_on(steps, options):
         if result is None:
             return TRY_AGAIN
         done[step.name] = result
-        path.write_text(json.dumps(done))
+        path.write_text(json.dumps(earlier))
     missed = [name for name, result in done.items() if not result]
     print(f"all done; {'nothing missed' if not missed else 'something missed in ' + ', '.join(missed)}")
     return 1 if missed else 0
@@ -100,6 +107,15 @@ def program(name, options, *more):
     return [sys.executable, run.SUITE / name, "--orion-run", options.orion_run, "--arch", options.arch, *more]
 
 
+def budget(seconds, turn_s):
+    """For programs that end what they have begun, which takes them `turn_s` at most."""
+    return [] if seconds == float("inf") else ["--budget-s", max(1, seconds - turn_s)]
+
+
+def complete(modes, wanted, options):
+    return all(len(modes.get(mode, [])) >= options.repeats for mode in wanted)
+
+
 # The steps
 
 
@@ -124,20 +140,15 @@ def goals(*more, wanted, alone=False):
         command = program("speed.py", options, "--repeats", options.repeats, "--out", table, *more)
         command += ["--markdown", options.out / "speed.md", "--prepare", 0 if alone else options.prepare]
         command += ["--continue", table] if table.exists() else []
-        # A turn may take half a minute, and is not broken off.
-        command += [] if seconds == float("inf") else ["--budget-s", max(1, seconds - 30)]
-        tell("speed.log", command, options, seconds)
+        tell("speed.log", [*command, *budget(seconds, 30)], options, seconds)
         if not table.exists():
             return None
         result = json.loads(table.read_text())
         workloads = {goal.workload for goal in GOALS if wanted(goal.workload)}
-        complete = all(
-            len(result["runs"].get(workload, {}).get(mode, [])) >= options.repeats
-            for workload in workloads
-            for mode in run.MODES
-        )
         rows = [row for row in result["rows"] if row["workload"] in workloads]
-        return all(met is True for row in rows for met in row["met"].values()) if complete else None
+        if not all(complete(result["runs"].get(workload, {}), run.MODES, options) for workload in workloads):
+            return None
+        return all(met is True for row in rows for met in row["met"].values())
 
     return go
 
@@ -147,16 +158,21 @@ def network(options, seconds):
     if not namespaces:
         print("the network is emulated on this host: a namespace takes root and iproute2's `ip`", file=sys.stderr)
     command = program("network.py", options, *namespaces, "--repeats", options.repeats)
-    command += ["--out", options.out / "network.json", "--markdown", options.out / "network.md"]
-    status = tell("network.log", command, options, seconds)
-    return None if status is None else status == 0
+    table = options.out / "network.json"
+    table.unlink(missing_ok=True)
+    command += ["--out", table, "--markdown", options.out / "network.md"]
+    status = tell("network.log", [*command, *budget(seconds, 30)], options, seconds)
+    runs = json.loads(table.read_text())["runs"] if table.exists() else {}
+    cut_off = runs and not all(complete(modes, ("native", "tcp"), options) for modes in runs.values())
+    return None if status is None or cut_off else status == 0
 
 
 def equality(options, seconds):
-    command = program("run.py", options, "--jobs", options.jobs, "--out", options.out / "equal.json")
+    table = options.out / "equal.json"
+    command = program("run.py", options, "--jobs", options.jobs, "--timeout", LONGEST_S, "--out", table)
     (options.out / "equal.md").unlink(missing_ok=True)
-    status = tell("equal.md", command, options, seconds)
-    return None if status is None else status == 0
+    status = tell("equal.md", [*command, *budget(seconds, LONGEST_S)], options, seconds)
+    return None if status is None or "not run: the time budget" in table.read_text() else status == 0
 
 
 STEPS = [

@@ -346,14 +346,15 @@ class Everything(unittest.TestCase):
         self.options = argparse.Namespace(
             out=Path(folder.name), budget_s=100, repeats=2, orion_run=Path("/x"), arch="a", prepare=5
         )
-        self.calls = []
+        self.calls, self.machine = [], {"commit": "a"}
 
     def go(self, **results):
         def step(name, result):
             return everything.Step(name, 50 if name == "long" else 1, lambda *_: (self.calls.append(name), result)[1])
 
         with unittest.mock.patch("sys.stderr", io.StringIO()), unittest.mock.patch("sys.stdout", io.StringIO()):
-            return everything.go_on([step(name, result) for name, result in results.items()], self.options)
+            steps = [step(name, result) for name, result in results.items()]
+            return everything.go_on(steps, self.options, self.machine)
 
     def test_it_goes_on_where_it_stopped(self):
         self.assertEqual(self.go(first=True, second=None, third=True), everything.TRY_AGAIN)
@@ -364,6 +365,12 @@ class Everything(unittest.TestCase):
         self.assertEqual(self.go(first=False, second=True), 1)
         self.assertEqual(self.go(first=True, second=True), 1)
         self.assertEqual(self.calls, ["first", "second"])
+
+    def test_results_of_another_commit_are_not_gone_on_with(self):
+        self.go(first=True, second=None)
+        self.machine = {"commit": "b"}
+        with self.assertRaisesRegex(SystemExit, "say another --out"):
+            self.go(first=True, second=True)
 
     def test_nothing_is_begun_that_has_no_time(self):
         self.options.budget_s = 40

@@ -18,6 +18,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -135,6 +136,24 @@ class Report:
             # The next program's turn comes when this one is gone. Python takes half a second to leave PyTorch behind.
             os._exit(1 if self.errors else 0)
         sys.exit(1 if self.errors else 0)
+
+
+def at_once(work, count):
+    """Runs `work(0)` to `work(count - 1)`, each in a thread of its own, and returns what they raised."""
+    failures = []
+
+    def guarded(index):
+        try:
+            work(index)
+        except Exception as error:
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=guarded, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
 
 
 def skip(workload, why):

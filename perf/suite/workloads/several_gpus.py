@@ -8,9 +8,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 
-from report import Report, deterministic_torch, digest, digest_all, require, skip
+from report import Report, at_once, deterministic_torch, digest, digest_all, require, skip
 
 COUNT = 2
 
@@ -88,30 +87,22 @@ def plain(report, torch):
         report.exact("weights", digest_all([*first.parameters(), *second.parameters()]))
 
     with report.section("a thread for each"):
-        trained, failures = [None] * COUNT, []
+        trained = [None] * COUNT
 
         def train(index):
-            try:
-                with torch.cuda.device(index):
-                    model = models[index].cuda()
-                    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-                    x = inputs[index].cuda()
-                    for _ in range(50):
-                        optimizer.zero_grad(set_to_none=True)
-                        (model(x) - x).square().mean().backward()
-                        optimizer.step()
-                    trained[index] = digest_all(model.parameters())
-            except Exception as error:
-                failures.append(repr(error))
+            with torch.cuda.device(index):
+                model = models[index].cuda()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+                x = inputs[index].cuda()
+                for _ in range(50):
+                    optimizer.zero_grad(set_to_none=True)
+                    (model(x) - x).square().mean().backward()
+                    optimizer.step()
+                trained[index] = digest_all(model.parameters())
 
         models = [model_of(torch, 5 + index) for index in range(COUNT)]
         inputs = [torch.randn(512, 256, generator=torch.Generator().manual_seed(index)) for index in range(COUNT)]
-        threads = [threading.Thread(target=train, args=(index,)) for index in range(COUNT)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        report.exact("failures", failures)
+        report.exact("failures", at_once(train, COUNT))
         report.exact("trained", trained)
 
     with report.section("graphs"):

@@ -1,8 +1,6 @@
 """Inference from eight threads at once, each on a stream of its own."""
 
-import threading
-
-from report import Report, deterministic_torch, digest, require
+from report import Report, at_once, deterministic_torch, digest, require
 
 torchvision = require("threads", "torch", "torchvision")[1]
 torch = deterministic_torch()
@@ -18,22 +16,15 @@ with report.section("inference"):
     together, failures = [None] * THREADS, []
 
     def infer(index):
-        try:
-            stream = torch.cuda.Stream()
-            with torch.inference_mode(), torch.cuda.stream(stream):
-                for _ in range(rounds):
-                    out = model(inputs[index].cuda(non_blocking=True))
-                    out.argmax(1).cpu()
-                together[index] = digest(out)
-        except Exception as error:
-            failures.append(repr(error))
+        stream = torch.cuda.Stream()
+        with torch.inference_mode(), torch.cuda.stream(stream):
+            for _ in range(rounds):
+                out = model(inputs[index].cuda(non_blocking=True))
+                out.argmax(1).cpu()
+            together[index] = digest(out)
 
     def all_threads():
-        threads = [threading.Thread(target=infer, args=(index,)) for index in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        failures.extend(at_once(infer, THREADS))
 
     report.steady_ms = report.time(all_threads, 3, torch.cuda.synchronize, warmup=1) / rounds
     report.exact("failures", failures)
@@ -49,11 +40,7 @@ with report.section("autograd"):
         (x.square().sum() * (index + 1)).backward()
         gradients[index] = digest(x.grad)
 
-    threads = [threading.Thread(target=differentiate, args=(index,)) for index in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    report.exact("gradient_failures", at_once(differentiate, THREADS))
     report.exact("gradients", gradients)
 
 report.finish()
