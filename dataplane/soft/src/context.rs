@@ -145,8 +145,8 @@ impl Context {
 
     /// Whether memory of a device can be used from here: its own, and that of peers whose access is enabled.
     pub fn reaches(&self, device: i32) -> bool {
-        let peers = self.peers.lock().map(|p| p.clone()).unwrap_or_default();
-        device == self.device || peers.iter().any(|id| by_id(*id).is_some_and(|p| p.device == device))
+        let is_peer = |id: &u64| by_id(*id).is_some_and(|p| p.device == device);
+        device == self.device || self.peers.lock().is_ok_and(|peers| peers.iter().any(is_peer))
     }
 
     pub fn every_stream(&self) -> Vec<Arc<Stream>> {
