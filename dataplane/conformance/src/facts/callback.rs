@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 
@@ -20,6 +20,7 @@ facts! { callback:
         work_after_it_waits,
         the_caller_does_not_wait,
         many_run_in_order,
+        each_runs_once_while_the_host_waits_for_it,
         a_null_function_is_invalid_value,
         the_library_may_not_be_called_inside,
         a_stream_callback_gets_stream_and_status,
@@ -132,6 +133,40 @@ fn many_run_in_order(cu: &'static Cuda) -> Verdict {
     same!(done.load(Ordering::SeqCst), 200);
     ok!(cu.cuStreamDestroy_v2(stream));
     Ok(())
+}
+
+/// Nobody waits for the stream, as in JAX: the host waits for what the function does. The copy before it is there, and
+/// it runs once, also after the stream has been waited for.
+fn each_runs_once_while_the_host_waits_for_it(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: u32 = 300;
+    let (streams, address, pinned) = ([cu.stream()?, cu.stream()?], cu.words(&[0])?, cu.pinned(8)?);
+    let (count, other) = (counter(), counter());
+    for round in 1..=ROUNDS {
+        ok!(cu.cuMemsetD32Async(address, round, 1, streams[0]));
+        ok!(cu.cuMemcpyDtoHAsync_v2(pinned, address, 4, streams[0]));
+        ok!(cu.cuLaunchHostFunc(streams[0], Some(keep_first_word), pinned));
+        ok!(cu.cuLaunchHostFunc(streams[0], Some(tally), counter_argument(count)));
+        ok!(cu.cuLaunchHostFunc(streams[1], Some(tally), counter_argument(other)));
+        let start = Instant::now();
+        while count.load(Ordering::SeqCst) < round && start.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        same!(read::<[u32; 2]>(pinned), [round, round]);
+        same!(count.load(Ordering::SeqCst), round);
+        // Some come when whoever looks for them has gone to sleep.
+        if round.is_multiple_of(100) {
+            std::thread::sleep(Duration::from_millis(150));
+        }
+    }
+    for stream in streams {
+        ok!(cu.cuStreamSynchronize(stream));
+    }
+    same!([count.load(Ordering::SeqCst), other.load(Ordering::SeqCst)], [ROUNDS, ROUNDS]);
+    for stream in streams {
+        ok!(cu.cuStreamDestroy_v2(stream));
+    }
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(address)
 }
 
 fn a_null_function_is_invalid_value(cu: &'static Cuda) -> Verdict {

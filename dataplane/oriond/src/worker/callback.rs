@@ -3,13 +3,18 @@
 //! A driver thread that runs a host function waits here until the client has run the application's function,
 //! so what comes after it on the stream waits too, as CUDA promises. Each waits on its own; the executor is
 //! never among them.
+//!
+//! Before that thread runs, the device has interrupted the host and two threads of the driver have woken each other.
+//! The executor, which is awake, sees sooner that the stream has come to the function, by an event before it, and asks
+//! the client then ([`Due`]); the driver's thread finds the function asked for, or done.
 
 // UNSAFETY: the driver calls the trampolines with the pointer it was given.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
@@ -63,6 +68,68 @@ pub struct Ticket {
     /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's
     /// function has those of its launch.
     before: Vec<HeapRange>,
+    /// The id under which the client was asked; of a `once` ticket only.
+    asked: Mutex<Option<u64>>,
+}
+
+/// Host functions queued in streams, each with an event before it, for the executor to look at.
+///
+/// Only the first is looked at: the others are later ones of its stream, or wait for the driver's thread, as do those
+/// beyond [`DUE_MAX`].
+pub struct Due<Event> {
+    queued: VecDeque<(Event, Weak<Ticket>)>,
+}
+
+/// While commands keep coming nobody looks, and events would pile up.
+const DUE_MAX: usize = 32;
+
+/// What became of the work before a host function.
+pub enum Before {
+    UnderWay,
+    Done,
+    /// The driver will not run the function, or only it can tell.
+    Failed,
+}
+
+impl<Event> Due<Event> {
+    pub fn new() -> Due<Event> {
+        Due { queued: VecDeque::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.queued.len() < DUE_MAX
+    }
+
+    pub fn push(&mut self, event: Event, ticket: Weak<Ticket>) {
+        self.queued.push_back((event, ticket));
+    }
+
+    /// Asks the client to run what has become due, and gives back the events that are not needed any more.
+    pub fn look(&mut self, mut ask: impl FnMut(&Event) -> Before) -> Vec<Event> {
+        let mut spare = Vec::new();
+        while let Some((event, ticket)) = self.queued.front() {
+            if let Some(ticket) = ticket.upgrade() {
+                match ask(event) {
+                    Before::UnderWay => break,
+                    Before::Done => {
+                        ticket.callbacks.ask_once(&ticket, CUDA_SUCCESS);
+                    }
+                    Before::Failed => {}
+                }
+            }
+            spare.extend(self.queued.pop_front().map(|(event, _)| event));
+        }
+        spare
+    }
+
+    /// Forgets those whose event is gone.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Event) -> bool) {
+        self.queued.retain(|(event, _)| keep(event));
+    }
 }
 
 impl Callbacks {
@@ -98,8 +165,9 @@ impl Callbacks {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
-        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once, before };
-        Box::into_raw(Box::new(ticket)).cast()
+        let asked = Mutex::new(None);
+        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once, before, asked };
+        Arc::into_raw(Arc::new(ticket)).cast_mut().cast()
     }
 
     /// The client has run callback `id`.
@@ -133,16 +201,10 @@ impl Callbacks {
         self.events.send(op::RUN_CALLBACK, (id, 0), &body);
     }
 
-    fn run(&self, ticket: &Ticket, status: CUresult) {
+    /// Asks the client to run the function; the id of that round.
+    fn ask(&self, ticket: &Ticket, status: CUresult, before: &[HeapRange]) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().expect("no panic happens under this lock").insert(id, false);
-        let of_graphs;
-        let before = if ticket.once {
-            &ticket.before
-        } else {
-            of_graphs = self.written.lock().expect("no panic happens under this lock").clone();
-            &of_graphs
-        };
         // In the ring of the request itself: a carrier keeps the order within a ring, not between two.
         for range in before {
             let mut body = Vec::new();
@@ -150,6 +212,22 @@ impl Callbacks {
             self.events.send(op::HEAP_WRITTEN, (0, 0), &body);
         }
         self.send(ticket, status, id);
+        id
+    }
+
+    /// The same for a `once` ticket, which somebody may have asked for already.
+    fn ask_once(&self, ticket: &Ticket, status: CUresult) -> u64 {
+        let mut asked = ticket.asked.lock().expect("no panic happens under this lock");
+        *asked.get_or_insert_with(|| self.ask(ticket, status, &ticket.before))
+    }
+
+    fn run(&self, ticket: &Ticket, status: CUresult) {
+        let id = if ticket.once {
+            self.ask_once(ticket, status)
+        } else {
+            let before = self.written.lock().expect("no panic happens under this lock").clone();
+            self.ask(ticket, status, &before)
+        };
         let mut running = self.running.lock().expect("no panic happens under this lock");
         while running.get(&id) == Some(&false) {
             let (guard, waited) =
@@ -181,6 +259,16 @@ impl Drop for Ticket {
             self.callbacks.outstanding.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// For [`Due`]: it may have run, and be gone, as soon as the driver knows of it.
+///
+/// # Safety
+/// `ticket` came from [`Callbacks::ticket`] and is alive.
+pub unsafe fn watch(ticket: *const c_void) -> Weak<Ticket> {
+    // SAFETY: the caller's promise; the count that the pointer stands for stays.
+    let ticket = unsafe { ManuallyDrop::new(Arc::from_raw(ticket.cast::<Ticket>())) };
+    Arc::downgrade(&ticket)
 }
 
 /// Function and data of a host function that this worker gave the driver.
@@ -221,7 +309,7 @@ fn run_ticket(data: *mut c_void, status: CUresult) {
 /// `data` came from [`Callbacks::ticket`]; nothing refers to it afterwards.
 pub unsafe extern "C" fn drop_ticket(data: *mut c_void) {
     // SAFETY: the caller's promise.
-    drop(unsafe { Box::from_raw(data.cast::<Ticket>()) });
+    drop(unsafe { Arc::from_raw(data.cast::<Ticket>()) });
 }
 
 /// Tells the client that what the ticket stands for is gone, and frees it. The destructor of user objects;
@@ -231,10 +319,110 @@ pub unsafe extern "C" fn drop_ticket(data: *mut c_void) {
 /// As [`drop_ticket`].
 pub unsafe extern "C" fn released(data: *mut c_void) {
     // SAFETY: the caller's promise.
-    let ticket = unsafe { Box::from_raw(data.cast::<Ticket>()) };
+    let ticket = unsafe { Arc::from_raw(data.cast::<Ticket>()) };
     let callbacks = &ticket.callbacks;
     if ticket.kind == kind::USER_OBJECT {
         callbacks.destroyed.lock().expect("no panic happens under this lock").push(ticket.stream);
     }
     callbacks.send(&ticket, CUDA_SUCCESS, callbacks.next.fetch_add(1, Ordering::Relaxed));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use orion_ring::memory::Which;
+    use orion_ring::{Consumer, Layout, Memory};
+
+    use super::*;
+
+    fn callbacks() -> (Arc<Callbacks>, Consumer) {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
+        let events = Events::new(memory.producer(Which::Event).unwrap());
+        let commands = memory.consumer(Which::Command).unwrap().lookahead();
+        (Callbacks::new(events, commands), memory.consumer(Which::Event).unwrap())
+    }
+
+    fn queued(callbacks: &Arc<Callbacks>, due: &mut Due<u32>, event: u32) -> *mut c_void {
+        let ticket = callbacks.ticket(0x1000 + event as u64, 0, kind::HOST_FUNCTION, 0, true);
+        // SAFETY: just made.
+        due.push(event, unsafe { watch(ticket) });
+        ticket
+    }
+
+    /// The ids under which the client was asked.
+    fn asked(events: &mut Consumer) -> Vec<u64> {
+        std::iter::from_fn(|| {
+            let header = events.next().unwrap()?;
+            events.consume(header.size as usize);
+            assert_eq!(header.op, op::RUN_CALLBACK);
+            Some(header.context)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_is_due_is_asked_for_once() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let ticket = queued(&callbacks, &mut due, 1);
+        assert!(due.look(|_| Before::UnderWay).is_empty());
+        assert!(asked(&mut events).is_empty());
+        assert_eq!(due.look(|_| Before::Done), [1]);
+        let ids = asked(&mut events);
+        assert_eq!(ids.len(), 1);
+        callbacks.done(ids[0]);
+        // The driver's thread comes to it: the client has run it, and is not asked again.
+        // SAFETY: as the driver calls it, once.
+        unsafe { host_function(ticket) };
+        assert!(asked(&mut events).is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn the_driver_may_come_first() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let ticket = queued(&callbacks, &mut due, 1) as usize;
+        // SAFETY: as the driver calls it, once.
+        let driver = thread::spawn(move || unsafe { host_function(ticket as *mut c_void) });
+        let start = Instant::now();
+        let ids = loop {
+            match asked(&mut events) {
+                ids if ids.is_empty() => assert!(start.elapsed() < Duration::from_secs(10)),
+                ids => break ids,
+            }
+        };
+        // It waits for the client, and the executor finds its event done.
+        assert_eq!(due.look(|_| Before::Done), [1]);
+        assert!(asked(&mut events).is_empty());
+        callbacks.done(ids[0]);
+        driver.join().unwrap();
+        assert!(due.is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn what_the_driver_has_run_or_refused_is_forgotten() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        // SAFETY: the driver never learnt of it.
+        unsafe { drop_ticket(tickets[0]) };
+        assert_eq!(due.look(|_| Before::Failed), [1, 2]);
+        assert!(asked(&mut events).is_empty());
+        // SAFETY: as above.
+        unsafe { drop_ticket(tickets[1]) };
+        assert!(!callbacks.outstanding());
+    }
+
+    #[test]
+    fn one_context_goes_the_others_stay() {
+        let (callbacks, _events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2, 3].map(|event| queued(&callbacks, &mut due, event));
+        due.retain(|event| *event != 2);
+        assert_eq!(due.look(|_| Before::Done), [1, 3]);
+        // SAFETY: nothing refers to them afterwards.
+        tickets.into_iter().for_each(|ticket| unsafe { drop_ticket(ticket) });
+    }
 }
