@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+
 
 def item():
     import torch
@@ -54,7 +56,6 @@ def llama():
     import torch
     import transformers
 
-    sys.path.insert(0, str(Path(__file__).parent / "workloads"))
     from small_llama import small_llama
 
     torch.manual_seed(0)
@@ -71,7 +72,21 @@ def llama():
     return step, 4, "ms", torch.cuda.synchronize
 
 
-WORKLOADS = {function.__name__: function for function in (item, small_ops, mem_info, llama)}
+def jax_train():
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+    from small_jax import small_jax
+
+    train, state, x = small_jax(jax)
+
+    def step():
+        nonlocal state
+        state, _ = train(state, x)
+
+    return step, 5, "ms", lambda: jax.block_until_ready(state)
+
+
+WORKLOADS = {function.__name__: function for function in (item, small_ops, mem_info, llama, jax_train)}
 
 
 def main():

@@ -8,9 +8,9 @@ from report import Report, digest, require  # noqa: E402
 
 jax = require("jax_train", "jax")
 import jax.numpy as jnp  # noqa: E402
+from small_jax import small_jax  # noqa: E402
 
 report = Report("jax_train")
-LAYERS, WIDTH, BATCH = 6, 1024, 1024
 report.gate()
 
 with report.section("device"):
@@ -19,25 +19,8 @@ with report.section("device"):
     report.exact("kind", device.device_kind)
 
 with report.section("train"):
-    keys = jax.random.split(jax.random.key(0), LAYERS + 1)
-    weights = [jax.random.normal(key, (WIDTH, WIDTH)) * WIDTH**-0.5 for key in keys[:LAYERS]]
-    x = jax.random.normal(keys[LAYERS], (BATCH, WIDTH), jnp.bfloat16)
-
-    def loss_of(weights, x):
-        y = x
-        for weight in weights:
-            y = y + jax.nn.gelu(y @ weight.astype(jnp.bfloat16))
-        return jnp.mean(jnp.square(y.astype(jnp.float32) - x.astype(jnp.float32)))
-
-    @jax.jit
-    def train(state, x):
-        weights, momentum = state
-        loss, gradients = jax.value_and_grad(loss_of)(weights, x)
-        momentum = [0.9 * m + g for m, g in zip(momentum, gradients)]
-        weights = [w - 0.1 * m for w, m in zip(weights, momentum)]
-        return (weights, momentum), loss
-
-    state, losses = (weights, [jnp.zeros_like(weight) for weight in weights]), []
+    train, state, x = small_jax(jax)
+    losses = []
 
     def step():
         global state
