@@ -4,6 +4,7 @@
     python3 perf/suite/run.py                              # everything
     python3 perf/suite/run.py --only mnist,jit --modes native,shm
     python3 perf/suite/run.py --jobs 4 --out results.json  # several workloads at once: times then mean nothing
+    python3 perf/suite/run.py --continue results.json      # what its time budget was too short for
 
 Exits 1 when a row is unequal. See README.md beside this file.
 """
@@ -45,18 +46,25 @@ ENVIRONMENT = {
 }
 
 
+#: Where the time budget was used up; `--continue` runs it.
+NOT_RUN = "not run: the time budget was used up"
+
+
 def main():
     options = parse_options()
+    rows = finished_rows(options.earlier) if options.earlier else {}
     workloads = select(options.only, options.skip, leave_out=SPEED_ONLY)
+    workloads = [workload for workload in workloads if workload.name not in rows]
     started = time.monotonic()
     unbuilt = build(workloads, options)
-    rows = {workload.name: {"title": workload.title, "runs": {}} for workload in workloads}
+    rows |= {workload.name: {"title": workload.title, "runs": {}} for workload in workloads}
+    rows = {workload.name: rows[workload.name] for workload in WORKLOADS if workload.name in rows}
     lock = threading.Lock()
 
     def run_task(task):
         workload, mode = task
         if options.budget_s and time.monotonic() - started > options.budget_s:
-            result = {"status": "not run: the time budget was used up"}
+            result = {"status": NOT_RUN}
         elif workload.name in unbuilt:
             result = {"status": "not built", "stderr": unbuilt[workload.name]}
         else:
@@ -84,12 +92,53 @@ def main():
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_common_options(parser)
+    add_continue(parser)
     parser.add_argument("--jobs", type=int, default=1, help="workloads at once; the times then mean nothing")
     parser.add_argument("--quick", action="store_true", help="fewer steps in each workload")
     parser.add_argument("--strict", action="store_true", help="a refused function or a new warning also fails a row")
     options = parser.parse_args()
     options.scale = "quick" if options.quick else "correct"
-    return finish_options(parser, options)
+    finish_options(parser, options)
+    if options.earlier:
+        now = {**machine(), "modes": options.modes, "scale": options.scale}
+        options.earlier = earlier_run(parser, options.earlier, now, finished_rows)
+    return options
+
+
+def add_continue(parser):
+    parser.add_argument(
+        "--continue",
+        dest="earlier",
+        type=Path,
+        metavar="FILE",
+        help="the --out of an earlier run here: its runs count, and what it lacks is run",
+    )
+
+
+def finished_rows(earlier):
+    rows = earlier["rows"].items()
+    return {name: row for name, row in rows if "equal" in row and not is_missing(row)}
+
+
+def is_missing(row):
+    return any(run["status"] == NOT_RUN for run in row["runs"].values())
+
+
+def earlier_run(parser, path, now, read):
+    """What an earlier run wrote with --out, and `read` can read. One table is of one machine and one commit."""
+    try:
+        earlier = json.loads(path.read_text())
+        before = {**earlier, **earlier["machine"]}
+        read(earlier)
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        parser.error(f"--continue {path} is not what {Path(sys.argv[0]).name} wrote with --out: {error!r}")
+    for key in ("gpu", "cpus", "kernel", "commit", "modes", "scale"):
+        if key in now and before.get(key) != now[key]:
+            parser.error(
+                f"--continue {path}: its {key} is {before.get(key)!r} and here it is {now[key]!r}; "
+                "what runs now needs a table of its own"
+            )
+    return earlier
 
 
 def add_common_options(parser):
@@ -470,7 +519,8 @@ def details(rows, modes):
 def write_json(path, rows, options):
     if path:
         scratch = path.with_suffix(".partial")
-        scratch.write_text(json.dumps({"machine": machine(), "scale": options.scale, "rows": rows}, indent=1))
+        result = {"machine": machine(), "modes": options.modes, "scale": options.scale, "rows": rows}
+        scratch.write_text(json.dumps(result, indent=1))
         scratch.replace(path)
 
 

@@ -68,37 +68,14 @@ def measure(tasks, options, keep):
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_speed_options(parser)
-    parser.add_argument(
-        "--continue",
-        dest="earlier",
-        type=Path,
-        metavar="FILE",
-        help="the --out of an earlier run here: its runs count, and what it lacks is run",
-    )
+    run.add_continue(parser)
     options = finish_options(parser, parser.parse_args())
     if options.earlier:
-        options.earlier = earlier_run(parser, options)
+        now = {**options.machine, "modes": options.modes}
+        options.earlier = run.earlier_run(parser, options.earlier, now, lambda earlier: joined(earlier["runs"], {}))
         before = options.earlier["machine"]
         options.machine = {**before, "continued": [*before.get("continued", []), options.machine["started"]]}
     return options
-
-
-def earlier_run(parser, options):
-    """One table is of one machine and one commit."""
-    try:
-        earlier = json.loads(options.earlier.read_text())
-        before = {**earlier["machine"], "modes": earlier["modes"]}
-        joined(earlier["runs"], {})
-    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
-        parser.error(f"--continue {options.earlier} is not what speed.py wrote with --out: {error!r}")
-    now = {**options.machine, "modes": options.modes}
-    for key in ("gpu", "cpus", "kernel", "commit", "modes"):
-        if before.get(key) != now[key]:
-            parser.error(
-                f"--continue {options.earlier}: its {key} is {before.get(key)!r} and here it is {now[key]!r}; "
-                "what is measured now needs a table of its own"
-            )
-    return earlier
 
 
 def add_speed_options(parser):

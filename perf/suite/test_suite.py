@@ -209,6 +209,46 @@ class Continue(unittest.TestCase):
             self.assertIn(reason, said.getvalue())
 
 
+class ContinueEquality(unittest.TestCase):
+    def run_once(self, file, names, *more):
+        """A whole run of run.py whose programs are not run. Returns which were asked for."""
+        asked = []
+
+        def run_workload(workload, mode, _options):
+            asked.append(workload.name)
+            return {"status": "ok", "wall_s": 1.0, "report": {"checks": {"digest": "a"}}, "lines": {}}
+
+        command = ["run.py", "--modes", "native", "--only", names, "--out", str(file), *more]
+        with (
+            unittest.mock.patch.object(sys, "argv", command),
+            unittest.mock.patch.object(run, "run_workload", run_workload),
+            unittest.mock.patch.object(run, "build", return_value={}),
+            unittest.mock.patch("sys.stdout", io.StringIO()) as said,
+            unittest.mock.patch("sys.stderr", io.StringIO()),
+            self.assertRaises(SystemExit) as end,
+        ):
+            run.main()
+        return asked, end.exception.code, said.getvalue()
+
+    def test_what_there_was_no_time_for_is_run_into_one_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "equal.json"
+            again = ("--continue", str(file))
+            # No time for anything.
+            self.assertEqual(self.run_once(file, "mnist,graphs", "--budget-s", "1e-9")[:2], ([], 1))
+            self.assertEqual(self.run_once(file, "mnist", *again)[:2], (["mnist"], 0))
+            asked, code, said = self.run_once(file, "mnist,graphs", *again)
+            self.assertEqual((asked, code), (["graphs"], 0))
+            self.assertIn("2 of 2 rows equal", said)
+
+    def test_another_scale_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "equal.json"
+            self.run_once(file, "mnist")
+            asked, code, _ = self.run_once(file, "graphs", "--quick", "--continue", str(file))
+            self.assertEqual((asked, code), ([], 2))
+
+
 class Native(unittest.TestCase):
     def judged(self, shm, native, *again):
         def ran(digest):
