@@ -5,6 +5,9 @@ import argparse
 import io
 import itertools
 import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,6 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(SUITE))
 import coefficients  # noqa: E402
 import everything  # noqa: E402
+import flame  # noqa: E402
 import gate  # noqa: E402
 import network  # noqa: E402
 import run  # noqa: E402
@@ -377,6 +381,39 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.difference("a\nb\n", "a\n"), 'without "b"')
         self.assertEqual(self.difference("a\na\n", "a\n"), 'without "a"')
         self.assertEqual(self.difference("a\n", "a\nwhy\n\n", rc=2), "ended with 2, not 0: why")
+
+
+class Flame(unittest.TestCase):
+    SAID = """
+python3 11/12  1.5:
+\t    7f01 futex_wake+0x5 ([kernel.kallsyms])
+\t    7f02 entry_SYSCALL_64_after_hwframe ([kernel.kallsyms])
+\t    7f03 a::post(int; char)+0x1f (/opt/orion/libcuda.so.1)
+\t    7f04 [unknown] (/usr/lib/libc.so.6)
+\t    7f05 [unknown] (/usr/lib/libc.so.6)
+\t    7f06 start_thread (/usr/lib/libc.so.6)
+
+oriond-worker 21/21  1.6:
+\t    7f01 run (/opt/orion/oriond)
+"""
+
+    def test_stacks_are_folded_by_thread_from_the_outermost_frame_on(self):
+        stacks = flame.fold(flame.parse(self.SAID), {11: "python3"})
+        client = ("client: python3", "[libc.so.6]", "a::post(int: char)", "futex_wake")
+        self.assertEqual(stacks, {client: 1, ("worker: oriond-worker", "run"): 1})
+
+    def test_small_branches_count_to_their_parents(self):
+        stacks = {("t", "a", "b"): 1, ("t", "a", "c"): 9, ("t", "d"): 1, ("u",): 1}
+        self.assertEqual(flame.pruned(stacks, 2), {("t", "a"): 1, ("t", "a", "c"): 9, ("t",): 1, ("u",): 1})
+
+    def test_the_family_of_a_process_is_found(self):
+        with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE) as shell:
+            child = int(shell.stdout.readline())
+            family = flame.related(shell.pid)
+            os.kill(child, signal.SIGKILL)
+        self.assertEqual(family[shell.pid], "sh")
+        self.assertIn(child, family)
+        self.assertNotIn(os.getpid(), family)
 
 
 class Everything(unittest.TestCase):

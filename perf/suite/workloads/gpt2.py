@@ -46,7 +46,7 @@ with report.section("generate"):
     with torch.inference_mode():
         logits = model(ids, attention_mask=torch.ones_like(ids)).logits[0, -1, :64]
     report.close("logits", logits.float(), rtol=2e-2, atol=2e-2)
-    report.extra(first_token_ms=first_ms)
+    report.extra(first_token_ms=first_ms, round_trips_so_far=round_trips())
     if not cold:
         before = round_trips()
         generate(tokens // 2)
