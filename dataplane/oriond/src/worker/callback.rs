@@ -6,7 +6,9 @@
 //!
 //! Before that thread runs, the device has interrupted the host and two threads of the driver have woken each other.
 //! The executor, which is awake, sees sooner that the stream has come to the function, by an event before it, and asks
-//! the client then ([`Due`]); the driver's thread finds the function asked for, or done.
+//! the client then ([`Due`]); the driver's thread finds the function asked for, or done. It does so only while no other
+//! function runs, and the driver's threads bring no other before it has returned, unless one of them comes to the same
+//! function: so no two run at a time that would not with the driver alone.
 
 // UNSAFETY: the driver calls the trampolines with the pointer it was given.
 
@@ -14,8 +16,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 use orion_ring::Lookahead;
@@ -38,15 +40,17 @@ pub mod kind {
 
 /// How long a callback waits for the executor to bring word of its end before it looks for itself.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// How long a driver's thread with another function waits for one that was asked for early. The driver alone might have
+/// run them in the other order, and the early one may be waiting for this.
+const EARLY_MAX: Duration = Duration::from_secs(1);
 
 /// Callbacks that the client has been asked to run.
 pub struct Callbacks {
     events: Arc<Events>,
     commands: Lookahead,
-    next: AtomicU64,
-    /// Rounds under way, by id: true once the client says it has returned.
-    running: Mutex<HashMap<u64, bool>>,
-    returned: Condvar,
+    rounds: Mutex<Rounds>,
+    /// Something about the rounds has changed.
+    changed: Condvar,
     /// Host functions queued or part of a graph that may still run.
     outstanding: AtomicU64,
     /// User objects whose destructor was called, until the executor forgets their names.
@@ -54,6 +58,34 @@ pub struct Callbacks {
     /// Heap ranges that work under way may write, as of the last launch of a graph. Only for a client with its own copy
     /// of the heap.
     written: Mutex<Vec<HeapRange>>,
+}
+
+/// Requests to the client that have not been seen to the end.
+#[derive(Default)]
+struct Rounds {
+    last: u64,
+    /// By id: true once the client says it has returned.
+    running: HashMap<u64, bool>,
+    /// The one that the executor asked for, until a driver's thread has come to it.
+    early: Option<u64>,
+}
+
+impl Rounds {
+    fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.running.insert(self.last, false);
+        self.last
+    }
+
+    fn is_running(&self, id: u64) -> bool {
+        self.running.get(&id) == Some(&false)
+    }
+
+    fn note_returned(&mut self, id: u64) {
+        if let Some(returned) = self.running.get_mut(&id) {
+            *returned = true;
+        }
+    }
 }
 
 /// What the driver keeps for one host function.
@@ -68,8 +100,8 @@ pub struct Ticket {
     /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's
     /// function has those of its launch.
     before: Vec<HeapRange>,
-    /// The id under which the client was asked; of a `once` ticket only.
-    asked: Mutex<Option<u64>>,
+    /// Of a `once` ticket, the id under which the client was asked; 0 before. Under the lock of the rounds.
+    asked: AtomicU64,
 }
 
 /// Host functions queued in streams, each with an event before it, for the executor to look at.
@@ -108,17 +140,16 @@ impl<Event> Due<Event> {
         self.queued.push_back((event, ticket));
     }
 
-    /// Asks the client to run what has become due, and gives back the events that are not needed any more.
+    /// Asks the client to run what has become due, one after the other, and gives back the events that are not needed
+    /// any more.
     pub fn look(&mut self, mut ask: impl FnMut(&Event) -> Before) -> Vec<Event> {
         let mut spare = Vec::new();
         while let Some((event, ticket)) = self.queued.front() {
             if let Some(ticket) = ticket.upgrade() {
                 match ask(event) {
                     Before::UnderWay => break,
-                    Before::Done => {
-                        ticket.callbacks.ask_once(&ticket, CUDA_SUCCESS);
-                    }
-                    Before::Failed => {}
+                    Before::Done if !ticket.callbacks.ask_early(&ticket) => break,
+                    Before::Done | Before::Failed => {}
                 }
             }
             spare.extend(self.queued.pop_front().map(|(event, _)| event));
@@ -137,9 +168,8 @@ impl Callbacks {
         Arc::new(Callbacks {
             events,
             commands,
-            next: AtomicU64::new(1),
-            running: Mutex::new(HashMap::new()),
-            returned: Condvar::new(),
+            rounds: Mutex::default(),
+            changed: Condvar::new(),
             outstanding: AtomicU64::new(0),
             destroyed: Mutex::new(Vec::new()),
             written: Mutex::new(Vec::new()),
@@ -165,17 +195,19 @@ impl Callbacks {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
-        let asked = Mutex::new(None);
+        let asked = AtomicU64::new(0);
         let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once, before, asked };
         Arc::into_raw(Arc::new(ticket)).cast_mut().cast()
     }
 
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().expect("no panic happens under this lock")
+    }
+
     /// The client has run callback `id`.
     pub fn done(&self, id: u64) {
-        if let Some(flag) = self.running.lock().expect("no panic happens under this lock").get_mut(&id) {
-            *flag = true;
-        }
-        self.returned.notify_all();
+        self.rounds().note_returned(id);
+        self.changed.notify_all();
     }
 
     /// Whether a driver call that waits for the device could wait for the client.
@@ -201,10 +233,8 @@ impl Callbacks {
         self.events.send(op::RUN_CALLBACK, (id, 0), &body);
     }
 
-    /// Asks the client to run the function; the id of that round.
-    fn ask(&self, ticket: &Ticket, status: CUresult, before: &[HeapRange]) -> u64 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.running.lock().expect("no panic happens under this lock").insert(id, false);
+    /// Asks the client to run the function, once it has these ranges.
+    fn ask(&self, ticket: &Ticket, status: CUresult, id: u64, before: &[HeapRange]) {
         // In the ring of the request itself: a carrier keeps the order within a ring, not between two.
         for range in before {
             let mut body = Vec::new();
@@ -212,32 +242,73 @@ impl Callbacks {
             self.events.send(op::HEAP_WRITTEN, (0, 0), &body);
         }
         self.send(ticket, status, id);
-        id
     }
 
-    /// The same for a `once` ticket, which somebody may have asked for already.
-    fn ask_once(&self, ticket: &Ticket, status: CUresult) -> u64 {
-        let mut asked = ticket.asked.lock().expect("no panic happens under this lock");
-        *asked.get_or_insert_with(|| self.ask(ticket, status, &ticket.before))
-    }
-
-    fn run(&self, ticket: &Ticket, status: CUresult) {
-        let id = if ticket.once {
-            self.ask_once(ticket, status)
-        } else {
-            let before = self.written.lock().expect("no panic happens under this lock").clone();
-            self.ask(ticket, status, &before)
-        };
-        let mut running = self.running.lock().expect("no panic happens under this lock");
-        while running.get(&id) == Some(&false) {
-            let (guard, waited) =
-                self.returned.wait_timeout(running, PATIENCE).expect("no panic happens under this lock");
-            running = guard;
-            if waited.timed_out() && self.has_returned(id) {
-                break;
-            }
+    /// For the executor. False if another function runs: then it is too early, or the driver's thread brings it.
+    fn ask_early(&self, ticket: &Ticket) -> bool {
+        let mut rounds = self.rounds();
+        if ticket.asked.load(Ordering::Relaxed) != 0 {
+            return true;
         }
-        running.remove(&id);
+        if rounds.running.values().any(|returned| !returned) {
+            return false;
+        }
+        let id = rounds.begin();
+        rounds.early = Some(id);
+        ticket.asked.store(id, Ordering::Relaxed);
+        drop(rounds);
+        self.ask(ticket, CUDA_SUCCESS, id, &ticket.before);
+        true
+    }
+
+    /// For a driver's thread: asks, unless the executor has, and waits until the function has returned.
+    fn run(&self, ticket: &Ticket, status: CUresult) {
+        let mut rounds = self.wait_for_early(ticket);
+        let asked = ticket.asked.load(Ordering::Relaxed);
+        let id = if asked != 0 { asked } else { rounds.begin() };
+        if rounds.early == Some(id) {
+            rounds.early = None;
+            self.changed.notify_all();
+        }
+        if ticket.once {
+            ticket.asked.store(id, Ordering::Relaxed);
+        }
+        drop(rounds);
+        if asked == 0 && ticket.once {
+            self.ask(ticket, status, id, &ticket.before);
+        } else if asked == 0 {
+            let before = self.written.lock().expect("no panic happens under this lock").clone();
+            self.ask(ticket, status, id, &before);
+        }
+        let mut rounds = self.rounds();
+        while rounds.is_running(id) {
+            rounds = self.wait(rounds, id);
+        }
+        rounds.running.remove(&id);
+    }
+
+    /// Waits while another function runs that was asked for early.
+    fn wait_for_early(&self, ticket: &Ticket) -> MutexGuard<'_, Rounds> {
+        let mut rounds = self.rounds();
+        let start = Instant::now();
+        while let Some(early) = rounds.early
+            && rounds.is_running(early)
+            && ticket.asked.load(Ordering::Relaxed) != early
+            && start.elapsed() < EARLY_MAX
+        {
+            rounds = self.wait(rounds, early);
+        }
+        rounds
+    }
+
+    /// Waits a while for news, and looks whether `id` has returned if there is none.
+    fn wait<'a>(&self, rounds: MutexGuard<'a, Rounds>, id: u64) -> MutexGuard<'a, Rounds> {
+        let (mut rounds, waited) =
+            self.changed.wait_timeout(rounds, PATIENCE).expect("no panic happens under this lock");
+        if waited.timed_out() && self.has_returned(id) {
+            rounds.note_returned(id);
+        }
+        rounds
     }
 
     /// Whether word of the end lies in the ring and the executor cannot come to it: it may be inside a driver call that
@@ -324,13 +395,13 @@ pub unsafe extern "C" fn released(data: *mut c_void) {
     if ticket.kind == kind::USER_OBJECT {
         callbacks.destroyed.lock().expect("no panic happens under this lock").push(ticket.stream);
     }
-    callbacks.send(&ticket, CUDA_SUCCESS, callbacks.next.fetch_add(1, Ordering::Relaxed));
+    // Nobody waits for its end, so it is no round.
+    callbacks.send(&ticket, CUDA_SUCCESS, 0);
 }
 
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Instant;
 
     use orion_ring::memory::Which;
     use orion_ring::{Consumer, Layout, Memory};
@@ -379,26 +450,100 @@ mod tests {
         assert!(asked(&mut events).is_empty() && !callbacks.outstanding());
     }
 
+    /// A thread of the driver's comes to a ticket.
+    fn driver_runs(ticket: *mut c_void) -> thread::JoinHandle<()> {
+        let ticket = ticket as usize;
+        // SAFETY: as the driver calls it, once for each ticket.
+        thread::spawn(move || unsafe { host_function(ticket as *mut c_void) })
+    }
+
+    /// The next request, which comes within a while.
+    fn next(events: &mut Consumer) -> u64 {
+        let start = Instant::now();
+        loop {
+            match asked(events)[..] {
+                [] => assert!(start.elapsed() < Duration::from_secs(10)),
+                [id] => return id,
+                ref more => panic!("{} at once", more.len()),
+            }
+        }
+    }
+
     #[test]
     fn the_driver_may_come_first() {
         let (callbacks, mut events) = callbacks();
         let mut due = Due::new();
-        let ticket = queued(&callbacks, &mut due, 1) as usize;
-        // SAFETY: as the driver calls it, once.
-        let driver = thread::spawn(move || unsafe { host_function(ticket as *mut c_void) });
-        let start = Instant::now();
-        let ids = loop {
-            match asked(&mut events) {
-                ids if ids.is_empty() => assert!(start.elapsed() < Duration::from_secs(10)),
-                ids => break ids,
-            }
-        };
+        let driver = driver_runs(queued(&callbacks, &mut due, 1));
+        let id = next(&mut events);
         // It waits for the client, and the executor finds its event done.
         assert_eq!(due.look(|_| Before::Done), [1]);
         assert!(asked(&mut events).is_empty());
-        callbacks.done(ids[0]);
+        callbacks.done(id);
         driver.join().unwrap();
         assert!(due.is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn the_executor_asks_for_one_at_a_time() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        assert_eq!(due.look(|_| Before::Done), [1]);
+        let first = next(&mut events);
+        assert!(due.look(|_| Before::Done).is_empty() && asked(&mut events).is_empty());
+        callbacks.done(first);
+        assert_eq!(due.look(|_| Before::Done), [2]);
+        callbacks.done(next(&mut events));
+        tickets.map(driver_runs).into_iter().for_each(|driver| driver.join().unwrap());
+        assert!(asked(&mut events).is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn a_driver_of_one_thread_brings_no_other_while_an_early_one_runs() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
+        let early = next(&mut events);
+        let driver = driver_runs(tickets[1]);
+        thread::sleep(EARLY_MAX / 50);
+        assert!(asked(&mut events).is_empty());
+        callbacks.done(early);
+        callbacks.done(next(&mut events));
+        driver.join().unwrap();
+        driver_runs(tickets[0]).join().unwrap();
+        assert!(asked(&mut events).is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn a_driver_of_two_threads_runs_two() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
+        let early = next(&mut events);
+        let drivers = tickets.map(driver_runs);
+        // The early one waits for it.
+        callbacks.done(next(&mut events));
+        callbacks.done(early);
+        drivers.into_iter().for_each(|driver| driver.join().unwrap());
+        assert!(asked(&mut events).is_empty() && !callbacks.outstanding());
+    }
+
+    #[test]
+    fn one_that_waits_for_a_later_one_gets_it() {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
+        let early = next(&mut events);
+        // The driver alone would have run this one first.
+        let driver = driver_runs(tickets[1]);
+        callbacks.done(next(&mut events));
+        driver.join().unwrap();
+        callbacks.done(early);
+        driver_runs(tickets[0]).join().unwrap();
+        assert!(!callbacks.outstanding());
     }
 
     #[test]
@@ -421,7 +566,7 @@ mod tests {
         let mut due = Due::new();
         let tickets = [1, 2, 3].map(|event| queued(&callbacks, &mut due, event));
         due.retain(|event| *event != 2);
-        assert_eq!(due.look(|_| Before::Done), [1, 3]);
+        assert_eq!(due.look(|_| Before::Failed), [1, 3]);
         // SAFETY: nothing refers to them afterwards.
         tickets.into_iter().for_each(|ticket| unsafe { drop_ticket(ticket) });
     }
