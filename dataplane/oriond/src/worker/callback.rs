@@ -12,7 +12,7 @@
 
 // UNSAFETY: the driver calls the trampolines with the pointer it was given.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub mod kind {
 const PATIENCE: Duration = Duration::from_millis(5);
 /// How long a driver's thread with another function waits for one that was asked for early. The driver alone might have
 /// run them in the other order, and the early one may be waiting for this.
-const EARLY_MAX: Duration = Duration::from_secs(1);
+const EARLY_MAX: Duration = Duration::from_millis(250);
 
 /// Callbacks that the client has been asked to run.
 pub struct Callbacks {
@@ -61,13 +61,23 @@ pub struct Callbacks {
 }
 
 /// Requests to the client that have not been seen to the end.
-#[derive(Default)]
+#[derive(Default, Clone, PartialEq, Eq, Hash)]
 struct Rounds {
     last: u64,
     /// By id: true once the client says it has returned.
-    running: HashMap<u64, bool>,
+    running: BTreeMap<u64, bool>,
     /// The one that the executor asked for, until a driver's thread has come to it.
     early: Option<u64>,
+}
+
+/// What a driver's thread does that has come to a host function.
+#[derive(Debug, PartialEq, Eq)]
+enum Come {
+    /// Another function runs that was asked for early.
+    WaitFor(u64),
+    /// The client has been asked.
+    Join(u64),
+    Ask(u64),
 }
 
 impl Rounds {
@@ -75,6 +85,29 @@ impl Rounds {
         self.last += 1;
         self.running.insert(self.last, false);
         self.last
+    }
+
+    /// The executor may ask, under this id, for a function that nobody has asked for. Not while another runs.
+    fn ask_early(&mut self) -> Option<u64> {
+        if self.running.values().any(|returned| !returned) {
+            return None;
+        }
+        let id = self.begin();
+        self.early = Some(id);
+        Some(id)
+    }
+
+    /// A driver's thread comes to a function; `asked` is the id under which the executor has asked for it.
+    fn come(&mut self, asked: Option<u64>, is_patient: bool) -> Come {
+        match (asked, self.early) {
+            (Some(id), early) => {
+                // The driver has a thread that is busy with it: what another one brings is at the same time natively.
+                self.early = early.filter(|early| *early != id);
+                Come::Join(id)
+            }
+            (None, Some(early)) if is_patient && self.is_running(early) => Come::WaitFor(early),
+            (None, _) => Come::Ask(self.begin()),
+        }
     }
 
     fn is_running(&self, id: u64) -> bool {
@@ -85,6 +118,11 @@ impl Rounds {
         if let Some(returned) = self.running.get_mut(&id) {
             *returned = true;
         }
+    }
+
+    /// The driver's thread goes on.
+    fn leave(&mut self, id: u64) {
+        self.running.remove(&id);
     }
 }
 
@@ -247,14 +285,10 @@ impl Callbacks {
     /// For the executor. False if another function runs: then it is too early, or the driver's thread brings it.
     fn ask_early(&self, ticket: &Ticket) -> bool {
         let mut rounds = self.rounds();
-        if ticket.asked.load(Ordering::Relaxed) != 0 {
+        if ticket.asked().is_some() {
             return true;
         }
-        if rounds.running.values().any(|returned| !returned) {
-            return false;
-        }
-        let id = rounds.begin();
-        rounds.early = Some(id);
+        let Some(id) = rounds.ask_early() else { return false };
         ticket.asked.store(id, Ordering::Relaxed);
         drop(rounds);
         self.ask(ticket, CUDA_SUCCESS, id, &ticket.before);
@@ -263,42 +297,39 @@ impl Callbacks {
 
     /// For a driver's thread: asks, unless the executor has, and waits until the function has returned.
     fn run(&self, ticket: &Ticket, status: CUresult) {
-        let mut rounds = self.wait_for_early(ticket);
-        let asked = ticket.asked.load(Ordering::Relaxed);
-        let id = if asked != 0 { asked } else { rounds.begin() };
-        if rounds.early == Some(id) {
-            rounds.early = None;
-            self.changed.notify_all();
-        }
-        if ticket.once {
-            ticket.asked.store(id, Ordering::Relaxed);
-        }
-        drop(rounds);
-        if asked == 0 && ticket.once {
-            self.ask(ticket, status, id, &ticket.before);
-        } else if asked == 0 {
-            let before = self.written.lock().expect("no panic happens under this lock").clone();
-            self.ask(ticket, status, id, &before);
-        }
+        let start = Instant::now();
+        let mut rounds = self.rounds();
+        let come = loop {
+            match rounds.come(ticket.asked(), start.elapsed() < EARLY_MAX) {
+                Come::WaitFor(early) => rounds = self.wait(rounds, early),
+                come => break come,
+            }
+        };
+        let id = match come {
+            Come::Ask(id) => {
+                if ticket.once {
+                    ticket.asked.store(id, Ordering::Relaxed);
+                }
+                drop(rounds);
+                let before = if ticket.once {
+                    ticket.before.clone()
+                } else {
+                    self.written.lock().expect("no panic happens under this lock").clone()
+                };
+                self.ask(ticket, status, id, &before);
+                id
+            }
+            Come::Join(id) | Come::WaitFor(id) => {
+                drop(rounds);
+                self.changed.notify_all();
+                id
+            }
+        };
         let mut rounds = self.rounds();
         while rounds.is_running(id) {
             rounds = self.wait(rounds, id);
         }
-        rounds.running.remove(&id);
-    }
-
-    /// Waits while another function runs that was asked for early.
-    fn wait_for_early(&self, ticket: &Ticket) -> MutexGuard<'_, Rounds> {
-        let mut rounds = self.rounds();
-        let start = Instant::now();
-        while let Some(early) = rounds.early
-            && rounds.is_running(early)
-            && ticket.asked.load(Ordering::Relaxed) != early
-            && start.elapsed() < EARLY_MAX
-        {
-            rounds = self.wait(rounds, early);
-        }
-        rounds
+        rounds.leave(id);
     }
 
     /// Waits a while for news, and looks whether `id` has returned if there is none.
@@ -321,6 +352,12 @@ impl Callbacks {
             _ => None,
         });
         found == Some(true)
+    }
+}
+
+impl Ticket {
+    fn asked(&self) -> Option<u64> {
+        Some(self.asked.load(Ordering::Relaxed)).filter(|id| *id != 0)
     }
 }
 
@@ -401,6 +438,7 @@ pub unsafe extern "C" fn released(data: *mut c_void) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::thread;
 
     use orion_ring::memory::Which;
@@ -506,7 +544,7 @@ mod tests {
         assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
         let early = next(&mut events);
         let driver = driver_runs(tickets[1]);
-        thread::sleep(EARLY_MAX / 50);
+        thread::sleep(EARLY_MAX / 10);
         assert!(asked(&mut events).is_empty());
         callbacks.done(early);
         callbacks.done(next(&mut events));
@@ -569,5 +607,128 @@ mod tests {
         assert_eq!(due.look(|_| Before::Failed), [1, 3]);
         // SAFETY: nothing refers to them afterwards.
         tickets.into_iter().for_each(|ticket| unsafe { drop_ticket(ticket) });
+    }
+
+    /// Every order in which a driver's threads, the executor and the client can do what they do, for a few functions in
+    /// a few streams.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Model {
+        rounds: Rounds,
+        /// By function, in the order of its stream.
+        streams: Vec<Vec<usize>>,
+        asked: BTreeMap<usize, u64>,
+        /// The driver's threads: the function that one has come to, and the id it waits for.
+        threads: Vec<Option<(usize, Option<u64>)>>,
+        returned: Vec<usize>,
+        finished: Vec<usize>,
+        /// A function that returns only when the other has.
+        waits_for: Option<(usize, usize)>,
+    }
+
+    impl Model {
+        fn new(threads: usize, streams: &[&[usize]], waits_for: Option<(usize, usize)>) -> Model {
+            Model {
+                rounds: Rounds::default(),
+                streams: streams.iter().map(|functions| functions.to_vec()).collect(),
+                asked: BTreeMap::new(),
+                threads: vec![None; threads],
+                returned: Vec::new(),
+                finished: Vec::new(),
+                waits_for,
+            }
+        }
+
+        fn running(&self) -> Vec<usize> {
+            self.asked.keys().copied().filter(|function| !self.returned.contains(function)).collect()
+        }
+
+        fn ask(&mut self, function: usize, id: u64) {
+            assert_eq!(self.asked.insert(function, id), None, "function {function} runs twice");
+        }
+
+        /// The functions that streams have come to.
+        fn due(&self) -> Vec<usize> {
+            self.streams.iter().filter_map(|functions| functions.first().copied()).collect()
+        }
+
+        fn next(&self, is_patient: bool) -> Vec<Model> {
+            let mut all = Vec::new();
+            for function in self.due() {
+                if !self.asked.contains_key(&function) {
+                    let mut then = self.clone();
+                    if let Some(id) = then.rounds.ask_early() {
+                        then.ask(function, id);
+                        all.push(then);
+                    }
+                }
+                let is_taken = self.threads.iter().flatten().any(|(taken, _)| *taken == function);
+                if let (false, Some(idle)) = (is_taken, self.threads.iter().position(Option::is_none)) {
+                    let mut then = self.clone();
+                    then.threads[idle] = Some((function, None));
+                    all.push(then);
+                }
+            }
+            for function in self.running() {
+                if self.waits_for.is_none_or(|(one, other)| one != function || self.returned.contains(&other)) {
+                    let mut then = self.clone();
+                    then.returned.push(function);
+                    then.rounds.note_returned(self.asked[&function]);
+                    all.push(then);
+                }
+            }
+            for (index, thread) in self.threads.iter().enumerate() {
+                let mut then = self.clone();
+                match *thread {
+                    Some((function, None)) => match then.rounds.come(self.asked.get(&function).copied(), is_patient) {
+                        Come::WaitFor(_) => continue,
+                        Come::Join(id) => then.threads[index] = Some((function, Some(id))),
+                        Come::Ask(id) => {
+                            then.ask(function, id);
+                            then.threads[index] = Some((function, Some(id)));
+                        }
+                    },
+                    Some((function, Some(id))) if !self.rounds.is_running(id) => {
+                        then.rounds.leave(id);
+                        then.threads[index] = None;
+                        then.finished.push(function);
+                        then.streams.iter_mut().for_each(|functions| functions.retain(|f| *f != function));
+                    }
+                    _ => continue,
+                }
+                all.push(then);
+            }
+            all
+        }
+
+        /// Checks all that can happen. The most functions that ran at a time, and whether a thread lost its patience.
+        fn explore(self, functions: usize) -> (usize, bool) {
+            let (mut seen, mut open) = (HashSet::from([self.clone()]), vec![self]);
+            let (mut most, mut impatient) = (0, false);
+            while let Some(state) = open.pop() {
+                most = most.max(state.running().len());
+                let mut next = state.next(true);
+                if next.is_empty() && state.finished.len() < functions {
+                    impatient = true;
+                    next = state.next(false);
+                    assert!(!next.is_empty(), "nothing goes on");
+                }
+                if next.is_empty() {
+                    assert!(state.rounds.running.is_empty() && state.rounds.early.is_none());
+                }
+                open.extend(next.into_iter().filter(|then| seen.insert(then.clone())));
+            }
+            (most, impatient)
+        }
+    }
+
+    #[test]
+    fn functions_run_once_and_as_many_at_a_time_as_the_driver_has_threads() {
+        assert_eq!(Model::new(1, &[&[0, 1], &[2], &[3]], None).explore(4), (1, false));
+        assert_eq!(Model::new(1, &[&[0, 1, 2], &[3, 4]], None).explore(5), (1, false));
+        assert_eq!(Model::new(2, &[&[0, 1], &[2], &[3]], None).explore(4), (2, false));
+        // One waits for another, which a driver of two threads runs at the same time.
+        assert_eq!(Model::new(2, &[&[0], &[1]], Some((0, 1))).explore(2), (2, false));
+        // Both threads may have come to others when the first was asked for early.
+        assert_eq!(Model::new(2, &[&[0], &[1], &[2]], Some((0, 1))).explore(3), (2, true));
     }
 }
