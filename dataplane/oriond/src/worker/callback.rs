@@ -507,6 +507,16 @@ mod tests {
         }
     }
 
+    /// Two functions, and the id under which the executor has asked for the first.
+    fn one_early_of_two() -> (Arc<Callbacks>, Consumer, [*mut c_void; 2], u64) {
+        let (callbacks, mut events) = callbacks();
+        let mut due = Due::new();
+        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
+        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
+        let early = next(&mut events);
+        (callbacks, events, tickets, early)
+    }
+
     #[test]
     fn the_driver_may_come_first() {
         let (callbacks, mut events) = callbacks();
@@ -538,11 +548,7 @@ mod tests {
 
     #[test]
     fn a_driver_of_one_thread_brings_no_other_while_an_early_one_runs() {
-        let (callbacks, mut events) = callbacks();
-        let mut due = Due::new();
-        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
-        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
-        let early = next(&mut events);
+        let (callbacks, mut events, tickets, early) = one_early_of_two();
         let driver = driver_runs(tickets[1]);
         thread::sleep(EARLY_MAX / 10);
         assert!(asked(&mut events).is_empty());
@@ -555,11 +561,7 @@ mod tests {
 
     #[test]
     fn a_driver_of_two_threads_runs_two() {
-        let (callbacks, mut events) = callbacks();
-        let mut due = Due::new();
-        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
-        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
-        let early = next(&mut events);
+        let (callbacks, mut events, tickets, early) = one_early_of_two();
         let drivers = tickets.map(driver_runs);
         // The early one waits for it.
         callbacks.done(next(&mut events));
@@ -570,11 +572,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_for_a_later_one_gets_it() {
-        let (callbacks, mut events) = callbacks();
-        let mut due = Due::new();
-        let tickets = [1, 2].map(|event| queued(&callbacks, &mut due, event));
-        assert_eq!(due.look(|event| if *event == 1 { Before::Done } else { Before::UnderWay }), [1]);
-        let early = next(&mut events);
+        let (callbacks, mut events, tickets, early) = one_early_of_two();
         // The driver alone would have run this one first.
         let driver = driver_runs(tickets[1]);
         callbacks.done(next(&mut events));
