@@ -61,6 +61,12 @@ fn results_can_be_compared_and_drawn() {
 }
 
 #[test]
+fn bytes_are_sent_with_and_without_a_copy() {
+    let said = text(&run(&["run", "sending", "--quick", "--repeats", "1"]));
+    assert_eq!(said.matches("GB/s").count(), 8, "{said}");
+}
+
+#[test]
 fn a_link_delays_and_loses_nothing() {
     // It checks itself that every byte arrives.
     let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));

@@ -9,6 +9,7 @@ pub mod replay;
 pub mod ring;
 pub mod round_trip;
 pub mod scaling;
+pub mod sending;
 pub mod stub;
 
 use crate::child::{self, Task};
@@ -16,12 +17,13 @@ use crate::place::{Oriond, Pieces, real_driver};
 use crate::report::{Measured, Sample, merge};
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 7] = [
+pub const NAMES: [(&str, &str); 8] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
     ("copies", "pinned and pageable copies by size, over shm and tcp"),
+    ("sending", "bulk data over one TCP connection of this host, copied into the kernel and not"),
     ("attach", "from loading the library to the first result, with a waiting worker and without"),
     ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
 ];
@@ -44,6 +46,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "stubs" => stubs(settings),
         "round-trip" => round_trips(settings),
         "copies" => all_copies(settings),
+        "sending" => repeated(name, repeats, || sending::measure(settings.quick)),
         "attach" => attaches(settings),
         "scaling" => scaling::run(settings),
         _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
