@@ -7,9 +7,10 @@
 // UNSAFETY: calls functions of the application with the data it gave for them.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
@@ -29,7 +30,7 @@ const USER_OBJECT: u64 = 2;
 const HEAP_RANGE: u64 = 3;
 
 /// One function to run.
-pub struct Job {
+struct Job {
     id: u64,
     kind: u64,
     function: u64,
@@ -50,7 +51,7 @@ impl Job {
         })
     }
 
-    pub fn run(self) {
+    fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         ANY_CALLBACK.store(true, Ordering::Relaxed);
         super::graph::around_host_function(|| self.call());
@@ -151,18 +152,58 @@ fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     post(op, encode)
 }
 
-/// The worker asks for a function to be run, or tells that memory is free again. Whoever receives it runs the function.
-pub fn asked(s: &'static Session, header: &Header, mut r: Reader<'_>) -> Option<Job> {
+struct Pool {
+    jobs: VecDeque<Job>,
+    idle: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
+static WORK: Condvar = Condvar::new();
+
+/// The worker asks for a function to be run. The service thread hands it on: it has output to print meanwhile.
+pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
     let Ok(job) = Job::decode(header.context, &mut r) else {
         crate::call::broken("a callback without its words");
-        return None;
+        return;
     };
     match job.kind {
         HEAP_RANGE => super::graph::release_staged(s, job.data),
-        HOST_FUNCTION | STREAM_CALLBACK | USER_OBJECT => return Some(job),
+        HOST_FUNCTION | STREAM_CALLBACK | USER_OBJECT => hand_on(job),
         _ => {}
     }
-    None
+}
+
+fn hand_on(job: Job) {
+    let mut pool = POOL.lock().expect("no panic happens under this lock");
+    pool.jobs.push_back(job);
+    if pool.idle >= pool.jobs.len() {
+        WORK.notify_one();
+        return;
+    }
+    drop(pool);
+    let spawned = super::events::with_signals_blocked(|| {
+        std::thread::Builder::new().name("orion-callback".into()).stack_size(8 << 20).spawn(serve)
+    });
+    if let Err(e) = spawned {
+        // Whoever is busy will come to it.
+        eprintln!("orion: starting a callback thread failed: {e}; host functions may run late");
+    }
+}
+
+fn serve() {
+    loop {
+        let mut pool = POOL.lock().expect("no panic happens under this lock");
+        pool.idle += 1;
+        let job = loop {
+            match pool.jobs.pop_front() {
+                Some(job) => break job,
+                None => pool = WORK.wait(pool).expect("no panic happens under this lock"),
+            }
+        };
+        pool.idle -= 1;
+        drop(pool);
+        job.run();
+    }
 }
 
 /// # Safety

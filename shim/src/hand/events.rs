@@ -1,13 +1,10 @@
-//! The service threads: what the worker sends without being asked.
-//!
-//! One of them receives. When it has to run a function of the application's, another receives from then on: the
-//! function need not wait until a thread has been woken for it, and may take its time.
+//! The service thread: what the worker sends without being asked.
 
 // UNSAFETY: blocks signals for new threads and writes to the C library's stdout.
 
 use std::io::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orion_cuda::sys::CUresult;
@@ -15,41 +12,27 @@ use orion_ring::Consumer;
 use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
 
-use super::callback::{self, Job};
 use crate::session::Session;
 
-/// The threads and what one of them at a time has.
-struct Desk {
-    /// The event ring's reading end, while nobody receives.
-    consumer: Option<Consumer>,
-    /// Threads that wait for it.
-    idle: usize,
-}
+static CONSUMER: Mutex<Option<Consumer>> = Mutex::new(None);
 
-static DESK: Mutex<Desk> = Mutex::new(Desk { consumer: None, idle: 0 });
-static FREE: Condvar = Condvar::new();
-
-fn desk() -> MutexGuard<'static, Desk> {
-    DESK.lock().expect("no panic happens under this lock")
-}
-
-/// Keeps the event ring's reading end until a service thread starts.
+/// Keeps the event ring's reading end until the service thread starts.
 pub fn keep_consumer(consumer: Consumer) {
-    desk().consumer = Some(consumer);
+    *CONSUMER.lock().expect("no panic happens under this lock") = Some(consumer);
 }
 
+/// Starts the one thread the shim has of its own. All signals are blocked in it: the application's handlers
+/// expect the application's threads.
 pub fn start_service(s: &'static Session) {
-    if let Err(e) = start_thread(s) {
+    let Some(consumer) = CONSUMER.lock().expect("no panic happens under this lock").take() else { return };
+    let spawned = with_signals_blocked(|| {
+        std::thread::Builder::new().name("orion-events".into()).stack_size(1 << 20).spawn(move || serve(s, consumer))
+    });
+    if let Err(e) = spawned {
         // Without it nothing that waits for the device could ever return.
         eprintln!("orion: starting the event thread failed: {e}; the session is over");
         STOPPED.store(true, Ordering::Release);
     }
-}
-
-/// All signals are blocked in it: the application's handlers expect the application's threads.
-fn start_thread(s: &'static Session) -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name("orion-events".into()).stack_size(8 << 20);
-    with_signals_blocked(|| thread.spawn(move || serve(s))).map(|_| ())
 }
 
 /// Runs `f` with every signal blocked; a thread spawned inside inherits that.
@@ -66,51 +49,15 @@ pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Nobody receives any more; no event will be handled.
+/// The service thread has ended; no event will be handled any more.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-fn serve(s: &'static Session) {
-    loop {
-        let mut consumer = wait_for_turn();
-        let Some(job) = receive(s, &mut consumer) else {
-            STOPPED.store(true, Ordering::Release);
-            return;
-        };
-        pass_on(s, consumer);
-        job.run();
-    }
+fn serve(s: &'static Session, consumer: Consumer) {
+    handle_events(s, consumer);
+    STOPPED.store(true, Ordering::Release);
 }
 
-fn wait_for_turn() -> Consumer {
-    let mut desk = desk();
-    loop {
-        match desk.consumer.take() {
-            Some(consumer) => return consumer,
-            None => {
-                desk.idle += 1;
-                desk = FREE.wait(desk).expect("no panic happens under this lock");
-                desk.idle -= 1;
-            }
-        }
-    }
-}
-
-/// Another thread receives from now on, or this one again if it comes first.
-fn pass_on(s: &'static Session, consumer: Consumer) {
-    let mut desk = desk();
-    desk.consumer = Some(consumer);
-    let waits = desk.idle > 0;
-    drop(desk);
-    if waits {
-        FREE.notify_one();
-    } else if let Err(e) = start_thread(s) {
-        // Whoever is busy will come to it.
-        eprintln!("orion: starting another event thread failed: {e}; host functions and output may come late");
-    }
-}
-
-/// Handles events until a function of the application's has to run; nothing once the session is over.
-fn receive(s: &'static Session, consumer: &mut Consumer) -> Option<Job> {
+fn handle_events(s: &'static Session, mut consumer: Consumer) {
     let mut body = Vec::new();
     while !crate::carrier::lost() {
         let is_all_printed = output::print_some();
@@ -118,32 +65,28 @@ fn receive(s: &'static Session, consumer: &mut Consumer) -> Option<Job> {
             Ok(Some(header)) => {
                 consumer.body(&header, &mut body);
                 consumer.consume(header.size as usize);
-                let job = handle(s, &header, &body);
+                handle(s, &header, &body);
                 // Release pairs with the Acquire in `wait_for`: what the event did is visible. Announcements are not
                 // counted: a carrier may have consumed them.
                 if header.op != op::HEAP_WRITTEN {
                     s.events_handled.fetch_add(1, Ordering::Release);
                 }
-                if job.is_some() {
-                    return job;
-                }
             }
             Ok(None) => consumer.sleep(Duration::from_millis(if is_all_printed { 500 } else { 1 })),
             Err(fault) => {
                 crate::call::broken(fault.0);
-                return None;
+                return;
             }
         }
     }
     output::print_all();
-    None
 }
 
-fn handle(s: &'static Session, header: &Header, body: &[u8]) -> Option<Job> {
+fn handle(s: &'static Session, header: &Header, body: &[u8]) {
     let mut r = Reader::new(body);
     match header.op {
         op::OUTPUT => {
-            let Ok(bytes) = r.bytes() else { return None };
+            let Ok(bytes) = r.bytes() else { return };
             if header.context == 2 {
                 // Nothing to do where the application closed its stderr.
                 let _ = std::io::stderr().write_all(bytes);
@@ -156,10 +99,9 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) -> Option<Job> {
                 super::memory::release_staging(s, &ranges);
             }
         }
-        op::RUN_CALLBACK => return callback::asked(s, header, r),
+        op::RUN_CALLBACK => crate::hand::callback::run(s, header, r),
         _ => {}
     }
-    None
 }
 
 /// Prints in the calling thread, as [`output`] does for a thread that waits.
@@ -231,7 +173,7 @@ mod output {
     }
 }
 
-/// Waits until a service thread has handled `count` events: a synchronising call returns only after the output of
+/// Waits until the service thread has handled `count` events: a synchronising call returns only after the output of
 /// the kernels it covers is out. The worker has sent them all before its reply, and the service thread waits for
 /// nobody, so they come unless the session is lost.
 pub fn wait_for(s: &Session, count: u64) -> Result<(), CUresult> {

@@ -217,7 +217,6 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         since_poll = 0;
-        s.poll_due();
         hand::host_memory::release_fenced(s);
         let again = hand::in_step::look(s);
         if s.has_parked() || s.has_lent() {
@@ -237,20 +236,20 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         if hand::host_memory::has_freed(s) {
             // The device is busy: look again in a moment, or when a command comes.
-            if !spin_briefly.until(|| commands.has_news() != Ok(false) || s.poll_due()) {
+            if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
                 commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
             }
             continue;
         }
         if let Some(again) = again {
             let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
-            if !news.until(|| commands.has_news() != Ok(false) || s.poll_due()) && again.may_sleep {
+            if !news.until(|| commands.has_news() != Ok(false)) && again.may_sleep {
                 commands.sleep(again.within);
             }
             continue;
         }
         let idle = Instant::now();
-        if !spin.until(|| commands.has_news() != Ok(false) || s.poll_due()) && idle.elapsed() >= spin.budget {
+        if !spin.until(|| commands.has_news() != Ok(false)) && idle.elapsed() >= spin.budget {
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
                 commands.sleep(Duration::from_secs(1));

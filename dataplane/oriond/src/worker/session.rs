@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use orion_cuda::driver::Driver;
@@ -18,7 +18,7 @@ use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
-use crate::worker::callback::{Before, Callbacks, Due, Ticket};
+use crate::worker::callback::Callbacks;
 use crate::worker::cupti;
 use crate::worker::driver_log;
 use crate::worker::helper::{Helpers, Job};
@@ -224,8 +224,6 @@ pub struct Session {
     fence_refused_at: u64,
     /// Heap ranges the client lent to copies that may still be reading them.
     lent: VecDeque<PendingRange>,
-    /// Host functions in streams.
-    due: Due<SpareEvent>,
     /// Events without timing, by the context they belong to.
     spare_events: HashMap<u64, Vec<CUevent>>,
     spare_scratch: Vec<*mut u8>,
@@ -328,7 +326,6 @@ impl Session {
             orphaned: Vec::new(),
             fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
-            due: Due::new(),
             spare_events: HashMap::new(),
             spare_scratch: Vec::new(),
             captures: Default::default(),
@@ -536,7 +533,6 @@ impl Session {
         let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.event.0 == word).map(|p| p.range).collect();
         self.lent.retain(|p| p.event.0 != word);
         self.orphaned.retain(|(context, _)| *context != word);
-        self.due.retain(|(context, _)| *context != word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|(context, _)| *context != word);
         }
@@ -1272,45 +1268,6 @@ impl Session {
         if !done.is_empty() {
             self.release_all(&done);
         }
-    }
-
-    /// Queues a host function, for [`Self::poll_due`] too where an event changes nothing: not in a capture, nor in a
-    /// profiler's records.
-    pub fn queue_host_function(
-        &mut self,
-        stream: CUstream,
-        ticket: Weak<Ticket>,
-        queue: impl FnOnce(&'static Driver) -> CUresult,
-    ) -> CUresult {
-        let watched = !self.captures.open() && !self.recording && self.due.has_room();
-        // One of a broken context takes no event, and the driver says so of the function too.
-        let event = watched.then(|| self.record_spare_event(stream).ok()).flatten();
-        let code = queue(self.driver);
-        match event {
-            Some(event) if code == CUDA_SUCCESS => self.due.push(event, ticket),
-            Some(event) => self.return_event(event),
-            None => {}
-        }
-        code
-    }
-
-    /// Asks the client to run the host functions that their streams have come to; true if there were any.
-    pub fn poll_due(&mut self) -> bool {
-        if self.due.is_empty() {
-            return false;
-        }
-        let relaxed = self.captures.relax(self.driver, 0);
-        let driver = self.driver;
-        // SAFETY: an event this session owns.
-        let spare = self.due.look(|event| match unsafe { driver.cuEventQuery(event.1) } {
-            CUDA_SUCCESS => Before::Done,
-            CUDA_ERROR_NOT_READY => Before::UnderWay,
-            _ => Before::Failed,
-        });
-        self.captures.restore(self.driver, relaxed);
-        let any = !spare.is_empty();
-        spare.into_iter().for_each(|event| self.return_event(event));
-        any
     }
 
     /// Pinned memory for one inline copy.

@@ -10,7 +10,7 @@ use orion_wire::record::Header;
 use orion_wire::{Fault, Reader};
 
 use super::graph::{Answer, existing, finish, keep_ticket};
-use crate::worker::callback::{drop_ticket, host_function, kind, released, stream_callback, watch};
+use crate::worker::callback::{drop_ticket, host_function, kind, released, stream_callback};
 use crate::worker::session::{Outcome, Session};
 
 /// stream, function, data
@@ -28,12 +28,8 @@ pub fn cuLaunchHostFunc(
         let once = graph.is_none();
         let before = s.pending_heap_ranges();
         let ticket = s.callbacks.ticket_after(function, data, kind::HOST_FUNCTION, 0, once, before);
-        // SAFETY: just made.
-        let watched = unsafe { watch(ticket) };
-        let code = s.queue_host_function(stream, watched, |driver| {
-            // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
-            unsafe { driver.cuLaunchHostFunc(stream, Some(host_function), ticket) }
-        });
+        // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
+        let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
             (CUDA_SUCCESS, Some(graph)) => keep_ticket(s, graph, ticket),
             (CUDA_SUCCESS, None) => {}
@@ -57,12 +53,8 @@ pub fn cuStreamAddCallback(
         let (function, data, flags) = (r.word()?, r.word()?, r.word()? as u32);
         let before = s.pending_heap_ranges();
         let ticket = s.callbacks.ticket_after(function, data, kind::STREAM_CALLBACK, named, true, before);
-        // SAFETY: just made.
-        let watched = unsafe { watch(ticket) };
-        let code = s.queue_host_function(stream, watched, |driver| {
-            // SAFETY: a stream of this session; the ticket lives until it has run.
-            unsafe { driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) }
-        });
+        // SAFETY: a stream of this session; the ticket lives until it has run.
+        let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
         if code != CUDA_SUCCESS {
             // SAFETY: the driver keeps no reference after a failed call.
             unsafe { drop_ticket(ticket) };
