@@ -102,7 +102,7 @@ int main() {
             set<<<1, 1, 0, each>>>(y, round);
             CHECK(cudaLaunchHostFunc(each, linger, &together));
         }
-        // Nobody waits for a stream: whoever looks for functions that are due has time to.
+        // Every other round is waited for without a call, so that nothing else is under way.
         while (round % 2 && together.running) usleep(100);
     }
     CHECK(cudaDeviceSynchronize());

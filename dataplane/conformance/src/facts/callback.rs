@@ -153,7 +153,7 @@ fn each_runs_once_while_the_host_waits_for_it(cu: &'static Cuda) -> Verdict {
         }
         same!(read::<[u32; 2]>(pinned), [round, round]);
         same!(count.load(Ordering::SeqCst), round);
-        // Some come when whoever looks for them has gone to sleep.
+        // Some come when a server that spins for a while has gone to sleep.
         if round.is_multiple_of(100) {
             std::thread::sleep(Duration::from_millis(150));
         }
