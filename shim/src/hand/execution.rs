@@ -4,11 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
+use orion_wire::codec::bytes_size;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
@@ -291,19 +293,26 @@ impl Parameters {
     }
 }
 
-/// A launch's packed parameters, for graph nodes.
+/// Appends a launch's packed parameters, for graph nodes, as [`Writer::bytes`] writes them; where they lie in `out`.
 ///
 /// # Safety
 /// As `cuLaunchKernel` of `f` with these parameters.
-pub unsafe fn pack(f: u64, each: *mut *mut c_void, extra: *mut *mut c_void) -> Result<Vec<u8>, CUresult> {
+pub unsafe fn pack(
+    f: u64,
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    out: &mut Vec<u8>,
+) -> Result<Range<usize>, CUresult> {
     let f = function(f as *const c_void)?;
     // SAFETY: the caller's promise.
     let (parameters, bytes) = unsafe { Parameters::new(f, each, extra) }?;
-    let mut out = vec![0u8; bytes.next_multiple_of(8)];
+    out.reserve(bytes_size(bytes));
+    out.word(bytes as u64);
+    let start = out.len();
+    out.resize(start + bytes.next_multiple_of(8), 0);
     // SAFETY: as many bytes as `new` asked for, zeroed.
-    unsafe { parameters.pack(f, out.as_mut_ptr()) };
-    out.truncate(bytes);
-    Ok(out)
+    unsafe { parameters.pack(f, out.as_mut_ptr().add(start)) };
+    Ok(start..start + bytes)
 }
 
 #[derive(Clone, Copy)]

@@ -7,13 +7,13 @@
 
 // UNSAFETY: reads arguments from the application's arrays and writes maps to its memory.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::RwLock;
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::{Fault, Reader, Writer};
+use rustc_hash::FxHashMap;
 
 use crate::call::call;
 use crate::local::context;
@@ -29,9 +29,9 @@ const ADDRESS_MAX: u64 = 1 << 48;
 #[derive(Default)]
 struct Memory {
     /// By all arguments but the address.
-    encoded: HashMap<Vec<u64>, Map>,
+    encoded: FxHashMap<Vec<u64>, Map>,
     /// Alignment that the address of a known map needs, by the map without its address.
-    alignment: HashMap<[u64; 15], u64>,
+    alignment: FxHashMap<[u64; 15], u64>,
 }
 
 static MEMORY: RwLock<Option<Memory>> = RwLock::new(None);

@@ -41,7 +41,7 @@ fn words(w: &mut Vec<u8>, words: &[u64]) {
 
 impl Params {
     fn new(kind: CUgraphNodeType) -> Params {
-        let mut body = Vec::with_capacity(256);
+        let mut body = Vec::with_capacity(768);
         body.word(kind as u64);
         Params { body, staged: Vec::new(), bodies: Vec::new() }
     }
@@ -63,20 +63,19 @@ impl Params {
         if function == 0 || geometry.contains(&0) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
-        let packed = unsafe { execution::pack(function, p.kernelParams, p.extra) }?;
-        let s = session()?;
-        if s.mirrored {
-            for word in packed.chunks_exact(8) {
-                host_memory::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
-            }
-        }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_KERNEL);
         let w = &mut params.body;
         words(w, &[p.func as u64, p.kern as u64, p.ctx as u64]);
         words(w, &geometry.map(u64::from));
         w.word(p.sharedMemBytes as u64);
-        w.bytes(&packed);
+        // SAFETY: the caller's promise.
+        let packed = unsafe { execution::pack(function, p.kernelParams, p.extra, w) }?;
+        let s = session()?;
+        if s.mirrored {
+            for word in w[packed].chunks_exact(8) {
+                host_memory::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            }
+        }
         Ok(params)
     }
 
