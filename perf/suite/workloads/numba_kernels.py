@@ -7,6 +7,10 @@ from report import Report, digest, require
 numpy, numba = require("numba_kernels", "numpy", "numba", "numba.cuda")[:2]
 from numba import cuda  # noqa: E402
 
+# NumPy 2.5 removed this name, and numba-cuda (0.30.4 still) asks for it before it compiles anything at all.
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack
+
 report = Report("numba_kernels")
 if not cuda.is_available():
     print(json.dumps({"workload": "numba_kernels", "skipped": "numba finds no CUDA", "checks": {}, "extra": {}}))
