@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """All that is asked of a machine with a GPU, one after the other: facts, every goal, the network, equality.
 
+At last, what runs while a goal is missed is recorded (why.py).
+
     python3 perf/suite/everything.py --out results
     python3 perf/suite/everything.py --out results --budget-s 580     # and again, until it no longer ends with 75
 
@@ -29,6 +31,8 @@ COLD = "gpt2_cold"
 SPARE_S = 10
 #: One run of one workload, where only results count.
 LONGEST_S = 120
+#: One recording of what runs, with a program's start.
+RECORDING_S = 40
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,14 @@ def equality(options, seconds):
     return None if status is None or any(map(run.is_missing, rows)) else status == 0
 
 
+def reasons(options, seconds):
+    """What runs while a goal is missed. Nothing, if none is."""
+    command = [sys.executable, run.SUITE / "why.py", options.out / "speed.json", "--out", options.out / "why"]
+    command += ["--continue", "--orion-run", options.orion_run, *budget(seconds, RECORDING_S)]
+    status = tell("why.md", command, options, seconds)
+    return None if status in (None, TRY_AGAIN) else status == 0
+
+
 STEPS = [
     Step("facts", 60, facts),
     Step("speed", 60, goals("--skip", COLD, wanted=lambda name: name != COLD)),
@@ -184,6 +196,7 @@ STEPS = [
     Step("cold script", 60, goals("--only", COLD, wanted=lambda name: name == COLD, alone=True)),
     Step("network", 100, network),
     Step("equality", LONGEST_S + 30, equality),
+    Step("reasons", RECORDING_S, reasons),
 ]
 
 

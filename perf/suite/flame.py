@@ -43,19 +43,13 @@ def main():
         time.sleep(options.after_s)
         if program.poll() is not None:
             sys.exit(f"the command ended with {program.returncode} before it was recorded: say a shorter --after-s")
-        text, processes = record(program.pid, options)
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"recording with {options.perf} failed: {error}; it takes root, and Debian's linux-perf has it")
+        stacks = recorded(program.pid, options)
+    except NotRecorded as error:
+        sys.exit(str(error))
     finally:
         end(program)
-    samples = list(parse(text))
-    if not samples:
-        sys.exit("perf recorded nothing: the processes slept, or perf could not read them; what it said is above")
-    us = 1e6 / FREQUENCY_HZ / options.seconds
-    stacks = pruned(fold(samples, processes), options.least_us / us)
-    lines = [f"{';'.join(stack)} {round(count * us)}\n" for stack, count in sorted(stacks.items())]
-    options.out.write_text("".join(lines))
-    print(table(stacks, us))
+    options.out.write_text(folded(stacks, options))
+    print(table(stacks, options))
 
 
 def parse_options():
@@ -63,14 +57,46 @@ def parse_options():
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the folded stacks")
     parser.add_argument("--after-s", type=float, default=5, help="how long the program runs before it is recorded")
-    parser.add_argument("--seconds", type=float, default=1.5, help="how long it is recorded")
-    parser.add_argument("--least-us", type=float, default=1000, help="less in a second is counted to its caller")
-    parser.add_argument("--perf", default="perf", metavar="PATH")
+    add_recording_options(parser)
     options = parser.parse_args()
     options.command = options.command[options.command[:1] == ["--"] :]
     if not options.command:
         parser.error("say the command to record, after --")
     return options
+
+
+def add_recording_options(parser):
+    parser.add_argument("--seconds", type=float, default=1.5, help="how long it is recorded")
+    parser.add_argument("--least-us", type=float, default=1000, help="less in a second is counted to its caller")
+    parser.add_argument("--perf", default="perf", metavar="PATH")
+
+
+class NotRecorded(Exception):
+    """Nothing was recorded, and why."""
+
+
+def recorded(root, options):
+    """Samples by stack of the process `root`, what came of it, and Orion's servers and workers, from now on."""
+    try:
+        text, processes = record(root, options)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotRecorded(
+            f"recording with {options.perf} failed: {error}; it takes root, and Debian's linux-perf has it"
+        ) from error
+    samples = list(parse(text))
+    if not samples:
+        raise NotRecorded("perf recorded nothing: the processes slept, or perf could not read them; see above")
+    return pruned(fold(samples, processes), options.least_us / us_of_a_sample(options))
+
+
+def us_of_a_sample(options):
+    """Microseconds of processor time in a second."""
+    return 1e6 / FREQUENCY_HZ / options.seconds
+
+
+def folded(stacks, options):
+    us = us_of_a_sample(options)
+    return "".join(f"{';'.join(stack)} {round(count * us)}\n" for stack, count in sorted(stacks.items()))
 
 
 def record(root, options):
@@ -165,8 +191,8 @@ def pruned(stacks, least):
     return kept
 
 
-def table(stacks, us):
-    threads = collections.Counter()
+def table(stacks, options):
+    us, threads = us_of_a_sample(options), collections.Counter()
     for stack, count in stacks.items():
         threads[stack[0]] += count * us
     lines = ["| thread | cores |", "| --- | --- |"]

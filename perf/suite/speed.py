@@ -133,13 +133,13 @@ def fill_caches(workloads, options, started):
 class Prepared:
     """One run of one workload: prepared beside others, measured alone."""
 
-    def __init__(self, workload, mode, options):
+    def __init__(self, workload, mode, options, gated=True):
         self.workload, self.mode, self.options = workload, mode, options
         self.folder = tempfile.TemporaryDirectory(prefix="orion-speed-", ignore_cleanup_errors=True)
         self.process = self.server = self.gate = None
         if mode != "native" and "--server" not in options.orion_args:
             self.server = options.server(mode, self.folder.name, options)
-        if workload.is_gated:
+        if gated and workload.is_gated:
             self.gate = gate.Gate(f"{self.folder.name}/gate")
             self.begin(SUITE_GATE=self.gate.path)
 
@@ -151,10 +151,11 @@ class Prepared:
         """The server is part of the turn: a worker that starts or ends disturbs whoever measures."""
         arrived = time.monotonic()
         ready = not self.gate or self.gate.wait(self.process.process, self.options.timeout)
-        began, busy_before_s = time.monotonic(), cores_busy_s()
+        began, before_s = time.monotonic(), cores_s()
         result = self.measure() if ready else self.never_ready()
         turn_s = time.monotonic() - began
-        times = {"turn_s": turn_s, "unprepared_s": began - arrived, "cores": (cores_busy_s() - busy_before_s) / turn_s}
+        cores = {name: (after_s - before_s[name]) / turn_s for name, after_s in cores_s().items()}
+        times = {"turn_s": turn_s, "unprepared_s": began - arrived, **cores}
         return {**result, **{name: round(value, 3) for name, value in times.items()}}
 
     def measure(self):
@@ -188,11 +189,13 @@ class Prepared:
         self.folder.cleanup()
 
 
-def cores_busy_s():
-    """Seconds that the machine's cores have worked, all together. What is prepared beside a turn is in it, and so are
-    threads that spin: with nothing prepared it tells what a transport takes from the program."""
-    user, nice, system, _idle, _wait, interrupt, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
-    return (user + nice + system + interrupt + soft) / os.sysconf("SC_CLK_TCK")
+def cores_s():
+    """Seconds that the machine's cores have worked so far, all together, and those that a host had taken away from a
+    core that had work. What is prepared beside a turn is in the first, and so are threads that spin: with nothing
+    prepared it tells what a transport takes from the program."""
+    fields = map(int, Path("/proc/stat").read_text().split()[1:9])
+    user, nice, system, _idle, _wait, interrupt, soft, stolen = (ticks / os.sysconf("SC_CLK_TCK") for ticks in fields)
+    return {"cores": user + nice + system + interrupt + soft, "cores_stolen": stolen}
 
 
 def say(started, text):
@@ -229,7 +232,7 @@ def kept(runs):
 
 def brief(result):
     """A good run needs only its numbers; a bad one also what it said."""
-    keep = ["status", "rc", "wall_s", "turn_s", "unprepared_s", "cores", "report", "refused"]
+    keep = ["status", "rc", "wall_s", "turn_s", "unprepared_s", "cores", "cores_stolen", "report", "refused"]
     return {key: result[key] for key in keep if key in result} if result["status"] == "ok" else result
 
 

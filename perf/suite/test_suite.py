@@ -25,6 +25,7 @@ import network  # noqa: E402
 import run  # noqa: E402
 import samples  # noqa: E402
 import speed  # noqa: E402
+import why  # noqa: E402
 from table import GOALS, WORKLOADS, Workload  # noqa: E402
 
 PROGRAM = """
@@ -128,6 +129,39 @@ class Turns(unittest.TestCase):
         turns.close()
         self.assertEqual(len(started), 4)
         self.assertTrue(all(prepared.process.process.poll() is not None for prepared in started))
+
+
+    def test_a_program_is_recorded_while_its_first_figure_lasts(self):
+        def recorded(name):
+            seen = []
+            with (
+                unittest.mock.patch.object(why, "SETTLED_S", 0.5),
+                unittest.mock.patch.object(flame, "recorded", lambda *_: seen.extend(self.events("begins", "ends"))),
+            ):
+                why.recorded(Workload(name, "", str(self.program), (name,)), "native", self.options())
+            return [event for event, _, _ in seen]
+
+        self.assertEqual(recorded("well"), ["begins"])
+        with self.assertRaisesRegex(flame.NotRecorded, "it ended with 3"):
+            recorded("dies_early")
+
+
+class Why(unittest.TestCase):
+    def test_what_missed_is_recorded_beside_native(self):
+        def row(workload, shm, tcp):
+            return {"workload": workload, "met": {"shm": shm, "tcp": tcp}}
+
+        rows = [row("copies", True, True), row("llama", None, False), row("copies", False, True)]
+        missed = why.missed([*rows, row("mnist", True, True)])
+        self.assertEqual(missed, {"copies": ["shm"], "llama": ["tcp"]})
+
+        def chosen(*asked):
+            return [(workload.name, mode) for workload, mode in why.chosen(missed, *asked)]
+
+        both = [("copies", "native"), ("copies", "shm"), ("llama", "native"), ("llama", "tcp")]
+        self.assertEqual(chosen("", ""), both)
+        self.assertEqual(chosen("llama", "tcp"), [("llama", "tcp")])
+        self.assertEqual(chosen("mnist", ""), [("mnist", "native"), ("mnist", "shm"), ("mnist", "tcp")])
 
 
 class Ahead(unittest.TestCase):

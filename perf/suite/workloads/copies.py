@@ -17,7 +17,7 @@ def gbps(copy):
     copy()
     torch.cuda.synchronize()
     samples = []
-    for _ in range(repeats):
+    for _ in report.rounds(repeats):
         started = time.perf_counter()
         copy()
         torch.cuda.synchronize()

@@ -34,7 +34,7 @@ def main():
         model = model.cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         losses, epoch_ms = [], []
-        for _ in range(report.count(3, speed=4, quick=2)):
+        for _ in report.rounds(report.count(3, speed=4, quick=2)):
             torch.cuda.synchronize()
             started = time.perf_counter()
             for images, labels in loader:

@@ -53,6 +53,7 @@ with report.section("footprint"):
     report.extra(gpu_memory_before_mib=before_mib, gpu_memory_mib=gpu_memory_mib())
     # A session may poll for a moment after its last call.
     time.sleep(0.1)
+    report.begin()
     started, busy = time.perf_counter(), cpu_s()
     time.sleep(IDLE_S)
     idle_s, busy = time.perf_counter() - started, cpu_s() - busy

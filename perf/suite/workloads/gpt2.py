@@ -6,7 +6,7 @@ The first generation meets each sequence length for the first time, for each of 
 
 import time
 
-from report import Report, digest, require, round_trips
+from report import Report, digest, process_s, require, round_trips
 
 torch, transformers = require("gpt2", "torch", "transformers")
 # No deterministic mode here: it could choose another attention than users get. Inference repeats itself anyway.
@@ -22,6 +22,8 @@ with report.section("generate"):
     config = transformers.GPT2Config()
     model = transformers.GPT2LMHeadModel(config).to(torch.bfloat16).eval()
     report.gate()
+    if cold:
+        report.extra(before_cuda_s=process_s())
     model = model.cuda()
     prompt = torch.randint(0, 50000, (1, 32), generator=torch.Generator().manual_seed(1)).cuda()
     mask = torch.ones_like(prompt)
@@ -40,6 +42,8 @@ with report.section("generate"):
         torch.cuda.synchronize()
         return ids, (time.perf_counter() - started) * 1e3 / new_tokens
 
+    if cold:
+        report.begin()
     ids, first_ms = generate()
     report.exact("length", ids.shape[1])
     report.exact("tokens", digest(ids))
@@ -52,7 +56,7 @@ with report.section("generate"):
         generate(tokens // 2)
         of_half = round_trips() - before
         before = round_trips()
-        timed = [generate() for _ in range(report.count(3, speed=9, quick=1))]
+        timed = [generate() for _ in report.rounds(report.count(3, speed=9, quick=1))]
         of_one = (round_trips() - before) / len(timed)
         # A call of generate makes some of its own, whatever its length; so does the wait at the end of ours.
         per_token = (of_one - of_half) / (tokens - tokens // 2)

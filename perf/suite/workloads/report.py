@@ -5,6 +5,8 @@ carry the tolerance they are compared with. Times and sizes that may differ go i
 A section that raises is named in `errors` and the process exits 1, so that a workload which is broken
 in the same way natively and through Orion is never taken for an equal one.
 
+Where SUITE_RECORD is set, the file that it names appears when the first figure begins; see ../why.py.
+
 Where SUITE_GATE is set, `gate` waits for this program's turn on the GPU; see ../gate.py. Before it belong imports and
 what the CPU can prepare, and nothing that touches CUDA.
 """
@@ -14,6 +16,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import statistics
@@ -27,7 +30,11 @@ import warnings
 SPEED_S = 0.6
 WINDOWS_MIN = 5
 
+#: While somebody records where the time goes, the first figure takes this long.
+RECORD_S = 6
+
 GATE = os.environ.get("SUITE_GATE")
+RECORD = os.environ.get("SUITE_RECORD")
 CPUS = sorted(os.sched_getaffinity(0))
 if GATE and len(CPUS) >= 8:
     # Whoever prepares keeps to the last quarter of the cores, away from the program that measures. Libraries that count
@@ -61,6 +68,20 @@ class Report:
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread), CPUS)
         self.waited_s += time.perf_counter() - arrived
+
+    def begin(self):
+        """What is to be recorded, if anything is, begins now."""
+        if RECORD:
+            open(RECORD, "w").close()
+
+    def rounds(self, count):
+        """Rounds of what is timed: so many, or while it is recorded as many as fit into RECORD_S."""
+        self.begin()
+        began = time.perf_counter()
+        for number in itertools.count():
+            if time.perf_counter() - began > RECORD_S if RECORD else number >= count:
+                return
+            yield number
 
     def count(self, correct, speed=None, quick=None):
         """How often to repeat something at the scale asked for."""
@@ -100,9 +121,9 @@ class Report:
             step()
         sync()
         samples, trips, began = [], [], time.perf_counter()
-        for _ in range(max(1, steps // window)):
+        for _ in self.rounds(max(1, steps // window)):
             enough = len(samples) >= WINDOWS_MIN and time.perf_counter() - began > SPEED_S
-            if enough and self.scale == "speed":
+            if enough and self.scale == "speed" and not RECORD:
                 break
             before = round_trips()
             started = time.perf_counter()
@@ -168,6 +189,12 @@ def require(workload, *modules):
     except ImportError as error:
         skip(workload, str(error))
     return found[0] if len(found) == 1 else found
+
+
+def process_s():
+    """How long this process has existed."""
+    started = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def round_trips():
