@@ -67,6 +67,12 @@ fn bytes_are_sent_with_and_without_a_copy() {
 }
 
 #[test]
+fn neighbours_leave_some_speed() {
+    let said = text(&run(&["run", "neighbours", "--quick", "--repeats", "1"]));
+    assert_eq!(said.matches("speed left beside a neighbour").count(), 3, "{said}");
+}
+
+#[test]
 fn a_link_delays_and_loses_nothing() {
     // It checks itself that every byte arrives.
     let said = text(&run(&["delay-link", "--round-trip-us", "600", "--gbit-per-s", "8"]));

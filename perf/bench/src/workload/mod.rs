@@ -4,6 +4,7 @@ pub mod attach;
 pub mod canonical;
 pub mod codec;
 pub mod copies;
+pub mod neighbours;
 pub mod raw;
 pub mod replay;
 pub mod ring;
@@ -17,13 +18,14 @@ use crate::place::{Oriond, Pieces, real_driver};
 use crate::report::{Measured, Sample, merge};
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 8] = [
+pub const NAMES: [(&str, &str); 9] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
     ("round-trip", "calls with an answer: through the shim, and records alone, over shm and tcp"),
     ("copies", "pinned and pageable copies by size, over shm and tcp"),
     ("sending", "bulk data over one TCP connection of this host, copied into the kernel and not"),
+    ("neighbours", "a core's work while another core waits for something, by how it waits"),
     ("attach", "from loading the library to the first result, with a waiting worker and without"),
     ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
 ];
@@ -47,6 +49,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "round-trip" => round_trips(settings),
         "copies" => all_copies(settings),
         "sending" => repeated(name, repeats, || sending::measure(settings.quick)),
+        "neighbours" => repeated(name, repeats, || neighbours::measure(settings.quick)),
         "attach" => attaches(settings),
         "scaling" => scaling::run(settings),
         _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
