@@ -129,6 +129,9 @@ impl Engines {
 /// How often the clock is read while nothing happens: once in about two microseconds, later in a hundred.
 const TURNS_PER_TIME: u32 = 32;
 
+/// Bulk data keeps coming or not at all: see the client's.
+const LANE_SPIN: Duration = Duration::from_micros(200);
+
 /// Whose completion it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -244,7 +247,7 @@ impl Engine {
             if busy {
                 last = self.now;
                 idle_turns = 0;
-            } else if self.now.saturating_duration_since(last) < self.spin {
+            } else if self.now.saturating_duration_since(last) < self.spin_now() {
                 if self.yields {
                     std::thread::yield_now();
                 } else {
@@ -257,6 +260,11 @@ impl Engine {
                 last = self.now;
             }
         }
+    }
+
+    /// Without a session to look at there is only what completes, most of it chunks.
+    fn spin_now(&self) -> Duration {
+        if self.active.is_empty() { self.spin.min(LANE_SPIN) } else { self.spin }
     }
 
     fn read_mail_word(&mut self) {
