@@ -41,17 +41,16 @@ pub fn measure(quick: bool) -> Result<Vec<Sample>, String> {
             left.push((percent, *other));
         }
         left.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (least, core) = left[0];
-        samples.push(
-            Sample::new(format!("speed left beside a neighbour {name}"), "%", Better::Higher, least)
-                .detail("on core", core as f64)
-                .detail("median of all cores, %", left[left.len() / 2].0),
-        );
+        let ((least, core), (median, _)) = (left[0], left[left.len() / 2]);
+        let case = format!("speed left beside a neighbour {name}");
+        let sample = Sample::new(case, "%", Better::Higher, least).detail("on core", core as f64);
+        samples.push(sample.detail("median of all cores, %", median));
     }
     Ok(samples)
 }
 
-/// How many percent of what it does alone `core` gets done beside a neighbour. The best slices count: what the host takes comes and goes.
+/// How many percent of what it does alone `core` gets done beside a neighbour. The best slices count: what the host takes
+/// comes and goes.
 fn speed_left(core: usize, other: usize, neighbour: Neighbour, slices: usize) -> io::Result<f64> {
     let (busy, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut alone, mut beside) = (0f64, 0f64);
