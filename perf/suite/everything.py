@@ -123,6 +123,14 @@ def complete(modes, wanted, options):
 # The steps
 
 
+def machine(options, seconds):
+    """Whether the machine's cores are cores, and what a round trip between two of them costs."""
+    bench = options.orion_run.with_name("orion-bench")
+    command = [bench, "run", "neighbours", "ring", "--quick", "--out", options.out / "machine.json"]
+    status = tell("machine.log", command, options, seconds)
+    return None if status is None else status == 0
+
+
 def facts(options, seconds):
     good = True
     for mode in run.MODES:
@@ -190,6 +198,7 @@ def reasons(options, seconds):
 
 
 STEPS = [
+    Step("machine", 20, machine),
     Step("facts", 60, facts),
     Step("speed", 60, goals("--skip", COLD, wanted=lambda name: name != COLD)),
     # Nothing is prepared meanwhile: it is a script from its first import on.

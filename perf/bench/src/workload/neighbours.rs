@@ -49,8 +49,8 @@ pub fn measure(quick: bool) -> Result<Vec<Sample>, String> {
     Ok(samples)
 }
 
-/// How many percent of what it does alone `core` gets done beside a neighbour. The best slices count: what the host takes
-/// comes and goes.
+/// How many percent of what it does alone `core` gets done beside a neighbour. The best slices count: what the
+/// host takes comes and goes.
 fn speed_left(core: usize, other: usize, neighbour: Neighbour, slices: usize) -> io::Result<f64> {
     let (busy, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut alone, mut beside) = (0f64, 0f64);

@@ -1,8 +1,10 @@
-//! Session memory alone: one process posts, another takes.
+//! Session memory alone: one process posts, another takes, and answers by a record or, as Orion does not, in a line.
 
-// UNSAFETY: passes a descriptor to a child process and maps what it refers to.
+// UNSAFETY: passes a descriptor to a child process and maps what it refers to; two processes share a line of it.
 
+use std::hint::black_box;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use orion_ring::memory::{Layout, Which};
@@ -16,6 +18,11 @@ use crate::timing::Times;
 const LAYOUT: Layout = Layout { heap_bytes: 1 << 20 };
 /// A launch with eight pointers.
 const BODY: [u8; 120] = [7; 120];
+/// What a call with an answer usually answers.
+const ANSWER: [u8; 16] = [9; 16];
+/// Asks for a record with [`ANSWER`], and for the same in the [`Line`].
+const ANSWERED: u16 = 2;
+const ANSWERED_IN_LINE: u16 = 3;
 /// Tells the peer to end.
 const END: u16 = 0x7fff;
 /// Records between two waits for the peer: the ring holds them all.
@@ -42,13 +49,17 @@ pub fn peer(fd: i32) -> Result<(), String> {
     let memory = Memory::open(fd, LAYOUT).map_err(|e| format!("mapping session memory failed: {e}"))?;
     let mut commands = memory.consumer(Which::Command).map_err(|e| e.to_string())?;
     let mut replies = memory.producer(Which::Reply).map_err(|e| e.to_string())?;
+    let line = Line::of(&memory)?;
     let mut body = Vec::new();
     loop {
         let header = next(&mut commands)?;
         commands.body(&header, &mut body);
         commands.consume(header.size as usize);
-        if header.sequence != 0 {
-            push(&mut replies, &header, &body)?;
+        match (header.op, header.sequence) {
+            (ANSWERED, _) => push(&mut replies, &header, &ANSWER)?,
+            (ANSWERED_IN_LINE, sequence) => line.answer(sequence, &ANSWER),
+            (_, 0) => {}
+            _ => push(&mut replies, &header, &body)?,
         }
         if header.op == END {
             return Ok(());
@@ -56,9 +67,40 @@ pub fn peer(fd: i32) -> Result<(), String> {
     }
 }
 
+/// An answer that one thread waits for, in one cache line: the other way to answer, without a ring.
+#[repr(C, align(64))]
+struct Line {
+    sequence: AtomicU64,
+    body: [AtomicU64; ANSWER.len() / 8],
+    /// 1 while who waits sleeps, and then has to be woken. Here nobody does, but looking costs.
+    sleeps: AtomicU32,
+}
+
+impl Line {
+    fn of(memory: &Memory) -> Result<&'static Line, String> {
+        let heap = memory.map_heap(None).map_err(|e| format!("mapping the heap failed: {e}"))?;
+        // SAFETY: the heap is larger, aligned to pages, stays mapped, and is only accessed through atomics.
+        Ok(unsafe { &*heap.base().cast::<Line>() })
+    }
+
+    fn answer(&self, sequence: u64, body: &[u8; ANSWER.len()]) {
+        for (word, bytes) in self.body.iter().zip(body.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        self.sequence.store(sequence, Ordering::SeqCst);
+        assert_eq!(self.sleeps.load(Ordering::SeqCst), 0, "nobody sleeps here");
+    }
+
+    fn wait(&self, sequence: u64) -> [u64; ANSWER.len() / 8] {
+        while !spin().until(|| self.sequence.load(Ordering::Acquire) == sequence) {}
+        self.body.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
 struct Ends {
     commands: Producer,
     replies: Consumer,
+    line: &'static Line,
 }
 
 impl Ends {
@@ -67,15 +109,23 @@ impl Ends {
         Ok(Ends {
             commands: memory.producer(Which::Command).map_err(failed)?,
             replies: memory.consumer(Which::Reply).map_err(failed)?,
+            line: Line::of(memory)?,
         })
     }
 
     fn measure(&mut self, batches: u32) -> Result<Vec<Sample>, String> {
-        let (mut round_trips, mut posts) = (Times::new(), Times::new());
-        for _ in 0..batches * 100 {
+        let [mut round_trips, mut by_record, mut in_line, mut posts] = std::array::from_fn(|_| Times::new());
+        for sequence in 1..=batches * 100 {
             let start = Instant::now();
-            self.call()?;
+            self.call(1)?;
             round_trips.record(start.elapsed());
+            let start = Instant::now();
+            self.call(ANSWERED)?;
+            by_record.record(start.elapsed());
+            let start = Instant::now();
+            self.push(ANSWERED_IN_LINE, sequence.into())?;
+            black_box(self.line.wait(sequence.into()));
+            in_line.record(start.elapsed());
         }
         for _ in 0..batches {
             let start = Instant::now();
@@ -83,16 +133,18 @@ impl Ends {
                 self.push(1, 0)?;
             }
             posts.record_batch(start.elapsed(), BURST);
-            self.call()?;
+            self.call(1)?;
         }
         let (count, start) = (batches * BURST, Instant::now());
         for _ in 0..count {
             self.push(1, 0)?;
         }
-        self.call()?;
+        self.call(1)?;
         let rate = f64::from(count) / start.elapsed().as_secs_f64();
         Ok(vec![
             Sample::of_times("round trip of 144 bytes", "ns", &round_trips),
+            Sample::of_times("144 bytes, answered by a record of 40", "ns", &by_record),
+            Sample::of_times("144 bytes, answered by 16 in a line", "ns", &in_line),
             Sample::of_times("post of 144 bytes", "ns", &posts),
             Sample::new("records passed", "per s", Better::Higher, rate),
         ])
@@ -102,8 +154,8 @@ impl Ends {
         push(&mut self.commands, &Header { size: 0, op, thread: 1, context: 0, sequence }, &BODY)
     }
 
-    fn call(&mut self) -> Result<(), String> {
-        self.push(1, 1)?;
+    fn call(&mut self, op: u16) -> Result<(), String> {
+        self.push(op, 1)?;
         let header = next(&mut self.replies)?;
         self.replies.consume(header.size as usize);
         Ok(())
