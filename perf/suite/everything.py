@@ -123,11 +123,11 @@ def complete(modes, wanted, options):
 # The steps
 
 
-def machine(options, seconds):
+def cores(options, seconds):
     """Whether the machine's cores are cores, and what a round trip between two of them costs."""
     bench = options.orion_run.with_name("orion-bench")
-    command = [bench, "run", "neighbours", "ring", "--quick", "--out", options.out / "machine.json"]
-    status = tell("machine.log", command, options, seconds)
+    command = [bench, "run", "neighbours", "ring", "--quick", "--out", options.out / "cores.json"]
+    status = tell("cores.log", command, options, seconds)
     return None if status is None else status == 0
 
 
@@ -198,7 +198,7 @@ def reasons(options, seconds):
 
 
 STEPS = [
-    Step("machine", 20, machine),
+    Step("cores", 20, cores),
     Step("facts", 60, facts),
     Step("speed", 60, goals("--skip", COLD, wanted=lambda name: name != COLD)),
     # Nothing is prepared meanwhile: it is a script from its first import on.
