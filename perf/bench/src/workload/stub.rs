@@ -60,7 +60,13 @@ trait Visitor {
 
 pub fn measure(library: &Path, batches: u32) -> Result<Vec<Sample>, String> {
     let mut timer = Timer { batches, samples: Vec::new() };
-    each(&Gpu::new(open(library)?)?, &mut timer)?;
+    let gpu = Gpu::new(open(library)?)?;
+    each(&gpu, &mut timer)?;
+    // What PyTorch's kernels take: one structure with pointers, sizes and strides.
+    let (stream, function, mut block) = (gpu.stream()?, gpu.function("bytes256")?, [7u64; 32]);
+    let mut parameters = [from_mut(&mut block).cast()];
+    let launch = || gpu.launch(function, stream, &mut parameters);
+    timer.visit("cuLaunchKernel, 256 bytes in one parameter", 1000, launch, || gpu.synchronize(stream))?;
     Ok(timer.samples)
 }
 
