@@ -265,31 +265,6 @@ impl Parameters {
         Ok((Parameters::Each(each), f.parameter_bytes as usize))
     }
 
-    /// Every eight bytes of the packed parameters that may be a pointer: pointers are aligned, and lie within one
-    /// parameter.
-    ///
-    /// # Safety
-    /// As [`Self::new`].
-    unsafe fn each_word(&self, layout: &[(u32, u32)], mut visit: impl FnMut(u64)) {
-        let mut words = |from: *const u8, first: usize, bytes: usize| {
-            for at in (first..bytes.saturating_sub(7)).step_by(8) {
-                // SAFETY: eight bytes from there on lie within the parameter.
-                visit(unsafe { from.add(at).cast::<u64>().read_unaligned() });
-            }
-        };
-        match self {
-            Parameters::None => {}
-            Parameters::Buffer(from, size) => words(*from, 0, *size),
-            Parameters::Each(each) => {
-                for (i, (offset, size)) in layout.iter().enumerate() {
-                    // SAFETY: one pointer a parameter, each to as many bytes as the parameter has.
-                    let from = unsafe { *each.add(i) }.cast_const().cast();
-                    words(from, (offset.next_multiple_of(8) - offset) as usize, *size as usize);
-                }
-            }
-        }
-    }
-
     /// Writes the packed parameters.
     ///
     /// # Safety
@@ -413,8 +388,12 @@ unsafe fn launch(
         Err(code) => return code,
     };
     if s.mirrored {
-        // SAFETY: the caller's promise.
-        unsafe { parameters.each_word(&f.layout, |word| super::host_memory::note_parameter(s, word)) };
+        let mut packed = vec![0u64; parameter_bytes.div_ceil(8)];
+        // SAFETY: room for the parameters, zeroed.
+        unsafe { parameters.pack(f, packed.as_mut_ptr().cast()) };
+        for word in packed {
+            super::host_memory::note_parameter(s, word);
+        }
     }
     super::host_memory::before_launch();
     let padded = parameter_bytes.next_multiple_of(8);
@@ -1025,32 +1004,5 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
             CUDA_SUCCESS
         }
         Err(code) => code,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_a_pointer_is_what_is_aligned_once_packed() {
-        let bytes: [u8; 32] = std::array::from_fn(|i| i as u8);
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        let words = |parameters: &Parameters, layout: &[(u32, u32)]| {
-            let mut words = Vec::new();
-            // SAFETY: each parameter has 32 bytes, more than any layout here asks for.
-            unsafe { parameters.each_word(layout, |word| words.push(word)) };
-            words
-        };
-        let from = bytes.as_ptr().cast_mut().cast::<c_void>();
-        let mut each = [from; 5];
-        let each = Parameters::Each(each.as_mut_ptr());
-        assert_eq!(words(&each, &[(0, 8), (8, 8)]), [word(0), word(0)]);
-        // Two numbers that fill a word are no pointer, and neither is what a structure ends with.
-        assert_eq!(words(&each, &[(0, 4), (4, 4), (8, 1), (16, 20), (36, 20)]), [word(0), word(8), word(4), word(12)]);
-        assert_eq!(words(&each, &[(0, 7)]), []);
-        let buffer = Parameters::Buffer(bytes.as_ptr(), 23);
-        assert_eq!(words(&buffer, &[]), [word(0), word(8)]);
-        assert_eq!(words(&Parameters::None, &[]), []);
     }
 }
