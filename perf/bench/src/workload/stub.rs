@@ -67,6 +67,27 @@ pub fn measure(library: &Path, batches: u32) -> Result<Vec<Sample>, String> {
     let mut parameters = [from_mut(&mut block).cast()];
     let launch = || gpu.launch(function, stream, &mut parameters);
     timer.visit("cuLaunchKernel, 256 bytes in one parameter", 1000, launch, || gpu.synchronize(stream))?;
+    // SAFETY: all-zero is a valid attribute.
+    let mut cluster: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x: 1, y: 1, z: 1 };
+    let config = CUlaunchConfig {
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 32,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream,
+        attrs: &raw mut cluster,
+        numAttrs: 1,
+    };
+    let launch = || {
+        ok!(gpu.cu, cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()));
+        Ok(())
+    };
+    timer.visit("cuLaunchKernelEx with a cluster", 1000, launch, || gpu.synchronize(stream))?;
     Ok(timer.samples)
 }
 
