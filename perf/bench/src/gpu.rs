@@ -68,6 +68,17 @@ impl Gpu {
         Ok(function)
     }
 
+    /// The same as a kernel of a library, which the runtime uses.
+    pub fn kernel(&self, name: &str) -> Result<CUkernel, String> {
+        let (mut library, mut kernel) = (null_mut(), null_mut());
+        let name = CString::new(name).expect("names hold no NUL");
+        let code = PTX.as_ptr().cast();
+        let (options, values) = (null_mut(), null_mut());
+        ok!(self.cu, cuLibraryLoadData(&mut library, code, null_mut(), null_mut(), 0, options, values, 0));
+        ok!(self.cu, cuLibraryGetKernel(&mut kernel, library, name.as_ptr()));
+        Ok(kernel)
+    }
+
     pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr, String> {
         let mut address = 0;
         ok!(self.cu, cuMemAlloc_v2(&mut address, bytes));

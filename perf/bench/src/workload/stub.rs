@@ -88,7 +88,37 @@ pub fn measure(library: &Path, batches: u32) -> Result<Vec<Sample>, String> {
         Ok(())
     };
     timer.visit("cuLaunchKernelEx with a cluster", 1000, launch, || gpu.synchronize(stream))?;
+    besides(&gpu, stream, &mut timer)?;
     Ok(timer.samples)
+}
+
+/// What frameworks call most after those, in the steps of training and generation.
+fn besides(gpu: &Gpu, stream: CUstream, timer: &mut Timer) -> Result<(), String> {
+    let cu = gpu.cu;
+    let (kernel, function) = (gpu.kernel("bytes256")?, gpu.function("bytes256")?);
+    let (data, mut event) = (gpu.alloc(64 << 10)?, null_mut());
+    ok!(cu, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
+    let (mut number, mut size, mut text, mut found) = (0, 0, std::ptr::null(), null_mut());
+    let mut pointer = 0u64;
+    macro_rules! timed {
+        ($name:ident($($argument:expr),*)) => {
+            timer.visit(stringify!($name), 500, || { ok!(cu, $name($($argument),*)); Ok(()) }, || gpu.synchronize(stream))?
+        };
+    }
+    timed!(cuKernelGetAttribute(&mut number, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, gpu.device));
+    timed!(cuKernelGetFunction(&mut found, kernel));
+    timed!(cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1024, kernel, gpu.device));
+    timed!(cuFuncGetAttribute(&mut number, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+    timed!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&mut number, function, 128, 0, 0));
+    timed!(cuGetErrorString(CUDA_SUCCESS, &mut text));
+    timed!(cuCtxGetLimit(&mut size, CU_LIMIT_STACK_SIZE));
+    timed!(cuDriverGetVersion(&mut number));
+    timed!(cuPointerGetAttribute((&raw mut pointer).cast(), CU_POINTER_ATTRIBUTE_DEVICE_POINTER, data));
+    timed!(cuMemsetD8Async(data, 0, 4096, stream));
+    timed!(cuMemcpyDtoDAsync_v2(data, data + 32768, 4096, stream));
+    timed!(cuEventRecord(event, stream));
+    timed!(cuStreamWaitEvent(stream, event, 0));
+    gpu.free(data)
 }
 
 /// For valgrind, which counts what happens between the marks; the samples come from its files.
