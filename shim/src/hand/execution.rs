@@ -2,7 +2,7 @@
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,6 @@ use orion_wire::Writer;
 use orion_wire::codec::bytes_size;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use rustc_hash::FxHashSet;
 
 use crate::call::{call, send_with, start_with, wait};
 use crate::handles::Table;
@@ -38,7 +37,7 @@ pub struct Function {
     occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
-    accepted: Mutex<FxHashSet<Vec<u64>>>,
+    accepted: Mutex<HashSet<Vec<u64>>>,
 }
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
@@ -58,7 +57,7 @@ impl Function {
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
             limits: AtomicU64::new(0),
             occupancy: Mutex::new(HashMap::new()),
-            accepted: Mutex::default(),
+            accepted: Mutex::new(HashSet::new()),
         }
     }
 
@@ -469,8 +468,7 @@ fn after_blocking_launch(stream: CUstream) -> CUresult {
 /// What the driver judges a launch with attributes by, but for the grid.
 fn acceptance(geometry: &Geometry, attributes: &[CUlaunchAttribute]) -> Vec<u64> {
     let [bx, by, bz] = geometry.block.map(u64::from);
-    let mut key = Vec::with_capacity(2 + 3 * attributes.len());
-    key.extend([bx | by << 32, bz | (geometry.shared_bytes as u64) << 32]);
+    let mut key = vec![bx | by << 32, bz | (geometry.shared_bytes as u64) << 32];
     for a in attributes {
         // SAFETY: an attribute is nine words of plain data.
         let words = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(a).cast::<u64>(), 9) };
