@@ -102,7 +102,11 @@ fn besides(gpu: &Gpu, stream: CUstream, timer: &mut Timer) -> Result<(), String>
     let mut pointer = 0u64;
     macro_rules! timed {
         ($name:ident($($argument:expr),*)) => {
-            timer.visit(stringify!($name), 500, || { ok!(cu, $name($($argument),*)); Ok(()) }, || gpu.synchronize(stream))?
+            let call = || {
+                ok!(cu, $name($($argument),*));
+                Ok(())
+            };
+            timer.visit(stringify!($name), 500, call, || gpu.synchronize(stream))?
         };
     }
     timed!(cuKernelGetAttribute(&mut number, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, gpu.device));
