@@ -158,10 +158,13 @@ class Why(unittest.TestCase):
         def chosen(*asked):
             return [(workload.name, mode) for workload, mode in why.chosen(missed, *asked)]
 
-        both = [("copies", "native"), ("copies", "shm"), ("llama", "native"), ("llama", "tcp")]
+        both = [("llama", "native"), ("llama", "tcp"), ("copies", "native"), ("copies", "shm")]
         self.assertEqual(chosen("", ""), both)
         self.assertEqual(chosen("llama", "tcp"), [("llama", "tcp")])
         self.assertEqual(chosen("mnist", ""), [("mnist", "native"), ("mnist", "shm"), ("mnist", "tcp")])
+        self.assertEqual(why.chosen({}, "", ""), [])
+        with self.assertRaisesRegex(SystemExit, "hello: no goal is about it"):
+            chosen("hello", "")
 
 
 class Ahead(unittest.TestCase):

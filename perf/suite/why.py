@@ -35,6 +35,8 @@ def main():
     options = parse_options()
     started = time.monotonic()
     failed = 0
+    if not options.recordings:
+        print("no goal is missed, so there is nothing to record; --only names workloads")
     for workload, mode in options.recordings:
         path = options.out / f"{workload.name}-{mode}.folded"
         if options.go_on and path.exists():
@@ -88,11 +90,11 @@ def missed(rows):
 
 def chosen(missed, only, modes):
     """What to record: each workload natively, to compare with, and in the modes that missed."""
-    measured = [goal.workload for goal in GOALS]
-    names = [workload.name for workload in run.select(only, "")] if only else missed
-    wanted = {name: modes.split(",") if modes else ["native", *missed.get(name, ("shm", "tcp"))] for name in names}
-    by_name = {workload.name: workload for workload in run.WORKLOADS}
-    return [(by_name[name], mode) for name in wanted if name in measured for mode in wanted[name]]
+    workloads = run.select(only or ",".join(missed), "") if only or missed else []
+    if unmeasured := {workload.name for workload in workloads} - {goal.workload for goal in GOALS}:
+        sys.exit(f"{', '.join(sorted(unmeasured))}: no goal is about it; `speed.py` has those that can be recorded")
+    wanted = {w.name: modes.split(",") if modes else ["native", *missed.get(w.name, ("shm", "tcp"))] for w in workloads}
+    return [(workload, mode) for workload in workloads for mode in wanted[workload.name]]
 
 
 def recorded(workload, mode, options):
