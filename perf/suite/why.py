@@ -88,12 +88,12 @@ def missed(rows):
     return {workload: modes for workload, modes in found.items() if modes}
 
 
-def chosen(missed, only, modes):
+def chosen(misses, only, modes):
     """What to record: each workload natively, to compare with, and in the modes that missed."""
-    workloads = run.select(only or ",".join(missed), "") if only or missed else []
+    workloads = run.select(only or ",".join(misses), "") if only or misses else []
     if unmeasured := {workload.name for workload in workloads} - {goal.workload for goal in GOALS}:
         sys.exit(f"{', '.join(sorted(unmeasured))}: no goal is about it; `speed.py` has those that can be recorded")
-    wanted = {w.name: modes.split(",") if modes else ["native", *missed.get(w.name, ("shm", "tcp"))] for w in workloads}
+    wanted = {w.name: modes.split(",") if modes else ["native", *misses.get(w.name, ("shm", "tcp"))] for w in workloads}
     return [(workload, mode) for workload in workloads for mode in wanted[workload.name]]
 
 

@@ -193,8 +193,9 @@ def require(workload, *modules):
 
 def process_s():
     """How long this process has existed."""
-    started = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    with open("/proc/self/stat") as stat:
+        started = int(stat.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
 def round_trips():
