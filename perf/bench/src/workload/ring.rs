@@ -20,6 +20,8 @@ const LAYOUT: Layout = Layout { heap_bytes: 1 << 20 };
 const BODY: [u8; 120] = [7; 120];
 /// What a call with an answer usually answers.
 const ANSWER: [u8; 16] = [9; 16];
+/// Asks for nothing, or with a sequence number for itself.
+const PLAIN: u16 = 1;
 /// Asks for a record with [`ANSWER`], and for the same in the [`Line`].
 const ANSWERED: u16 = 2;
 const ANSWERED_IN_LINE: u16 = 3;
@@ -117,7 +119,7 @@ impl Ends {
         let [mut round_trips, mut by_record, mut in_line, mut posts] = std::array::from_fn(|_| Times::new());
         for sequence in 1..=batches * 100 {
             let start = Instant::now();
-            self.call(1)?;
+            self.call(PLAIN)?;
             round_trips.record(start.elapsed());
             let start = Instant::now();
             self.call(ANSWERED)?;
@@ -130,16 +132,16 @@ impl Ends {
         for _ in 0..batches {
             let start = Instant::now();
             for _ in 0..BURST {
-                self.push(1, 0)?;
+                self.push(PLAIN, 0)?;
             }
             posts.record_batch(start.elapsed(), BURST);
-            self.call(1)?;
+            self.call(PLAIN)?;
         }
         let (count, start) = (batches * BURST, Instant::now());
         for _ in 0..count {
-            self.push(1, 0)?;
+            self.push(PLAIN, 0)?;
         }
-        self.call(1)?;
+        self.call(PLAIN)?;
         let rate = f64::from(count) / start.elapsed().as_secs_f64();
         Ok(vec![
             Sample::of_times("round trip of 144 bytes", "ns", &round_trips),
