@@ -27,4 +27,4 @@ pub use memory::{Heap, Layout, Memory};
 #[cfg(not(loom))]
 pub use ring::{Consumer, Lookahead, Producer, Releaser};
 #[cfg(not(loom))]
-pub use spin::Spin;
+pub use spin::{Spin, pause_after};

@@ -2,7 +2,7 @@
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use orion_wire::Writer;
 use orion_wire::codec::bytes_size;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use rustc_hash::FxHashSet;
 
 use crate::call::{call, send_with, start_with, wait};
 use crate::handles::Table;
@@ -37,7 +38,7 @@ pub struct Function {
     occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
-    accepted: Mutex<HashSet<Vec<u64>>>,
+    accepted: Mutex<FxHashSet<Vec<u64>>>,
 }
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
@@ -57,7 +58,7 @@ impl Function {
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
             limits: AtomicU64::new(0),
             occupancy: Mutex::new(HashMap::new()),
-            accepted: Mutex::new(HashSet::new()),
+            accepted: Mutex::default(),
         }
     }
 
@@ -265,6 +266,31 @@ impl Parameters {
         Ok((Parameters::Each(each), f.parameter_bytes as usize))
     }
 
+    /// Every eight bytes of the packed parameters that may be a pointer: pointers are aligned, and lie within one
+    /// parameter.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    unsafe fn each_word(&self, layout: &[(u32, u32)], mut visit: impl FnMut(u64)) {
+        let mut words = |from: *const u8, first: usize, bytes: usize| {
+            for at in (first..bytes.saturating_sub(7)).step_by(8) {
+                // SAFETY: eight bytes from there on lie within the parameter.
+                visit(unsafe { from.add(at).cast::<u64>().read_unaligned() });
+            }
+        };
+        match self {
+            Parameters::None => {}
+            Parameters::Buffer(from, size) => words(*from, 0, *size),
+            Parameters::Each(each) => {
+                for (i, (offset, size)) in layout.iter().enumerate() {
+                    // SAFETY: one pointer a parameter, each to as many bytes as the parameter has.
+                    let from = unsafe { *each.add(i) }.cast_const().cast();
+                    words(from, (offset.next_multiple_of(8) - offset) as usize, *size as usize);
+                }
+            }
+        }
+    }
+
     /// Writes the packed parameters.
     ///
     /// # Safety
@@ -388,12 +414,8 @@ unsafe fn launch(
         Err(code) => return code,
     };
     if s.mirrored {
-        let mut packed = vec![0u64; parameter_bytes.div_ceil(8)];
-        // SAFETY: room for the parameters, zeroed.
-        unsafe { parameters.pack(f, packed.as_mut_ptr().cast()) };
-        for word in packed {
-            super::host_memory::note_parameter(s, word);
-        }
+        // SAFETY: the caller's promise.
+        unsafe { parameters.each_word(&f.layout, |word| super::host_memory::note_parameter(s, word)) };
     }
     super::host_memory::before_launch();
     let padded = parameter_bytes.next_multiple_of(8);
@@ -468,7 +490,8 @@ fn after_blocking_launch(stream: CUstream) -> CUresult {
 /// What the driver judges a launch with attributes by, but for the grid.
 fn acceptance(geometry: &Geometry, attributes: &[CUlaunchAttribute]) -> Vec<u64> {
     let [bx, by, bz] = geometry.block.map(u64::from);
-    let mut key = vec![bx | by << 32, bz | (geometry.shared_bytes as u64) << 32];
+    let mut key = Vec::with_capacity(2 + 3 * attributes.len());
+    key.extend([bx | by << 32, bz | (geometry.shared_bytes as u64) << 32]);
     for a in attributes {
         // SAFETY: an attribute is nine words of plain data.
         let words = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(a).cast::<u64>(), 9) };
@@ -1004,5 +1027,32 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
             CUDA_SUCCESS
         }
         Err(code) => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_pointer_is_what_is_aligned_once_packed() {
+        let bytes: [u8; 32] = std::array::from_fn(|i| i as u8);
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let words = |parameters: &Parameters, layout: &[(u32, u32)]| {
+            let mut words = Vec::new();
+            // SAFETY: each parameter has 32 bytes, more than any layout here asks for.
+            unsafe { parameters.each_word(layout, |word| words.push(word)) };
+            words
+        };
+        let from = bytes.as_ptr().cast_mut().cast::<c_void>();
+        let mut each = [from; 5];
+        let each = Parameters::Each(each.as_mut_ptr());
+        assert_eq!(words(&each, &[(0, 8), (8, 8)]), [word(0), word(0)]);
+        // Two numbers that fill a word are no pointer, and neither is what a structure ends with.
+        assert_eq!(words(&each, &[(0, 4), (4, 4), (8, 1), (16, 20), (36, 20)]), [word(0), word(8), word(4), word(12)]);
+        assert_eq!(words(&each, &[(0, 7)]), []);
+        let buffer = Parameters::Buffer(bytes.as_ptr(), 23);
+        assert_eq!(words(&buffer, &[]), [word(0), word(8)]);
+        assert_eq!(words(&Parameters::None, &[]), []);
     }
 }

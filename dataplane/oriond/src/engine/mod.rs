@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orion_ring::pause_after;
 use orion_wire::environment::Environment;
 
 mod carried;
@@ -125,8 +126,11 @@ impl Engines {
     }
 }
 
-/// How often the clock is read while nothing happens: once in about two microseconds.
+/// How often the clock is read while nothing happens: once in about two microseconds, later in a hundred.
 const TURNS_PER_TIME: u32 = 32;
+
+/// Bulk data keeps coming or not at all: see the client's.
+const LANE_SPIN: Duration = Duration::from_micros(200);
 
 /// Whose completion it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -215,7 +219,7 @@ impl Engine {
         }
         let (mut done, mut mail) = (Vec::new(), Vec::new());
         let mut last = self.now;
-        let mut turn = 0u32;
+        let (mut turn, mut idle_turns) = (0u32, 0u32);
         loop {
             turn = turn.wrapping_add(1);
             self.core.io.turn();
@@ -242,11 +246,13 @@ impl Engine {
             }
             if busy {
                 last = self.now;
-            } else if self.now.saturating_duration_since(last) < self.spin {
+                idle_turns = 0;
+            } else if self.now.saturating_duration_since(last) < self.spin_now() {
                 if self.yields {
                     std::thread::yield_now();
                 } else {
-                    std::hint::spin_loop();
+                    idle_turns = idle_turns.saturating_add(1);
+                    pause_after(idle_turns);
                 }
             } else if self.active.is_empty() {
                 self.sleep();
@@ -254,6 +260,11 @@ impl Engine {
                 last = self.now;
             }
         }
+    }
+
+    /// Without a session to look at there is only what completes, most of it chunks.
+    fn spin_now(&self) -> Duration {
+        if self.active.is_empty() { self.spin.min(LANE_SPIN) } else { self.spin }
     }
 
     fn read_mail_word(&mut self) {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
-use orion_ring::{Consumer, Heap, Memory, Releaser, Spin};
+use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
 use orion_wire::hello::{Hello, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Writer};
@@ -541,12 +541,9 @@ fn is_readable_within(socket: &OwnedFd, spin: Spin) -> bool {
         if spin.yields {
             std::thread::yield_now();
         }
-        // Each look is a system call. The longer nothing has come, the more of the core is left to the thread that
-        // shares it: after 50 us up to a microsecond between looks.
         looks += 1;
-        for _ in 0..looks.saturating_sub(100).min(400) / 16 {
-            std::hint::spin_loop();
-        }
+        // Each look is a system call, which takes as long as four looks at memory.
+        pause_after(4 * looks);
         if Instant::now() >= deadline {
             return false;
         }
