@@ -211,7 +211,9 @@ fn sigterm_ends_sessions_and_leaves_nothing() {
     let workers = server.workers();
     let (status, log) = server.terminate();
     assert!(status.success(), "{status}\n{log}");
-    assert!(workers.iter().all(|pid| !is_alive(*pid)), "a worker was not reaped");
+    let left: Vec<u32> = workers.into_iter().filter(|pid| is_alive(*pid)).collect();
+    let stat = |pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(left.is_empty(), "not reaped: {:?}\n{log}", left.into_iter().map(stat).collect::<Vec<_>>());
     assert!(!socket.exists());
     for client in &mut clients {
         assert_eq!(client.reply_or_lost().map(|r| r.0), None);
