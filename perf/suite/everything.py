@@ -91,8 +91,9 @@ def parse_options():
     parser.add_argument("--orion-run", default=run.REPOSITORY / "target/release/orion-run", type=Path, metavar="PATH")
     parser.add_argument("--arch", default="native", help="what nvcc builds for, e.g. sm_90")
     options = parser.parse_args()
-    if not os.access(options.orion_run, os.X_OK):
-        parser.error(f"{options.orion_run} is not there: build Orion first, or say --orion-run PATH")
+    for needed in (options.orion_run, beside("orion-facts", options), beside("orion-bench", options)):
+        if not os.access(needed, os.X_OK):
+            parser.error(f"{needed} is not there: build Orion first, or say --orion-run PATH")
     options.out.mkdir(parents=True, exist_ok=True)
     return options
 
@@ -105,6 +106,11 @@ def tell(name, command, options, seconds):
             return subprocess.run([str(part) for part in command], stdout=out, stderr=out, timeout=limit).returncode
         except subprocess.TimeoutExpired:
             return None
+
+
+def beside(name, options):
+    """Orion's program of that name, which lies where orion-run does."""
+    return options.orion_run.with_name(name)
 
 
 def program(name, options, *more):
@@ -125,8 +131,8 @@ def complete(modes, wanted, options):
 
 def cores(options, seconds):
     """Whether the machine's cores are cores, and what a round trip between two of them costs."""
-    bench = options.orion_run.with_name("orion-bench")
-    command = [bench, "run", "neighbours", "ring", "--quick", "--out", options.out / "cores.json"]
+    command = [beside("orion-bench", options), "run", "neighbours", "ring", "--quick"]
+    command += ["--out", options.out / "cores.json"]
     status = tell("cores.log", command, options, seconds)
     return None if status is None else status == 0
 
@@ -135,7 +141,7 @@ def facts(options, seconds):
     good = True
     for mode in run.MODES:
         prefix = [] if mode == "native" else [options.orion_run, "--transport", mode, "--"]
-        command = [*prefix, options.orion_run.with_name("orion-facts"), "--quiet"]
+        command = [*prefix, beside("orion-facts", options), "--quiet"]
         (options.out / f"facts.{mode}").unlink(missing_ok=True)
         status = tell(f"facts.{mode}", command, options, seconds)
         if status is None:
