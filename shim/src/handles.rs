@@ -6,15 +6,26 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use orion_cuda::sys::CUresult;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
+
+use crate::local::bridge;
 
 /// Indices of one kind: which are free, and how often each was used.
 struct Pool {
     next: u32,
     free: VecDeque<(u32, u16)>,
-    /// Generation of each index that was ever used, and whether it is in use: an application that destroys an
-    /// object twice must not make two objects share a handle.
-    used: Vec<(u16, bool)>,
+    used: Vec<Used>,
+}
+
+/// What became of an index.
+#[derive(Clone, Copy)]
+struct Used {
+    generation: u16,
+    /// An application that destroys an object twice must not make two objects share a handle.
+    alive: bool,
+    /// The context that the object ends with; 0 for none.
+    context: u64,
 }
 
 static POOLS: [Mutex<Pool>; KIND_MAX as usize + 1] =
@@ -26,33 +37,60 @@ static POOLS: [Mutex<Pool>; KIND_MAX as usize + 1] =
 /// # Panics
 /// When 16 million objects of one kind are alive, which no driver survives either.
 pub fn reserve(kind: Kind) -> Handle {
+    reserve_in(kind, 0)
+}
+
+/// As [`reserve`], for an object that ends with its context.
+pub fn reserve_in(kind: Kind, context: u64) -> Handle {
     let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
     // Oldest first, so that a stale handle is told apart for as long as possible.
     if pool.free.len() > 1024
         && let Some((index, generation)) = pool.free.pop_front()
     {
         let generation = generation.wrapping_add(1);
-        pool.used[(index - PRIMARY_CONTEXTS_MAX) as usize] = (generation, true);
+        pool.used[(index - PRIMARY_CONTEXTS_MAX) as usize] = Used { generation, alive: true, context };
         return Handle::new(kind, generation, index);
     }
     let index = pool.next;
     assert!(index < INDEX_MAX, "16 million live CUDA objects of kind {kind:?}");
     pool.next += 1;
-    pool.used.push((0, true));
+    pool.used.push(Used { generation: 0, alive: true, context });
     Handle::new(kind, 0, index)
 }
 
-/// Gives a handle back: its creation failed, or its object was destroyed.
+/// Gives a handle back: its creation failed, or its object was destroyed. Those of what lives in the object go too.
 pub fn release(handle: Handle) {
     for kind in KINDS {
         if handle.is(kind) {
+            // Before somebody else is given the index.
+            bridge::object_ended(kind, handle);
             let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
             let index = (handle.index() as usize).wrapping_sub(PRIMARY_CONTEXTS_MAX as usize);
-            if pool.used.get(index) == Some(&(handle.generation(), true)) {
-                pool.used[index].1 = false;
+            if let Some(used) = pool.used.get_mut(index)
+                && (used.generation, used.alive) == (handle.generation(), true)
+            {
+                used.alive = false;
                 pool.free.push_back((handle.index(), handle.generation()));
             }
         }
+    }
+}
+
+/// What creating the object of a handle answered; the handle is free again if there is none.
+pub fn made<T>(handle: Handle, answer: Result<T, CUresult>) -> Result<T, CUresult> {
+    answer.inspect_err(|_| release(handle))
+}
+
+/// Gives back the handles of everything that was made in a context: it is dead.
+pub fn release_all_in(context: u64) {
+    for kind in KINDS {
+        let made_there: Vec<Handle> = {
+            let pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
+            let indices = (PRIMARY_CONTEXTS_MAX..).zip(&pool.used);
+            let there = indices.filter(|(_, used)| used.alive && used.context == context);
+            there.map(|(index, used)| Handle::new(kind, used.generation, index)).collect()
+        };
+        made_there.into_iter().for_each(release);
     }
 }
 
@@ -146,10 +184,12 @@ impl<T: Send + Sync> Table<T> {
         value
     }
 
+    /// Of several threads that remove it, one is answered.
     pub fn remove(&self, handle: Handle) -> Option<&'static T> {
         let value = self.get(handle)?;
-        self.slot(handle)?.generation.store(0, Ordering::Release);
-        Some(value)
+        let generation = handle.generation() as u32 + 1;
+        let mine = self.slot(handle)?.generation.compare_exchange(generation, 0, Ordering::AcqRel, Ordering::Relaxed);
+        mine.is_ok().then_some(value)
     }
 }
 
@@ -178,6 +218,17 @@ mod tests {
         }
         let again: std::collections::HashSet<_> = (0..4000).map(|_| reserve(Kind::LogCallback).0).collect();
         assert_eq!(again.len(), 4000);
+    }
+
+    #[test]
+    fn what_was_made_in_a_context_ends_with_it() {
+        let (here, elsewhere) = (1 << 40 | 7, 1 << 40 | 8);
+        let made: Vec<_> = (0..1500).map(|_| reserve_in(Kind::ExternalMemory, here)).collect();
+        let others: Vec<_> = (0..1500).map(|_| reserve_in(Kind::ExternalMemory, elsewhere)).collect();
+        release_all_in(here);
+        let again: Vec<_> = (0..400).map(|_| reserve(Kind::ExternalMemory)).collect();
+        assert!(again.iter().all(|h| !others.contains(h) && !made.contains(h)));
+        assert!(again.iter().all(|h| made.iter().any(|old| old.index() == h.index())), "their indices are free again");
     }
 
     #[test]

@@ -68,13 +68,13 @@ fn cuMipmappedArrayGetMemoryRequirements(
 
 #[call(0x058b)]
 #[since(11020)]
-#[creates(pPlaneArray)]
+#[creates(pPlaneArray, hArray)]
 fn cuArrayGetPlane(pPlaneArray: Out<CUarray>, hArray: CUarray, planeIdx: u32);
 
 /// The same handle for the same level.
 #[by_hand(0x058c, array, client)]
 #[since(5000)]
-#[creates(pLevelArray)]
+#[creates(pLevelArray, hMipmappedArray)]
 fn cuMipmappedArrayGetLevel(pLevelArray: Out<CUarray>, hMipmappedArray: CUmipmappedArray, level: u32);
 
 /// The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.

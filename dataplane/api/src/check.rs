@@ -139,7 +139,7 @@ fn words(api: &Api, row: &Row, say: &mut impl FnMut(String)) {
     {
         say(format!("per_thread({p}): ptsz or ptds"));
     }
-    for named in [&row.creates, &row.destroys].into_iter().flatten() {
+    for named in [&row.creates, &row.inside, &row.destroys].into_iter().flatten() {
         if !row.params.iter().any(|p| p.name == *named) {
             say(format!("{named} is not a parameter"));
         }

@@ -93,6 +93,8 @@ pub struct Row {
     /// `ptsz` or `ptds`.
     pub per_thread: Option<String>,
     pub creates: Option<String>,
+    /// The parameter whose object the created one lives in and ends with.
+    pub inside: Option<String>,
     pub destroys: Option<String>,
     pub answers: Vec<String>,
     pub needs_context: bool,
@@ -288,6 +290,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         since: None,
         per_thread: None,
         creates: None,
+        inside: None,
         destroys: None,
         answers: Vec::new(),
         needs_context: true,
@@ -333,7 +336,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
             "absent" => row.answered = Answered::Absent,
             "since" => row.since = Some(one()?.parse().map_err(|_| fail("since: not a version".to_owned()))?),
             "per_thread" => row.per_thread = Some(one()?),
-            "creates" => row.creates = Some(one()?),
+            "creates" => (row.creates, row.inside) = (Some(one()?), args.get(1).cloned()),
             "destroys" => row.destroys = Some(one()?),
             "answers" => row.answers = args.clone(),
             "no_context" => row.needs_context = false,

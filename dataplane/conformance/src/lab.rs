@@ -16,6 +16,9 @@ pub type Get<T> = Result<T, String>;
 
 /// The kernels of `ptx/facts.ptx`, NUL-terminated as the driver wants it.
 pub const PTX: &str = concat!(include_str!("../ptx/facts.ptx"), "\0");
+/// One kernel, `nothing`, that does nothing.
+pub const EMPTY_PTX: &CStr =
+    c".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() {\n    ret;\n}\n";
 const PRINTING_PTX: &str = concat!(include_str!("../ptx/printing.ptx"), "\0");
 
 /// Makes the primary context of device 0 current. It is never released, so all facts of a process share it.

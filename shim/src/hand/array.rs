@@ -73,10 +73,10 @@ pub unsafe fn cuArrayCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRAY_
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve(Kind::Array);
+        let handle = handles::reserve_in(Kind::Array, context::current_home());
         // SAFETY: two sizes and two 32-bit numbers: no gaps.
         let request = calls::cuArrayCreate_v2 { pHandle: handle.0, pAllocateArray: unsafe { bytes_of(&d) } };
-        call(ops::CU_ARRAY_CREATE_V2, |w| request.encode(w), |_| Ok(()))?;
+        handles::made(handle, call(ops::CU_ARRAY_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
         let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
             Width: d.Width,
             Height: d.Height,
@@ -119,10 +119,10 @@ pub unsafe fn cuArray3DCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRA
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve(Kind::Array);
+        let handle = handles::reserve_in(Kind::Array, context::current_home());
         let plain = Plain3D::new(&d);
         let request = calls::cuArray3DCreate_v2 { pHandle: handle.0, pAllocateArray: &plain.0 };
-        call(ops::CU_ARRAY3_D_CREATE_V2, |w| request.encode(w), |_| Ok(()))?;
+        handles::made(handle, call(ops::CU_ARRAY3_D_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
         remember(&ARRAYS, handle, d);
         Ok(handle.0 as CUarray)
     })();
@@ -144,11 +144,11 @@ pub unsafe fn cuMipmappedArrayCreate(
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve(Kind::MipmappedArray);
+        let handle = handles::reserve_in(Kind::MipmappedArray, context::current_home());
         let plain = Plain3D::new(&d);
         let request =
             calls::cuMipmappedArrayCreate { pHandle: handle.0, pMipmappedArrayDesc: &plain.0, numMipmapLevels: levels };
-        call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| request.encode(w), |_| Ok(()))?;
+        handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| request.encode(w), |_| Ok(())))?;
         remember(&MIPMAPPED, handle, d);
         Ok(handle.0 as CUmipmappedArray)
     })();
@@ -163,8 +163,8 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
         return code;
     }
     let handle = Handle(array as u64);
-    // A level or a plane goes with the array it belongs to; only its name is forgotten.
-    if !handle.is(Kind::Array) || ARRAYS.remove(handle).is_none() {
+    // A level or a plane goes with the array it belongs to.
+    if !handle.is(Kind::Array) || ARRAYS.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     let result = post(ops::CU_ARRAY_DESTROY, |w| calls::cuArrayDestroy { hArray: handle.0 }.encode(w));
@@ -179,13 +179,21 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
         return code;
     }
     let handle = Handle(array as u64);
-    if !handle.is(Kind::MipmappedArray) || MIPMAPPED.remove(handle).is_none() {
+    if !handle.is(Kind::MipmappedArray) || MIPMAPPED.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     let request = calls::cuMipmappedArrayDestroy { hMipmappedArray: handle.0 };
     let result = post(ops::CU_MIPMAPPED_ARRAY_DESTROY, |w| request.encode(w));
     handles::release(handle);
     result
+}
+
+/// An array was destroyed, or its context was; its levels end with it.
+pub fn ended(kind: Kind, handle: Handle) {
+    let table = if kind == Kind::Array { &ARRAYS } else { &MIPMAPPED };
+    let Some(gone) = table.remove(handle) else { return };
+    let levels = std::mem::take(&mut *gone.levels.lock().expect("no panic happens under this lock"));
+    levels.into_values().for_each(|level| handles::release(Handle(level)));
 }
 
 /// The same handle for the same level each time, as the driver.
@@ -206,7 +214,7 @@ pub unsafe fn cuMipmappedArrayGetLevel(out: *mut CUarray, array: CUmipmappedArra
         }
         let handle = handles::reserve(Kind::Array);
         let request = calls::cuMipmappedArrayGetLevel { pLevelArray: handle.0, hMipmappedArray: array as u64, level };
-        call(ops::CU_MIPMAPPED_ARRAY_GET_LEVEL, |w| request.encode(w), |_| Ok(()))?;
+        handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_GET_LEVEL, |w| request.encode(w), |_| Ok(())))?;
         levels.insert(level, handle.0);
         Ok(handle.0 as CUarray)
     })();

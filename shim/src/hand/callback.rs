@@ -261,13 +261,14 @@ pub unsafe fn cuUserObjectCreate(
     if out.is_null() || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    // Not given back on failure: the worker may have learnt it before something else went wrong.
     let name = handles::reserve(Kind::UserObject);
     let words = [name.0, destroy as usize as u64, data as u64, references as u64, flags as u64];
     let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
     if code == CUDA_SUCCESS {
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUuserObject) };
+    } else {
+        handles::release(name);
     }
     code
 }

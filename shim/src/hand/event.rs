@@ -48,7 +48,7 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
         if context::current() == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        let handle = handles::reserve(Kind::Event);
+        let handle = handles::reserve_in(Kind::Event, context::current_home());
         if context::several() {
             HOMES.lock().expect("no panic happens under this lock").insert(handle.0, context::current_home());
         }
@@ -70,14 +70,18 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     match session() {
         Ok(_) if !handle.is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
         Ok(_) => {
-            if context::several() {
-                HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
-            }
             let code = post(ops::CU_EVENT_DESTROY_V2, |w| w.word(handle.0));
             handles::release(handle);
             code
         }
         Err(code) => code,
+    }
+}
+
+/// An event was destroyed, or its context was.
+pub fn ended(handle: Handle) {
+    if context::several() {
+        HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
     }
 }
 

@@ -194,6 +194,11 @@ impl Limits {
     }
 }
 
+/// The module or library of a function is gone.
+pub fn ended(handle: Handle) {
+    FUNCTIONS.remove(handle);
+}
+
 /// The function behind a handle the application passed.
 pub fn function(f: *const c_void) -> Result<&'static Function, CUresult> {
     let handle = Handle(f as u64);

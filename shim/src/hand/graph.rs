@@ -76,15 +76,16 @@ impl Spare {
         }
     }
 
-    /// Gives back the names that the worker did not use. Without an answer they stay reserved: it may have used
-    /// them before something else went wrong.
-    pub fn settle(self, used: &[u64]) {
+    /// Keeps the names that the worker used. The others go back, and without an answer all of them.
+    pub fn settle(mut self, used: &[u64]) {
         let used: std::collections::HashSet<u64> = used.iter().copied().collect();
-        for handle in self.0 {
-            if !used.contains(&handle.0) {
-                handles::release(handle);
-            }
-        }
+        self.0.retain(|handle| !used.contains(&handle.0));
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(handles::release);
     }
 }
 
@@ -183,13 +184,12 @@ unsafe fn add<T>(
     }
     let mut body = Vec::new();
     body.word(graph_name(place.graph)?);
-    // Not given back on failure: the worker may have learnt it before something else went wrong.
     let name = handles::reserve(Kind::GraphNode);
     body.word(name.0);
     // SAFETY: the caller's promise.
-    unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) }?;
+    handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
     body.put(&params.body);
-    let made = call(op, |w| w.put(&body), decode)?;
+    let made = handles::made(name, call(op, |w| w.put(&body), decode)).inspect_err(|_| params.release_bodies())?;
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { place.out.write(name.0 as CUgraphNode) };
     params.taken();

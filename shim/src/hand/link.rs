@@ -63,12 +63,12 @@ pub unsafe fn cuLinkCreate_v2(
         }
         // SAFETY: the caller's promise: two arrays of `count` elements that outlive the link.
         let options = unsafe { Options::from_raw(count, options, values) }?;
-        let handle = handles::reserve(Kind::LinkState);
+        let handle = handles::reserve_in(Kind::LinkState, context::current_home());
         let request = |w: &mut Vec<u8>| {
             w.word(handle.0);
             options.encode(w);
         };
-        call(ops::CU_LINK_CREATE_V2, request, |_| Ok(()))?;
+        handles::made(handle, call(ops::CU_LINK_CREATE_V2, request, |_| Ok(())))?;
         LINKS.insert(handle, Link { options: Mutex::new(options), cubin: Mutex::default() });
         Ok(handle.0 as CUlinkState)
     })();
@@ -214,13 +214,17 @@ pub unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
     status((|| {
         session()?;
         let handle = Handle(state as u64);
-        let gone = link(state)?;
-        LINKS.remove(handle);
-        // The table keeps its values for ever; what is large goes now.
-        gone.cubin.lock().expect("no panic happens under this lock").take();
-        *gone.options.lock().expect("no panic happens under this lock") = Options::default();
-        result(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)))?;
+        link(state)?;
+        let destroyed = result(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
         handles::release(handle);
-        Ok(())
+        destroyed
     })())
+}
+
+/// A link was destroyed, or its context was.
+pub fn ended(handle: Handle) {
+    let Some(gone) = LINKS.remove(handle) else { return };
+    // The table keeps its values for ever; what is large goes now.
+    gone.cubin.lock().expect("no panic happens under this lock").take();
+    *gone.options.lock().expect("no panic happens under this lock") = Options::default();
 }

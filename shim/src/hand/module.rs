@@ -80,7 +80,7 @@ fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64, CUr
     }
     let op = if kind == Kind::Module { ops::CU_MODULE_LOAD_DATA_EX } else { ops::CU_LIBRARY_LOAD_DATA };
     let payload = Payload::new(s, image)?;
-    let handle = handles::reserve(kind);
+    let handle = handles::reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
     let result = call_any(
         op,
         |w| {
@@ -228,24 +228,24 @@ pub unsafe fn cuLibraryLoadFromFile(
     unsafe { write(library, answer) }
 }
 
-/// Functions and globals go with their module.
-fn unload(handle: Handle, op: u16) -> CUresult {
-    let Ok(gone) = loaded(handle.0) else { return CUDA_ERROR_INVALID_HANDLE };
-    for f in gone.functions.lock().expect("no panic happens under this lock").values() {
-        FUNCTIONS.remove(Handle(*f));
-        handles::release(Handle(*f));
+/// Functions, globals and the modules of a library end with it.
+pub fn ended(handle: Handle) {
+    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
+    let Some(gone) = table.remove(handle) else { return };
+    let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
+    let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
+    for inside in functions.into_values().chain(modules.into_values()) {
+        handles::release(Handle(inside));
     }
-    for (base, _) in gone.globals.lock().expect("no panic happens under this lock").values() {
+    for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
         address_map::remove(*base);
     }
-    for module in gone.modules.lock().expect("no panic happens under this lock").values() {
-        MODULES.remove(Handle(*module));
+}
+
+fn unload(handle: Handle, op: u16) -> CUresult {
+    if let Err(code) = loaded(handle.0) {
+        return code;
     }
-    if handle.is(Kind::Module) {
-        MODULES.remove(handle)
-    } else {
-        LIBRARIES.remove(handle)
-    };
     let result = post(op, |w| w.word(handle.0));
     handles::release(handle);
     result
@@ -304,6 +304,9 @@ fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
     let first = *functions.entry(name.to_owned()).or_insert(handle.0);
     if first == handle.0 {
         FUNCTIONS.insert(handle, Function::new(handle, name.to_owned(), owner.handle, is_kernel, layout));
+    } else {
+        // The worker knows the other one too, so it stays reserved until the module ends.
+        functions.insert(CString::default(), handle.0);
     }
     Ok(first)
 }
@@ -412,7 +415,7 @@ pub unsafe fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> C
         if let Some(known) = modules.get(&ctx) {
             return Ok(*known as CUmodule);
         }
-        let handle = handles::reserve(Kind::Module);
+        let handle = handles::reserve_in(Kind::Module, ctx);
         let request = |w: &mut Vec<u8>| {
             w.word(owner.handle);
             w.word(handle.0);

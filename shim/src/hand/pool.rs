@@ -56,14 +56,11 @@ fn default_pool(device: u32) -> Result<u64, CUresult> {
         return Ok(known);
     }
     let handle = handles::reserve(Kind::MemPool);
-    call(
-        ops::CU_DEVICE_GET_DEFAULT_MEM_POOL,
-        |w| {
-            w.word(handle.0);
-            w.word(device as u64);
-        },
-        |_| Ok(()),
-    )?;
+    let request = |w: &mut Vec<u8>| {
+        w.word(handle.0);
+        w.word(device as u64);
+    };
+    handles::made(handle, call(ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, request, |_| Ok(())))?;
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     Ok(pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
 }
@@ -233,22 +230,10 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolPro
         only_device_memory(&p.location, p.allocType)?;
         let device = checked(p.location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let handle = handles::reserve(Kind::MemPool);
-        call(
-            ops::CU_MEM_POOL_CREATE,
-            |w| {
-                for v in [
-                    handle.0,
-                    p.allocType as u64,
-                    p.handleTypes as u64,
-                    device as u64,
-                    p.maxSize as u64,
-                    p.usage as u64,
-                ] {
-                    w.word(v);
-                }
-            },
-            |_| Ok(()),
-        )?;
+        let (kind, types) = (p.allocType as u64, p.handleTypes as u64);
+        let words = [handle.0, kind, types, device as u64, p.maxSize as u64, p.usage as u64];
+        let request = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
+        handles::made(handle, call(ops::CU_MEM_POOL_CREATE, request, |_| Ok(())))?;
         pools(|all| all.created.insert(handle.0, device));
         Ok(handle.0 as CUmemoryPool)
     })();

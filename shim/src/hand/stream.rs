@@ -89,7 +89,7 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let priority = clamped(priority, context::current_device().unwrap_or(0))?;
-        let handle = handles::reserve(Kind::Stream);
+        let handle = handles::reserve_in(Kind::Stream, context::current_home());
         let code = post(ops::CU_STREAM_CREATE_WITH_PRIORITY, |w| {
             w.word(handle.0);
             w.word(flags as u64);
@@ -118,13 +118,16 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     if let Err(code) = find_own(stream) {
         return code;
     }
-    if STREAMS.remove(handle).is_none() {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    super::capture::stream_destroyed(stream);
     let code = post(ops::CU_STREAM_DESTROY_V2, |w| w.word(handle.0));
     handles::release(handle);
     code
+}
+
+/// A stream was destroyed, or its context was.
+pub fn ended(handle: Handle) {
+    if STREAMS.remove(handle).is_some() {
+        super::capture::stream_destroyed(handle.0 as CUstream);
+    }
 }
 
 /// The default streams are not objects: they belong to the current context.

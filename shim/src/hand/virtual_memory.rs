@@ -185,15 +185,12 @@ pub unsafe fn cuMemCreate(
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let handle = handles::reserve(Kind::MemAllocation);
-        call(
-            ops::CU_MEM_CREATE,
-            |w| {
-                w.word(handle.0);
-                w.word(bytes as u64);
-                put_properties(w, &properties);
-            },
-            |_| Ok(()),
-        )?;
+        let request = |w: &mut Vec<u8>| {
+            w.word(handle.0);
+            w.word(bytes as u64);
+            put_properties(w, &properties);
+        };
+        handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
         let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
         allocations(|a| a.insert(handle.0, allocation));
         Ok(handle.0)

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_void};
 
 use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind};
 
 #[cfg(test)]
 pub use tests::{functions_of, load_image, stream_id};
@@ -45,9 +46,26 @@ pub fn context_died(handle: u64) {
     {
         crate::hand::address_map::forget_context(handle);
         crate::call::poison::forget(handle);
+        crate::handles::release_all_in(handle);
     }
     #[cfg(test)]
     let _ = handle;
+}
+
+/// An object is gone: what is known of it goes, and what lives in it goes with it.
+pub fn object_ended(kind: Kind, handle: Handle) {
+    #[cfg(not(test))]
+    match kind {
+        Kind::Module | Kind::Library => crate::hand::module::ended(handle),
+        Kind::Function => crate::hand::execution::ended(handle),
+        Kind::Stream => crate::hand::stream::ended(handle),
+        Kind::Event => crate::hand::event::ended(handle),
+        Kind::Array | Kind::MipmappedArray => crate::hand::array::ended(kind, handle),
+        Kind::LinkState => crate::hand::link::ended(handle),
+        _ => {}
+    }
+    #[cfg(test)]
+    let _ = (kind, handle);
 }
 
 #[cfg(test)]

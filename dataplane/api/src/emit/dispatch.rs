@@ -216,7 +216,12 @@ fn finish(out: &mut String, row: &Row) {
         } else {
             format!("{created}.cast()")
         };
-        writeln!(success, "s.bind(Kind::{kind}, q.{created}, {pointer})?;").unwrap();
+        match &row.inside {
+            Some(owner) => {
+                writeln!(success, "s.bind_inside(q.{owner}, Kind::{kind}, q.{created}, {pointer})?;").unwrap();
+            }
+            None => writeln!(success, "s.bind(Kind::{kind}, q.{created}, {pointer})?;").unwrap(),
+        }
     }
     let fields = reply(row);
     if !fields.is_empty() {

@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, use_primary};
+use crate::lab::{EMPTY_PTX, Get, use_primary};
 
 facts! { context:
     Init [
@@ -53,6 +53,7 @@ facts! { context:
         an_unknown_limit_is_refused,
         greater_priority_is_a_smaller_number,
         synchronize_waits_for_every_stream,
+        what_is_in_one_ends_with_it.alone(),
     ]
 }
 
@@ -404,5 +405,26 @@ fn synchronize_waits_for_every_stream(cu: &'static Cuda) -> Verdict {
     same!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
     ok!(cu.cuStreamDestroy_v2(first));
     ok!(cu.cuStreamDestroy_v2(second));
+    Ok(())
+}
+
+/// Handles of what ended with a context may be given to something else at any time, and 1,100 contexts are more than
+/// a table has room for that waits before it does so.
+fn what_is_in_one_ends_with_it(cu: &'static Cuda) -> Verdict {
+    for _ in 0..1100 {
+        let (mut context, mut module, mut function) = (null_mut(), null_mut(), null_mut());
+        ok!(cu.cuCtxCreate_v2(&mut context, 0, 0));
+        let stream = cu.stream()?;
+        ok!(cu.cuEventRecord(cu.event()?, stream));
+        ok!(cu.cuModuleLoadData(&mut module, EMPTY_PTX.as_ptr().cast()));
+        ok!(cu.cuModuleGetFunction(&mut function, module, c"nothing".as_ptr()));
+        ok!(cu.launch(function, 1, 1, stream, &mut []));
+        ok!(cu.cuStreamSynchronize(stream));
+        ok!(cu.cuCtxDestroy_v2(context));
+    }
+    use_primary(cu)?;
+    let (stream, event) = (cu.stream()?, cu.event()?);
+    ok!(cu.cuEventRecord(event, stream));
+    ok!(cu.cuEventSynchronize(event));
     Ok(())
 }

@@ -6,7 +6,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, PTX, as_void, string_at, text, use_primary};
+use crate::lab::{EMPTY_PTX, Get, PTX, as_void, string_at, text, use_primary};
 
 facts! { library:
     Init [
@@ -28,6 +28,7 @@ facts! { library:
         one_has_globals,
         a_missing_global_is_not_found,
         the_image_may_be_preserved,
+        many_are_loaded_used_and_unloaded_one_after_the_other,
     ]
 }
 
@@ -228,4 +229,21 @@ fn the_image_may_be_preserved(cu: &'static Cuda) -> Verdict {
     same!(cu.word(address)?, 16);
     ok!(cu.cuLibraryUnload(library));
     cu.free(address)
+}
+
+fn many_are_loaded_used_and_unloaded_one_after_the_other(cu: &'static Cuda) -> Verdict {
+    let none = null_mut();
+    for _ in 0..1100 {
+        let (mut library, mut module, mut function) = (null_mut(), null_mut(), null_mut());
+        let image = EMPTY_PTX.as_ptr().cast();
+        ok!(cu.cuLibraryLoadData(&mut library, image, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));
+        let kernel = kernel(cu, library, "nothing")?;
+        ok!(cu.launch(kernel.cast(), 1, 1, none, &mut []));
+        ok!(cu.cuLibraryGetModule(&mut module, library));
+        ok!(cu.cuModuleGetFunction(&mut function, module, c"nothing".as_ptr()));
+        ok!(cu.launch(function, 1, 1, none, &mut []));
+        ok!(cu.cuCtxSynchronize());
+        ok!(cu.cuLibraryUnload(library));
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, holds, ok, same};
-use crate::lab::{Get, PTX, string_at, use_primary};
+use crate::lab::{EMPTY_PTX, Get, PTX, string_at, use_primary};
 
 facts! { module:
     Nothing [
@@ -50,6 +50,7 @@ facts! { module:
         linked_ptx_can_be_loaded,
         options_are_accepted,
         another_thread_can_use_it,
+        many_are_loaded_used_and_unloaded_one_after_the_other,
     ]
 }
 
@@ -447,5 +448,17 @@ fn a_loading_state_into_null_is_invalid_value(cu: &'static Cuda) -> Verdict {
     let (module, function) = listed(cu)?;
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuFuncIsLoaded(null_mut(), function));
     ok!(cu.cuModuleUnload(module));
+    Ok(())
+}
+
+fn many_are_loaded_used_and_unloaded_one_after_the_other(cu: &'static Cuda) -> Verdict {
+    for _ in 0..1100 {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        ok!(cu.cuModuleLoadData(&mut module, EMPTY_PTX.as_ptr().cast()));
+        ok!(cu.cuModuleGetFunction(&mut function, module, c"nothing".as_ptr()));
+        ok!(cu.launch(function, 1, 1, null_mut(), &mut []));
+        ok!(cu.cuCtxSynchronize());
+        ok!(cu.cuModuleUnload(module));
+    }
     Ok(())
 }

@@ -1335,7 +1335,7 @@ fn cuArrayGetPlane(
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuArrayGetPlane(&mut pPlaneArray, hArray, q.planeIdx) };
     if result == CUDA_SUCCESS {
-        s.bind(Kind::Array, q.pPlaneArray, pPlaneArray.cast())?;
+        s.bind_inside(q.hArray, Kind::Array, q.pPlaneArray, pPlaneArray.cast())?;
     }
     Ok(Outcome::Done(result))
 }
@@ -1353,7 +1353,7 @@ fn cuMipmappedArrayGetLevel(
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMipmappedArrayGetLevel(&mut pLevelArray, hMipmappedArray, q.level) };
     if result == CUDA_SUCCESS {
-        s.bind(Kind::Array, q.pLevelArray, pLevelArray.cast())?;
+        s.bind_inside(q.hMipmappedArray, Kind::Array, q.pLevelArray, pLevelArray.cast())?;
     }
     Ok(Outcome::Done(result))
 }

@@ -167,7 +167,17 @@ struct Entry {
     /// Generation plus one; 0 while empty.
     generation: u32,
     pointer: *mut c_void,
+    /// The context that the object ends with; 0 for none.
+    context: u64,
 }
+
+impl Entry {
+    const EMPTY: Entry = Entry { generation: 0, pointer: ptr::null_mut(), context: 0 };
+}
+
+/// What CUDA ends together with a context. Contexts of green ones count as their device's primary one.
+const IN_CONTEXTS: [Kind; 6] =
+    [Kind::Module, Kind::Stream, Kind::Event, Kind::Array, Kind::MipmappedArray, Kind::LinkState];
 
 pub struct Session {
     pub driver: &'static Driver,
@@ -199,6 +209,8 @@ pub struct Session {
     pub links: crate::worker::hand::link::Links,
     pub green: crate::worker::hand::green_context::State,
     tables: Vec<Vec<Entry>>,
+    /// What ends with a module, a library or an array: functions, modules, levels.
+    inside: FxHashMap<u64, Vec<(Kind, u64)>>,
     /// Reverse of the node, graph and similar tables: queries return the driver's handles.
     names: HashMap<(u8, usize), u64>,
     primary: HashMap<u32, CUcontext>,
@@ -310,6 +322,7 @@ impl Session {
             links: Default::default(),
             green: Default::default(),
             tables: vec![Vec::new(); KIND_MAX as usize + 1],
+            inside: FxHashMap::default(),
             names: HashMap::new(),
             primary,
             current: 0,
@@ -511,8 +524,9 @@ impl Session {
     /// Drops everything known of a context that is gone or was reset.
     pub fn context_gone(&mut self, word: u64) {
         self.forget_context(word);
-        // They went with their context, if this was it; a leaked module of another one does no harm.
-        self.retired.clear();
+        self.unbind_all_in(word);
+        // They went with their context.
+        self.retired.retain(|r| r.context != word);
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
             self.primary.remove(&Handle(word).index());
             // What was registered with or allocated in a primary context goes with it. Staging works on from
@@ -755,18 +769,23 @@ impl Session {
         if !handle.is(kind) {
             return Err(Fault("new handle of the wrong kind"));
         }
+        let context = if IN_CONTEXTS.contains(&kind) { self.green.home(self.current) } else { 0 };
         let (index, table) = (handle.index() as usize, &mut self.tables[kind as usize]);
         // The client takes indices in order, so a table can grow only as fast as objects are made.
         if index >= table.len() {
             if index > table.len() + (1 << 16) || index as u32 > INDEX_MAX {
                 return Err(Fault("new handle far beyond those in use"));
             }
-            table.resize(index + 1, Entry { generation: 0, pointer: ptr::null_mut() });
+            table.resize(index + 1, Entry::EMPTY);
         }
-        if table[index].generation != 0 {
-            return Err(Fault("new handle is in use"));
+        let generation = handle.generation() as u32 + 1;
+        match table[index].generation {
+            0 => {}
+            known if known == generation => return Err(Fault("new handle is in use")),
+            // The client gave it up without a word: a call that was to find the object's name failed after it had.
+            known => self.unbind(kind, Handle::new(kind, (known - 1) as u16, index as u32).0),
         }
-        table[index] = Entry { generation: handle.generation() as u32 + 1, pointer };
+        self.tables[kind as usize][index] = Entry { generation, pointer, context };
         self.names.insert((kind as u8, pointer as usize), word);
         if kind == Kind::Stream {
             self.stream_homes.insert(pointer as usize, self.current);
@@ -775,10 +794,47 @@ impl Session {
         Ok(())
     }
 
+    /// The context that an object ends with, if it was made in one.
+    pub fn context_of(&self, kind: Kind, word: u64) -> u64 {
+        let entry = self.tables[kind as usize].get(Handle(word).index() as usize);
+        entry.map_or(0, |entry| entry.context)
+    }
+
+    /// As [`Self::bind`], for what lives in `owner` and ends with it.
+    pub fn bind_inside(&mut self, owner: u64, kind: Kind, word: u64, pointer: *mut c_void) -> Result<(), Fault> {
+        self.bind(kind, word, pointer)?;
+        self.inside.entry(owner).or_default().push((kind, word));
+        Ok(())
+    }
+
+    /// Forgets a handle, and those of what lives in its object: the client may give them to other objects from now on.
     pub fn unbind(&mut self, kind: Kind, word: u64) {
-        if let Some(pointer) = self.lookup(kind, word) {
-            self.tables[kind as usize][Handle(word).index() as usize].generation = 0;
+        let Some(pointer) = self.lookup(kind, word) else { return };
+        self.tables[kind as usize][Handle(word).index() as usize] = Entry::EMPTY;
+        // Two handles of one object: the other one is still its name.
+        if self.names.get(&(kind as u8, pointer as usize)) == Some(&word) {
             self.names.remove(&(kind as u8, pointer as usize));
+        }
+        match kind {
+            Kind::Function => _ = self.kernels.remove(&(pointer as usize)),
+            Kind::LinkState => _ = self.links.remove(&word),
+            Kind::Module | Kind::Library => _ = self.images.remove(&word),
+            _ => {}
+        }
+        for (kind, word) in self.inside.remove(&word).unwrap_or_default() {
+            self.unbind(kind, word);
+        }
+    }
+
+    /// A context has ended, and all that was made in it.
+    fn unbind_all_in(&mut self, context: u64) {
+        for kind in IN_CONTEXTS {
+            for index in 0..self.tables[kind as usize].len() {
+                let entry = self.tables[kind as usize][index];
+                if entry.generation != 0 && entry.context == context {
+                    self.unbind(kind, Handle::new(kind, (entry.generation - 1) as u16, index as u32).0);
+                }
+            }
         }
     }
 

@@ -81,14 +81,13 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Not given back on failure: the worker may have learnt it before something else went wrong.
         let name = handles::reserve(Kind::GraphExec);
         let encode = |w: &mut Vec<u8>| {
             for word in [name.0, graph, flags, copies::any() as u64] {
                 w.word(word);
             }
         };
-        let found = call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies)?;
+        let found = handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
         note_copies(s, name.0, found);
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
@@ -170,26 +169,24 @@ unsafe fn instantiate_with_params(
         let name = handles::reserve(Kind::GraphExec);
         let spare = Spare::new(Kind::GraphNode, 1);
         let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
-        let (result, said, error_node, found) = call_any(
-            ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS,
-            |w| {
-                for word in [name.0, graph, params.flags, stream, copies::any() as u64] {
-                    w.word(word);
-                }
-                spare.encode(w);
-            },
-            |result, r| {
-                if r.is_empty() {
-                    return Ok((result, CUDA_GRAPH_INSTANTIATE_ERROR, 0, Vec::new()));
-                }
-                Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
-            },
-        )?;
+        let encode = |w: &mut Vec<u8>| {
+            for word in [name.0, graph, params.flags, stream, copies::any() as u64] {
+                w.word(word);
+            }
+            spare.encode(w);
+        };
+        let answer = call_any(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, encode, |result, r| {
+            if r.is_empty() {
+                return Ok((result, CUDA_GRAPH_INSTANTIATE_ERROR, 0, Vec::new()));
+            }
+            Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
+        });
+        let (result, said, error_node, found) = handles::made(name, answer)?;
         spare.settle(&[error_node]);
         params.result_out = said;
         params.hErrNode_out = error_node as CUgraphNode;
         if result != CUDA_SUCCESS {
-            return Err(result);
+            return handles::made(name, Err(result));
         }
         note_copies(s, name.0, found);
         // SAFETY: not null, and valid by the contract.

@@ -207,6 +207,11 @@ impl Params {
         }
     }
 
+    /// The node that would have had them was not made.
+    pub fn release_bodies(&self) {
+        self.bodies.iter().copied().for_each(handles::release);
+    }
+
     fn conditional(c: &CUDA_CONDITIONAL_NODE_PARAMS) -> Result<Params, CUresult> {
         if c.size == 0 || c.size > BODIES_MAX {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -99,8 +99,9 @@ pub fn cuDevicePrimaryCtxReset_v2(
         Err(code) => return Ok(Outcome::Done(code)),
     };
     super::green_context::end_all(s, ordinal);
-    s.context_gone(Handle::primary_context(ordinal as u32).0);
     // SAFETY: a device of this session. The worker's own reference survives a reset.
     let code = unsafe { s.driver.cuDevicePrimaryCtxReset_v2(device) };
+    // Only now: until then the driver may refer to images that are dropped here.
+    s.context_gone(Handle::primary_context(ordinal as u32).0);
     Ok(Outcome::Done(code))
 }

@@ -147,9 +147,10 @@ pub fn cuLinkDestroy(
         Ok(state) => state,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    let options = s.links.remove(&word);
     s.unbind(Kind::LinkState, word);
     // SAFETY: a live link, whose options are dropped after it.
     let code = unsafe { s.driver.cuLinkDestroy(state) };
-    s.links.remove(&word);
+    drop(options);
     Ok(Outcome::Done(code))
 }

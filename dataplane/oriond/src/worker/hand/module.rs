@@ -120,9 +120,10 @@ pub fn cuModuleUnload(
         Ok(m) => m,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    s.unbind(Kind::Module, word);
+    let context = s.context_of(Kind::Module, word);
     let image = s.images.remove(&word);
-    s.retired.push(Retired { handle: module as usize, is_library: false, image });
+    s.unbind(Kind::Module, word);
+    s.retired.push(Retired { handle: module as usize, is_library: false, context, image });
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
@@ -137,9 +138,9 @@ pub fn cuLibraryUnload(
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    s.unbind(Kind::Library, word);
     let image = s.images.remove(&word);
-    s.retired.push(Retired { handle: library as usize, is_library: true, image });
+    s.unbind(Kind::Library, word);
+    s.retired.push(Retired { handle: library as usize, is_library: true, context: 0, image });
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
@@ -148,6 +149,8 @@ pub fn cuLibraryUnload(
 pub struct Retired {
     handle: usize,
     is_library: bool,
+    /// The context that a module was loaded into.
+    pub context: u64,
     image: Option<Arc<Image>>,
 }
 
@@ -202,8 +205,8 @@ pub fn cuModuleGetFunction(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (module, word, name) = (s.handle(Kind::Module, r.word()?), r.word()?, text(&mut r)?);
-    let module = match module {
+    let (owner, word, name) = (r.word()?, r.word()?, text(&mut r)?);
+    let module = match s.handle(Kind::Module, owner) {
         Ok(m) => m,
         Err(code) => return Ok(Outcome::Done(code)),
     };
@@ -214,7 +217,7 @@ pub fn cuModuleGetFunction(
         code = layout(s, f.cast(), false, reply);
     }
     if code == CUDA_SUCCESS {
-        s.bind(Kind::Function, word, f.cast())?;
+        s.bind_inside(owner, Kind::Function, word, f.cast())?;
     }
     Ok(Outcome::Done(code))
 }
@@ -228,8 +231,8 @@ pub fn cuLibraryGetKernel(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (library, word, name) = (s.handle(Kind::Library, r.word()?), r.word()?, text(&mut r)?);
-    let library = match library {
+    let (owner, word, name) = (r.word()?, r.word()?, text(&mut r)?);
+    let library = match s.handle(Kind::Library, owner) {
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
     };
@@ -245,7 +248,7 @@ pub fn cuLibraryGetKernel(
         }
     }
     if code == CUDA_SUCCESS {
-        s.bind(Kind::Function, word, kernel.cast())?;
+        s.bind_inside(owner, Kind::Function, word, kernel.cast())?;
         s.kernels.insert(kernel as usize);
     }
     Ok(Outcome::Done(code))
@@ -324,8 +327,8 @@ pub fn cuLibraryGetModule(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (library, word) = (s.handle(Kind::Library, r.word()?), r.word()?);
-    let library = match library {
+    let (owner, word) = (r.word()?, r.word()?);
+    let library = match s.handle(Kind::Library, owner) {
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
     };
@@ -333,7 +336,7 @@ pub fn cuLibraryGetModule(
     // SAFETY: a looked-up library and a valid out pointer.
     let code = unsafe { s.driver.cuLibraryGetModule(&mut module, library.cast()) };
     if code == CUDA_SUCCESS {
-        s.bind(Kind::Module, word, module.cast())?;
+        s.bind_inside(owner, Kind::Module, word, module.cast())?;
     }
     Ok(Outcome::Done(code))
 }
