@@ -30,6 +30,8 @@ pub enum Control {
     Failed { reason: String },
     /// A tenant. The attach socket comes along.
     Assign(Assign),
+    /// A line for oriond's log, of which a worker has no descriptor.
+    Log { text: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct Assign {
     pub memory_limit_bytes: u64,
     /// Share of GPU time in percent.
     pub share_percent: u32,
+    /// The worker as oriond sees it. In a namespace of its own it does not know.
+    pub worker_pid: u32,
 }
 
 impl Control {
@@ -54,9 +58,13 @@ impl Control {
             }
             Control::Assign(a) => {
                 w.word(3);
-                for word in [a.session, a.secret, a.memory_limit_bytes, a.share_percent as u64] {
+                for word in [a.session, a.secret, a.memory_limit_bytes, a.share_percent as u64, a.worker_pid as u64] {
                     w.word(word);
                 }
+            }
+            Control::Log { text } => {
+                w.word(4);
+                w.bytes(text.as_bytes());
             }
         }
         w
@@ -72,7 +80,9 @@ impl Control {
                 secret: r.word()?,
                 memory_limit_bytes: r.word()?,
                 share_percent: r.word()? as u32,
+                worker_pid: r.word()? as u32,
             }),
+            4 => Control::Log { text: r.text()?.to_owned() },
             _ => return Err(Fault("unknown control message")),
         };
         r.finish()?;
@@ -148,8 +158,9 @@ mod tests {
 
     #[test]
     fn control_messages_come_back() {
-        let assign = Assign { session: 1, secret: 2, memory_limit_bytes: 4, share_percent: 5 };
-        for control in [Control::Ready, Control::Failed { reason: "no GPU".into() }, Control::Assign(assign)] {
+        let assign = Assign { session: 1, secret: 2, memory_limit_bytes: 4, share_percent: 5, worker_pid: 6 };
+        let (reason, text) = ("no GPU".into(), "a line".into());
+        for control in [Control::Ready, Control::Failed { reason }, Control::Assign(assign), Control::Log { text }] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

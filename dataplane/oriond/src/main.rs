@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use tracing::level_filters::LevelFilter;
 
 mod attach;
+mod cell;
 mod engine;
 mod generated;
 mod worker;
@@ -62,6 +63,15 @@ struct Serve {
     /// Share of GPU time of a session in percent
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
+    /// Users that workers become, one each, where oriond is root: FIRST-LAST. Nobody else may have them
+    #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
+    worker_uids: cell::Range,
+    /// Do not serve unless workers get every layer of isolation
+    #[arg(long)]
+    require_isolation: bool,
+    /// A layer of isolation to do without; may be given several times
+    #[arg(long, value_name = "LAYER")]
+    isolation_off: Vec<cell::Layer>,
     /// How long an engine looks for work before it sleeps [default: 20000, or 50 on up to three cores]
     #[arg(long, value_name = "MICROSECONDS")]
     spin_us: Option<u64>,
@@ -135,7 +145,8 @@ fn main() -> std::process::ExitCode {
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(reason) => {
-            eprintln!("oriond: {reason}");
+            // A worker's way to the log leads through oriond.
+            worker::session::log::warn(&reason);
             std::process::ExitCode::FAILURE
         }
     }
@@ -151,6 +162,7 @@ fn log_to_stderr(level: LevelFilter) {
 }
 
 fn work(options: Worker) -> Result<(), String> {
+    cell::hide()?;
     // SAFETY: a literal; the name replaces "exe" in ps.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"oriond-worker".as_ptr()) };
     // SAFETY: oriond passes this descriptor for us to own; the command is hidden from people.
@@ -170,6 +182,7 @@ fn work(options: Worker) -> Result<(), String> {
 fn serve(options: Serve) -> Result<(), String> {
     // Before any thread starts, so that all of them leave these to this one.
     let signals = block_signals();
+    let cells = plan_cells(&options)?;
     raise_descriptor_limit();
     let token = options.token_file.as_deref().map(read_token).transpose()?;
     let listen = match options.listen.as_str() {
@@ -189,6 +202,7 @@ fn serve(options: Serve) -> Result<(), String> {
              give --driver"
         ));
     }
+    make_device_files(&options.worker.driver);
     let engines = engine::start(engine::Settings {
         socket: socket.clone(),
         listen,
@@ -201,6 +215,7 @@ fn serve(options: Serve) -> Result<(), String> {
         share_percent: options.share,
         spin_us: options.spin_us,
         worker_arguments: options.worker.arguments(options.log_level),
+        cells,
     })?;
     tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
     if let Some(fd) = options.ready_fd {
@@ -216,6 +231,35 @@ fn serve(options: Serve) -> Result<(), String> {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// Says which layers of isolation workers will not have, and what that means.
+fn plan_cells(options: &Serve) -> Result<cell::Plan, String> {
+    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off);
+    for m in &missing {
+        tracing::warn!(layer = %m.layer, reason = m.reason, "workers are not fully isolated: {}", m.consequence());
+    }
+    match missing.first() {
+        Some(m) if options.require_isolation => Err(format!(
+            "refusing to serve without the layer {}, because of --require-isolation: {}",
+            m.layer, m.reason
+        )),
+        _ => Ok(plan),
+    }
+}
+
+/// libcuda makes missing files in /dev by a helper that runs as root. Workers get no new privileges, so it is asked to
+/// before there are any.
+fn make_device_files(driver: &str) {
+    if driver == "soft" || driver == "echo" || std::path::Path::new("/dev/nvidia-uvm").exists() {
+        return;
+    }
+    let helper = std::process::Command::new("nvidia-modprobe").args(["-c", "0", "-u"]).status();
+    match helper {
+        Ok(status) if status.success() => tracing::info!("nvidia-modprobe made the device files"),
+        Ok(status) => tracing::warn!(%status, "nvidia-modprobe failed; workers will most likely find no GPU"),
+        Err(error) => tracing::warn!(%error, "there is no /dev/nvidia-uvm, and starting nvidia-modprobe failed"),
+    }
 }
 
 /// A session costs up to a dozen descriptors, and the customary soft limit is 1024. Where it cannot be raised, oriond

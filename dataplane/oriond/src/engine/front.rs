@@ -34,6 +34,7 @@ use super::io_ring::{Did, Done};
 use super::nursery::{Newborn, Order, socketpair};
 use super::{Core, Mail, Owner, Post, Settings};
 use crate::attach::{Assign, Control, send_control};
+use crate::cell::User;
 
 /// Between accepting a connection and its complete Hello, and between Welcome and Start.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +51,11 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Log lines of one worker, and their length. More are not shown.
+const WORKER_LINES_MAX: u32 = 1000;
+const WORKER_LINE_CHARS_MAX: usize = 1000;
+/// One that goes on is not ours any more.
+const WORKER_LINES_KILL: u32 = 10_000;
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Front {
@@ -95,6 +101,10 @@ struct Worker {
     pid: i32,
     pidfd: OwnedFd,
     control: OwnedFd,
+    /// Free for another worker once this one is reaped.
+    user: Option<User>,
+    /// Lines that it has logged.
+    lines: u32,
     buffer: [u8; 4096],
     state: WorkerState,
     /// What it sees beyond our own environment; empty for the pool's.
@@ -641,7 +651,7 @@ impl Front {
 
     fn born(&mut self, core: &mut Core, environment: Environment, newborn: Newborn) {
         let slot = core.allocate(Owner::Front);
-        let Newborn { pid, pidfd, control } = newborn;
+        let Newborn { pid, pidfd, control, user } = newborn;
         if self.stopping.is_some() {
             signal(&pidfd, libc::SIGKILL);
         }
@@ -649,6 +659,8 @@ impl Front {
             pid,
             pidfd,
             control,
+            user,
+            lines: 0,
             buffer: [0; 4096],
             state: WorkerState::Starting,
             environment,
@@ -674,7 +686,7 @@ impl Front {
             match message {
                 Ok(Control::Ready) if w.state == WorkerState::Starting => {
                     w.state = WorkerState::Warm;
-                    info!(worker = w.pid, "worker warm");
+                    info!(worker = w.pid, user = w.user.as_ref().map(|u| u.id), "worker warm");
                     let environment = w.environment.clone();
                     self.started(&environment);
                     self.failures = 0;
@@ -682,7 +694,7 @@ impl Front {
                     self.match_up(core);
                 }
                 Ok(Control::Failed { reason }) if w.state == WorkerState::Starting => self.last_failure = reason,
-                Ok(Control::Failed { reason }) => warn!(worker = w.pid, reason, "worker failed"),
+                Ok(Control::Failed { reason: text } | Control::Log { text }) => w.log(&text),
                 _ => {
                     warn!(worker = w.pid, "the worker said something unexpected, killing it");
                     signal(&w.pidfd, libc::SIGKILL);
@@ -791,6 +803,7 @@ impl Front {
             secret,
             memory_limit_bytes: self.settings.memory_limit_bytes,
             share_percent: self.settings.share_percent,
+            worker_pid: w.pid as u32,
         });
         let local = g.peer.is_unix();
         if local {
@@ -828,6 +841,30 @@ impl Listener {
 }
 
 impl Worker {
+    /// A line that the worker wants in the log. Who has taken a worker over can send what he likes, so it is one line,
+    /// printable and short, and there are not many.
+    fn log(&mut self, text: &str) {
+        self.lines = self.lines.saturating_add(1);
+        let session = match self.state {
+            WorkerState::Serving(session) => session,
+            _ => 0,
+        };
+        match self.lines {
+            ..=WORKER_LINES_MAX => {
+                let text: String = text.chars().filter(|c| !c.is_control()).take(WORKER_LINE_CHARS_MAX).collect();
+                warn!(worker = self.pid, session, text, "worker says");
+            }
+            n if n == WORKER_LINES_MAX + 1 => {
+                warn!(worker = self.pid, session, "worker says more than {WORKER_LINES_MAX} lines; no more are shown");
+            }
+            WORKER_LINES_KILL => {
+                warn!(worker = self.pid, session, "worker does not stop logging, killing it");
+                signal(&self.pidfd, libc::SIGKILL);
+            }
+            _ => {}
+        }
+    }
+
     fn listen(&mut self, core: &mut Core, slot: u32) {
         self.under_way += 1;
         let (to, len) = (self.buffer.as_mut_ptr(), self.buffer.len());

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use orion_ring::pause_after;
 use orion_wire::environment::Environment;
 
+use crate::cell::Plan;
+
 mod carried;
 mod front;
 mod io_ring;
@@ -42,6 +44,7 @@ pub struct Settings {
     pub spin_us: Option<u64>,
     /// Passed on to each worker.
     pub worker_arguments: Vec<String>,
+    pub cells: Plan,
 }
 
 pub enum Mail {
@@ -76,7 +79,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         .map(|_| Mailbox::new().map(Arc::new))
         .collect::<io::Result<Vec<Arc<Post>>>>()
         .map_err(|e| format!("creating the engines' mailboxes failed: {e}"))?;
-    let nursery = nursery::start(settings.worker_arguments.clone(), posts[0].clone())
+    let nursery = nursery::start(settings.worker_arguments.clone(), settings.cells.clone(), posts[0].clone())
         .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);
     let front = Front::new(settings, posts.clone(), nursery)?;

@@ -15,6 +15,7 @@ use orion_ring::Memory;
 use orion_wire::environment::Environment;
 
 use super::{Mail, Post};
+use crate::cell::{self, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
 
@@ -29,20 +30,24 @@ pub struct Newborn {
     pub pid: i32,
     pub pidfd: OwnedFd,
     pub control: OwnedFd,
+    /// Nobody else's while the process lives.
+    pub user: Option<User>,
 }
 
 /// Starts the thread. It ends when the last sender is gone.
-pub fn start(worker_arguments: Vec<String>, front: Arc<Post>) -> io::Result<Sender<Order>> {
+pub fn start(worker_arguments: Vec<String>, plan: Plan, front: Arc<Post>) -> io::Result<Sender<Order>> {
     let (sender, receiver) = channel();
-    std::thread::Builder::new().name("nursery".into()).spawn(move || serve(receiver, &worker_arguments, &front))?;
+    std::thread::Builder::new()
+        .name("nursery".into())
+        .spawn(move || serve(receiver, &worker_arguments, &plan, &front))?;
     Ok(sender)
 }
 
-fn serve(orders: Receiver<Order>, worker_arguments: &[String], front: &Post) {
+fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post) {
     for order in orders {
         match order {
             Order::Spawn(environment) => {
-                let newborn = spawn(worker_arguments, &environment);
+                let newborn = spawn(worker_arguments, plan, &environment);
                 front.post(Mail::Born(environment, newborn));
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
@@ -51,17 +56,21 @@ fn serve(orders: Receiver<Order>, worker_arguments: &[String], front: &Post) {
     }
 }
 
-fn spawn(arguments: &[String], environment: &Environment) -> io::Result<Newborn> {
+fn spawn(arguments: &[String], plan: &Plan, environment: &Environment) -> io::Result<Newborn> {
+    let user = plan.users.as_ref().map(|users| users.take()).transpose()?;
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
     // SAFETY: getpid cannot fail.
     let parent = unsafe { libc::getpid() };
+    let entry = cell::Entry { user: user.as_ref().map(|u| u.id), control, parent };
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("oriond-worker")
         .arg("worker")
         .args(["--control-fd", &control.to_string()])
         .args(arguments)
+        .env_clear()
+        .envs(cell::kept_environment())
         .envs(environment.pairs().iter().map(|(name, value)| (name, value)))
         // Clients wait after their launches themselves. A driver that waits inside a launch would keep the executor
         // from the very command that lets the stream go on.
@@ -81,17 +90,7 @@ fn spawn(arguments: &[String], environment: &Environment) -> io::Result<Newborn>
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // oriond may have died before the line above.
-            if libc::getppid() != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            if libc::fcntl(control, libc::F_SETFD, 0) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
+            cell::enter(&entry)
         });
     }
     let child = command.spawn()?;
@@ -106,7 +105,7 @@ fn spawn(arguments: &[String], environment: &Environment) -> io::Result<Newborn>
         return Err(e);
     }
     // SAFETY: a new descriptor that nobody else owns.
-    Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours })
+    Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours, user })
 }
 
 pub fn socketpair(kind: i32) -> io::Result<(OwnedFd, OwnedFd)> {

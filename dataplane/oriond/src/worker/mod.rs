@@ -31,7 +31,7 @@ use orion_wire::Fault;
 use orion_wire::hello::Welcome;
 
 use crate::attach::{Assign, Attachment, Control, recv_control, send_control};
-use session::{Session, log};
+use session::Session;
 
 /// What `oriond worker` is told on its command line.
 #[derive(Debug, Clone)]
@@ -70,6 +70,8 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
             return Err(reason);
         }
     };
+    // Nothing of a client's has been read so far, and from here on nothing needs to be opened.
+    crate::cell::seal(control.as_fd())?;
     send_control(control.as_fd(), &Control::Ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
     let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
     let Some((Control::Assign(assign), mut fds)) = assigned else {
@@ -128,7 +130,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     let welcome = Welcome {
         session: assign.session,
         secret: assign.secret,
-        worker_pid: std::process::id(),
+        worker_pid: assign.worker_pid,
         driver_version: driver::version(warm.driver),
         missing: crate::generated::dispatch::missing(warm.driver),
         peer_access: driver::peer_access(warm.driver, &warm.devices),
@@ -150,8 +152,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     let commands = warm.memory.consumer(Which::Command).map_err(ring)?;
     let replies = out::Replies::new(warm.memory.producer(Which::Reply).map_err(ring)?);
     let events = out::Events::new(warm.memory.producer(Which::Event).map_err(ring)?);
-    // From here on descriptors 1 and 2 are the session's; the log keeps the old stderr.
-    log::keep_stderr();
+    // From here on descriptors 1 and 2 are the session's.
     let output = out::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     std::thread::Builder::new()
@@ -184,12 +185,7 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     });
     match run(&mut s, commands) {
         Ok(()) => Ok(()),
-        Err(fault) => {
-            let reason = format!("session {} ended: the client broke the protocol: {fault}", assign.session);
-            // Descriptor 2 is the session's by now.
-            log::warn(&reason);
-            Err(reason)
-        }
+        Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
     }
 }
 

@@ -1372,22 +1372,23 @@ impl Session {
 }
 
 pub mod log {
-    //! One line on stderr, which is oriond's log.
+    //! One line in oriond's log, through oriond: a worker has no descriptor of the log itself.
 
-    // UNSAFETY: duplicates a descriptor and writes to it.
-
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicI32, Ordering};
 
-    static FD: AtomicI32 = AtomicI32::new(2);
+    use crate::attach::{Control, send_control};
 
-    /// Keeps the present stderr for the log, before the driver's output is captured.
-    pub fn keep_stderr() {
-        // SAFETY: duplicates a descriptor.
-        let fd = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 3) };
-        if fd >= 0 {
-            FD.store(fd, Ordering::Relaxed);
-        }
+    /// More of a line is cut off: a control message has to fit into a packet.
+    const TEXT_BYTES_MAX: usize = 2000;
+
+    static CONTROL: OnceLock<OwnedFd> = OnceLock::new();
+
+    /// Lines go to oriond from now on; before they go to stderr.
+    pub fn through(control: BorrowedFd<'_>) -> std::io::Result<()> {
+        let own = control.try_clone_to_owned()?;
+        let _ = CONTROL.set(own);
+        Ok(())
     }
 
     pub fn debug(text: &str) {
@@ -1398,9 +1399,13 @@ pub mod log {
     }
 
     pub fn warn(text: &str) {
-        let line = format!("worker[{}]: {text}\n", std::process::id());
-        // A log that cannot be written has nowhere to say so.
-        // SAFETY: writes from a local buffer of the given length.
-        unsafe { libc::write(FD.load(Ordering::Relaxed), line.as_ptr().cast(), line.len()) };
+        let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        match CONTROL.get() {
+            // A log that cannot be written has nowhere to say so.
+            Some(control) => {
+                let _ = send_control(control.as_fd(), &Control::Log { text: text[..end].to_owned() }, None);
+            }
+            None => eprintln!("oriond: {text}"),
+        }
     }
 }

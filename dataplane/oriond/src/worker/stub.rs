@@ -28,6 +28,8 @@ pub const EVENTS: u16 = 0x7ff3;
 pub const STALL: u16 = 0x7ff4;
 /// Writes a record that no worker writes.
 pub const NONSENSE: u16 = 0x7ff5;
+/// Body: a name. Reply: the environment variable's value, or nothing.
+pub const VARIABLE: u16 = 0x7ff6;
 
 const HEAP_BYTES: u64 = 1 << 30;
 
@@ -40,6 +42,7 @@ pub fn pattern(seed: u64, i: u64) -> u8 {
 pub fn main(control: OwnedFd) -> Result<(), String> {
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what} failed: {e}");
     let memory = Memory::create(Layout { heap_bytes: HEAP_BYTES }).map_err(|e| failed("creating memory", &e))?;
+    crate::cell::seal(control.as_fd())?;
     send_control(control.as_fd(), &Control::Ready, None).map_err(|e| failed("saying ready", &e))?;
     let Some((Control::Assign(assign), mut fds)) = recv_control(control.as_fd()).map_err(|e| failed("waiting", &e))?
     else {
@@ -49,7 +52,7 @@ pub fn main(control: OwnedFd) -> Result<(), String> {
     let welcome = Welcome {
         session: assign.session,
         secret: assign.secret,
-        worker_pid: std::process::id(),
+        worker_pid: assign.worker_pid,
         driver_version: 13000,
         missing: Vec::new(),
         devices: vec![Device { name: "echo".into(), ..Device::default() }],
@@ -136,6 +139,7 @@ fn answer(
         NONSENSE => {
             replies.push(&[&[0xff; HEADER_BYTES]]).map_err(|_| Fault("ring positions are impossible"))?;
         }
+        VARIABLE => out.bytes(std::env::var(r.text()?).unwrap_or_default().as_bytes()),
         _ => out = body,
     }
     Ok(out)

@@ -3,8 +3,9 @@
 use orion_transport::client::Tuning;
 use orion_wire::environment::Environment;
 use orion_wire::hello::Hello;
+use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, hello, wait_until};
+use crate::harness::{Client, Oriond, Transport, VARIABLE, hello, wait_until};
 use crate::on_each_carrier;
 
 fn with(pairs: &[(&str, &str)]) -> Hello {
@@ -17,11 +18,13 @@ fn attach(server: &Oriond, transport: Transport, hello: &Hello) -> Client {
     Client::try_attach(server, transport, hello, Tuning::default()).expect("attaching")
 }
 
-/// A variable as the client's worker started with it.
-fn seen(client: &Client, name: &str) -> Option<String> {
-    let all = std::fs::read(format!("/proc/{}/environ", client.welcome.worker_pid)).expect("the worker's environment");
-    let all = String::from_utf8(all).expect("text");
-    all.split('\0').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+/// A variable as the client's worker has it.
+fn seen(client: &mut Client, name: &str) -> Option<String> {
+    let mut body = Vec::new();
+    body.bytes(name.as_bytes());
+    let reply = client.call(VARIABLE, &body);
+    let value = Reader::new(&reply).text().expect("a value").to_owned();
+    (!value.is_empty()).then_some(value)
 }
 
 fn warm_worker(server: &Oriond) -> u32 {
@@ -35,13 +38,13 @@ on_each_carrier! {
         let ours = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "1"), ("CUDA_MODULE_LOADING", "EAGER")]);
         let mut client = attach(server, transport, &ours);
         assert_ne!(client.welcome.worker_pid, pool);
-        assert_eq!(seen(&client, "CUDA_DEVICE_MAX_CONNECTIONS").as_deref(), Some("1"));
-        assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
+        assert_eq!(seen(&mut client, "CUDA_DEVICE_MAX_CONNECTIONS").as_deref(), Some("1"));
+        assert_eq!(seen(&mut client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
         assert_eq!(client.call(0x101, &[4; 8]), [4; 8]);
         // The pool was left alone, and the next client's worker knows nothing of it.
-        let other = attach(server, transport, &hello());
+        let mut other = attach(server, transport, &hello());
         assert_eq!(other.welcome.worker_pid, pool);
-        assert_eq!(seen(&other, "CUDA_DEVICE_MAX_CONNECTIONS"), None);
+        assert_eq!(seen(&mut other, "CUDA_DEVICE_MAX_CONNECTIONS"), None);
     }
 }
 
@@ -60,13 +63,13 @@ fn what_the_server_started_with_is_no_difference_and_can_be_undone() {
         &[],
     );
     let pool = warm_worker(&server);
-    let client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "EAGER")]));
+    let mut client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "EAGER")]));
     assert_eq!(client.welcome.worker_pid, pool);
-    assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
+    assert_eq!(seen(&mut client, "CUDA_MODULE_LOADING").as_deref(), Some("EAGER"));
     // A driver that waits inside launches is never what a worker needs.
-    assert_eq!(seen(&client, "CUDA_LAUNCH_BLOCKING"), None);
-    let client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "LAZY")]));
-    assert_eq!(seen(&client, "CUDA_MODULE_LOADING").as_deref(), Some("LAZY"));
+    assert_eq!(seen(&mut client, "CUDA_LAUNCH_BLOCKING"), None);
+    let mut client = attach(&server, Transport::Shm, &with(&[("CUDA_MODULE_LOADING", "LAZY")]));
+    assert_eq!(seen(&mut client, "CUDA_MODULE_LOADING").as_deref(), Some("LAZY"));
 }
 
 #[test]
@@ -79,8 +82,8 @@ fn several_clients_with_settings_of_their_own_are_served_at_once() {
                 scope.spawn(move || {
                     let value = (n % 3 + 1).to_string();
                     let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", value.as_str())]);
-                    let client = attach(server, Transport::Tcp, &hello);
-                    assert_eq!(seen(&client, "CUDA_DEVICE_MAX_CONNECTIONS"), Some(value));
+                    let mut client = attach(server, Transport::Tcp, &hello);
+                    assert_eq!(seen(&mut client, "CUDA_DEVICE_MAX_CONNECTIONS"), Some(value));
                     client
                 })
             })

@@ -22,6 +22,7 @@ pub const DIE: u16 = 0x7ff2;
 pub const EVENTS: u16 = 0x7ff3;
 pub const STALL: u16 = 0x7ff4;
 pub const NONSENSE: u16 = 0x7ff5;
+pub const VARIABLE: u16 = 0x7ff6;
 
 /// Nothing here takes seconds unless something is broken; then the test says what it waited for.
 pub const PATIENCE: Duration = Duration::from_secs(20);

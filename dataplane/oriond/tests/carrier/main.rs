@@ -3,6 +3,7 @@
 
 mod activity;
 mod bulk;
+mod cell;
 mod death;
 mod door;
 mod environment;

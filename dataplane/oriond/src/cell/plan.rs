@@ -1,0 +1,158 @@
+//! Which layers of a cell this host allows, found out by trying each in a child.
+
+// UNSAFETY: forks, and makes system calls in the child.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::enter::drop_privileges;
+use super::users::{Range, Users};
+
+/// What can be missing, or be left out by the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// A user of its own for each worker.
+    User,
+}
+
+const ALL: [Layer; 1] = [Layer::User];
+
+impl Layer {
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::User => "user",
+        }
+    }
+
+    /// What a cell without it means.
+    fn consequence(self) -> &'static str {
+        match self {
+            Layer::User => {
+                "workers run as the user of oriond, and NVIDIA's kernel driver takes the workers of two sessions for \
+                 one user's: a tenant who has taken over his own can ask it for another's memory"
+            }
+        }
+    }
+}
+
+impl FromStr for Layer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Layer, String> {
+        ALL.into_iter()
+            .find(|l| l.name() == text)
+            .ok_or_else(|| format!("{text:?} is no layer of isolation; they are {}", ALL.map(Layer::name).join(", ")))
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A layer that workers will not have, why, and what that means.
+#[derive(Debug)]
+pub struct Missing {
+    pub layer: Layer,
+    pub reason: String,
+}
+
+impl Missing {
+    pub fn consequence(&self) -> &'static str {
+        self.layer.consequence()
+    }
+}
+
+/// How this oriond's workers are made.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub users: Option<Arc<Users>>,
+}
+
+impl Plan {
+    /// Tries each layer that is not `off`. Call it before there are threads.
+    pub fn for_this_host(range: Range, off: &[Layer]) -> (Plan, Vec<Missing>) {
+        let mut plan = Plan::default();
+        let mut missing = Vec::new();
+        for layer in ALL {
+            let outcome = match layer {
+                _ if off.contains(&layer) => Err(format!("--isolation-off {layer}")),
+                Layer::User => can_change_user(range).map(|()| plan.users = Some(Users::new(range))),
+            };
+            if let Err(reason) = outcome {
+                missing.push(Missing { layer, reason });
+            }
+        }
+        (plan, missing)
+    }
+}
+
+fn can_change_user(range: Range) -> Result<(), String> {
+    // SAFETY: getuid cannot fail.
+    let uid = unsafe { libc::getuid() };
+    if uid != 0 {
+        return Err(format!("oriond runs as user {uid}; only root can start processes of other users"));
+    }
+    for id in [range.first, range.last] {
+        // SAFETY: system calls only.
+        let tried = in_child(true, || unsafe { drop_privileges(Some(id)) });
+        tried.map_err(|e| {
+            format!("becoming user {id} failed: {e}; in a container, give ids that it has with --worker-uids")
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs `attempt` in a child, which is then killed as a worker would be if `ends_by_signal`, else it exits.
+fn in_child(ends_by_signal: bool, attempt: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (mut ends, mut status) = ([0; 2], 0);
+    // SAFETY: there are no other threads yet, and the child makes system calls only and never returns.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let pid = libc::fork();
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if pid == 0 {
+            let code: i32 = attempt().err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO));
+            libc::write(ends[1], (&raw const code).cast(), 4);
+            if ends_by_signal && code == 0 {
+                // Whoever cannot be killed goes by himself.
+                libc::alarm(10);
+                libc::pause();
+            }
+            libc::_exit(0);
+        }
+        libc::close(ends[1]);
+        let mut code = libc::EIO;
+        libc::read(ends[0], (&raw mut code).cast(), 4);
+        libc::close(ends[0]);
+        // A root that must not signal others' processes could not end its workers.
+        let killed = if ends_by_signal && code == 0 { libc::kill(pid, libc::SIGKILL) } else { 0 };
+        let kill_error = io::Error::last_os_error();
+        if killed != 0 {
+            return Err(kill_error);
+        }
+        libc::waitpid(pid, &mut status, 0);
+        if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layer_is_named_and_says_what_its_lack_means() {
+        for layer in ALL {
+            assert_eq!(layer.name().parse(), Ok(layer));
+            assert!(!layer.consequence().is_empty());
+        }
+        assert!("moat".parse::<Layer>().unwrap_err().contains("user"));
+    }
+}
