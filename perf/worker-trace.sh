@@ -98,8 +98,8 @@ def shape(name, rest):
     """What of the arguments matters to a filter."""
     argument = [a.strip() for a in rest.split(",")]
     paths = re.findall(r"<([^>]*)>", rest)
-    if name in ("openat", "open", "readlink", "readlinkat", "stat", "newfstatat", "access", "faccessat", "execve", "unlink",
-                "statfs", "mkdir", "chdir"):
+    if name in ("openat", "open", "readlink", "readlinkat", "stat", "newfstatat", "access", "faccessat", "execve",
+                "unlink", "statfs", "mkdir", "chdir"):
         quoted = re.search(r'"([^"]*)"', rest)
         flags = " ".join(a for a in argument if re.match(r"^[OFR]_", a))
         return f"{quoted[1] if quoted else '?'} {flags}".strip()
@@ -112,7 +112,7 @@ def shape(name, rest):
         return f"{argument[2]} {argument[3]} {where}" if "EXEC" in argument[2] else f"{argument[2]} {argument[3]}"
     if name in ("mprotect", "pkey_mprotect", "madvise", "msync"):
         return argument[2]
-    if name in ("prctl", "arch_prctl", "rt_sigaction", "rt_sigprocmask", "personality", "setpriority", "kill", "seccomp"):
+    if name in ("prctl", "arch_prctl", "rt_sigaction", "rt_sigprocmask", "personality", "setpriority", "kill"):
         return argument[0]
     if name in ("fcntl", "futex", "epoll_ctl", "shmctl", "mremap"):
         return argument[1]
