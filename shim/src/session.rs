@@ -88,6 +88,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     if let Some(code) = REFUSAL.get() {
         return Err(*code);
     }
+    crate::carrier::note_that_a_gpu_was_asked_for();
     match attach_now() {
         Ok(s) => {
             crate::local::register_fork_handler();

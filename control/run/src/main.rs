@@ -15,16 +15,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::{Parser, ValueEnum};
 
+use choice::Choice;
+use cleaner::Cleaner;
+
+mod choice;
+mod cleaner;
 mod driver;
 
 /// Run a CUDA program on a GPU of Orion's pool
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
-    /// oriond to use, unix:/path or tcp:host:port; without it one is started for this run
+    /// oriond to use, unix:/path or tcp:host:port; without it, and without ORION_SERVER, one is started for this run
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// How to reach the oriond that is started
+    /// How to reach the oriond that is started, as ORION_TRANSPORT
     #[arg(long, value_enum)]
     transport: Option<Transport>,
     /// Print one line about the session
@@ -33,12 +38,16 @@ struct Cli {
     /// Use the software GPU even where there is a real one
     #[arg(long, conflicts_with = "server")]
     software_gpu: bool,
+    /// Do not preload Orion's libraries. A program that is built with a sanitizer may insist on being first; it then
+    /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
+    #[arg(long)]
+    no_preload: bool,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     Shm,
     Tcp,
@@ -68,36 +77,37 @@ impl From<String> for Failure {
 }
 
 fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
+    let choice = choice::choose(cli, |name| std::env::var(name).ok())?;
     let home = own_folder()?;
-    let shim = find(&home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
-        format!("there is no libcuda.so.1 of Orion's beside {}; build it with `cargo build --release`", home.display())
-    })?;
-    let profiler = find(&home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
-    if profiler.is_none() {
-        eprintln!(
-            "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the GPU \
-             does; build it with `cargo build --release`",
-            home.display()
-        );
-    }
-    let place = Place::create(&shim, profiler.as_deref())?;
+    let libraries = Libraries::find(&home)?;
+    let place = Place::create(&libraries)?;
     // From here on signals are collected below, so that cleaning up is never skipped.
     let signals = block_signals();
-    let server = match &cli.server {
-        Some(address) => Server { address: address.clone(), oriond: None },
-        None => start_oriond(cli, &home, &place, &signals)?,
+    let server = match choice {
+        Choice::Theirs(server) => Server { address: server.to_string(), oriond: None },
+        Choice::Own(transport) => start_oriond(cli, transport, &home, &place, &signals)?,
     };
     let mut program = Command::new(&cli.program[0]);
     program
         .args(&cli.program[1..])
         .env("ORION_SERVER", &server.address)
+        .env("ORION_ASKED_FILE", place.asked())
         .env("LD_LIBRARY_PATH", joined(&place.folder, std::env::var_os("LD_LIBRARY_PATH")))
-        // Programs look for CUPTI in folders of their own first, but take one that is there already.
-        .envs(profiler.map(|p| ("LD_PRELOAD", joined(&place.preload(&p), std::env::var_os("LD_PRELOAD")))))
         // Triton asks ldconfig for libcuda unless told where it is.
         .env("TRITON_LIBCUDA_PATH", &place.folder);
+    if !cli.no_preload {
+        // A launcher may set a search path of its own, and programs look for CUPTI in folders of their own first, but
+        // all take what is there already.
+        let paths = place.preload(&libraries).into_iter().rev();
+        program.env("LD_PRELOAD", paths.fold(std::env::var_os("LD_PRELOAD"), |all, p| Some(joined(&p, all))).unwrap());
+    }
     if server.oriond.is_some() {
-        program.env("ORION_TOKEN_FILE", place.token());
+        for name in ["ORION_TOKEN", "ORION_TOKEN_FILE"] {
+            if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
+                eprintln!("orion-run: {name} is for a server that is not named; this run's has a token of its own");
+            }
+        }
+        program.env_remove("ORION_TOKEN").env("ORION_TOKEN_FILE", place.token());
     }
     if let Some(transport) = cli.transport {
         program.env("ORION_TRANSPORT", transport.name());
@@ -111,7 +121,46 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         std::io::ErrorKind::NotFound => Failure { reason: format!("there is no program {name}"), code: 127 },
         _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
     })?;
-    Ok(wait(child, &signals)?)
+    let status = wait(child, &signals)?;
+    let quiet = std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0");
+    if status.code().is_some() && !quiet && !place.asked().exists() {
+        eprintln!(
+            "orion-run: {name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
+             LD_PRELOAD and LD_LIBRARY_PATH, setuid and static programs load no library; ORION_QUIET=1 leaves this \
+             line out"
+        );
+    }
+    Ok(status)
+}
+
+/// What the program loads.
+struct Libraries {
+    driver: PathBuf,
+    profiler: Option<PathBuf>,
+}
+
+impl Libraries {
+    fn find(home: &Path) -> Result<Libraries, String> {
+        let driver = find(home, &["../lib/orion/libcuda.so.1", "libcuda.so.1", "libcuda.so"]).ok_or_else(|| {
+            let home = home.display();
+            format!("there is no libcuda.so.1 of Orion's beside {home}; build it with `cargo build --release`")
+        })?;
+        let profiler = find(home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
+        if profiler.is_none() {
+            eprintln!(
+                "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the \
+                 GPU does; build it with `cargo build --release`",
+                home.display()
+            );
+        }
+        Ok(Libraries { driver, profiler })
+    }
+
+    /// Each with the names that programs ask for.
+    fn names(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let profiler = self.profiler.as_deref().map(|path| (CUPTI, path));
+        [(CUDA, self.driver.as_path()), ("libcuda.so", self.driver.as_path())].into_iter().chain(profiler)
+    }
 }
 
 impl Transport {
@@ -140,7 +189,13 @@ impl Drop for Server {
     }
 }
 
-fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Result<Server, String> {
+fn start_oriond(
+    cli: &Cli,
+    transport: Transport,
+    home: &Path,
+    place: &Place,
+    signals: &Signals,
+) -> Result<Server, String> {
     let oriond = find(home, &["oriond", "../lib/orion/oriond", "../libexec/orion/oriond"]).ok_or_else(|| {
         format!("there is no oriond beside {}; build it with `cargo build --release`", home.display())
     })?;
@@ -155,9 +210,9 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Res
         }
     };
     let socket = place.folder.join("oriond.sock");
-    let (socket, listen) = match cli.transport {
-        Some(Transport::Tcp) => (Path::new("none"), "127.0.0.1:0"),
-        _ => (socket.as_path(), "none"),
+    let (socket, listen) = match transport {
+        Transport::Tcp => (Path::new("none"), "127.0.0.1:0"),
+        Transport::Shm => (socket.as_path(), "none"),
     };
     place.write_token()?;
     let log = place.folder.join("oriond.log");
@@ -185,18 +240,22 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Res
         // Ctrl-C is for the program; oriond ends after it.
         .process_group(0);
     signals.restore_in(&mut command);
+    let own = std::process::id() as i32;
     // SAFETY: only async-signal-safe calls.
     unsafe {
         command.pre_exec(move || {
             if libc::fcntl(fd, libc::F_SETFD, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
-            Ok(())
+            // Killed before it could be heard of: nobody wants this oriond any more.
+            if libc::getppid() != own { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
         });
     }
     let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", oriond.display()))?;
     drop(theirs);
+    let oriond = child.id();
     let mut server = Server { address: String::new(), oriond: Some(child) };
+    place.cleaner.watch(oriond)?;
     let mut line = String::new();
     // Ends with a line once oriond listens, or empty if it does not come to that.
     let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
@@ -210,19 +269,23 @@ fn start_oriond(cli: &Cli, home: &Path, place: &Place, signals: &Signals) -> Res
     Ok(server)
 }
 
+const CUDA: &str = "libcuda.so.1";
 const CUPTI: &str = "libcupti.so.13";
 
 /// A private folder for this run: the library under the names programs ask for, socket, token and log.
 struct Place {
     folder: PathBuf,
+    cleaner: Cleaner,
 }
 
 impl Place {
-    fn create(shim: &Path, profiler: Option<&Path>) -> Result<Place, String> {
+    fn create(libraries: &Libraries) -> Result<Place, String> {
         // SAFETY: getuid cannot fail.
         let uid = unsafe { libc::getuid() };
         let pid = std::process::id();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_dir());
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
+        // The program may change its folder before it looks for a library.
+        let runtime = runtime.filter(|d| d.is_dir()).and_then(|d| std::path::absolute(d).ok());
         let base =
             runtime.map_or_else(|| format!("/tmp/orion-{uid}-{pid}").into(), |d| d.join(format!("orion-run-{pid}")));
         // Never one that exists: somebody else might have put a library there.
@@ -235,19 +298,28 @@ impl Place {
                 Err(e) => return Err(format!("creating {} failed: {e}", folder.display())),
             }
         };
-        let place = Place { folder };
-        let cuda = ["libcuda.so.1", "libcuda.so"].map(|name| (name, shim));
-        for (name, library) in cuda.into_iter().chain(profiler.map(|p| (CUPTI, p))) {
+        let cleaner = Cleaner::start(&folder).inspect_err(|_| {
+            let _ = std::fs::remove_dir(&folder);
+        })?;
+        let place = Place { folder, cleaner };
+        for (name, library) in libraries.names() {
             let link = place.folder.join(name);
             symlink(library, &link).map_err(|e| format!("creating {} failed: {e}", link.display()))?;
         }
         Ok(place)
     }
 
-    /// By its own path, so that what outlives this run finds it, if the loader does not take that for several.
-    fn preload(&self, profiler: &Path) -> PathBuf {
-        let plain = !profiler.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b' ' | b':'));
-        if plain { profiler.to_owned() } else { self.folder.join(CUPTI) }
+    /// By their own paths, so that what outlives this run finds them, if the loader does not take those for several.
+    fn preload(&self, libraries: &Libraries) -> Vec<PathBuf> {
+        let plain = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b' ' | b':'));
+        let path = |name, library: &Path| if plain(library) { library.to_owned() } else { self.folder.join(name) };
+        let profiler = libraries.profiler.as_deref().map(|library| path(CUPTI, library));
+        profiler.into_iter().chain([path(CUDA, &libraries.driver)]).collect()
+    }
+
+    /// The shim makes this file when a process first asks for a GPU.
+    fn asked(&self) -> PathBuf {
+        self.folder.join("asked")
     }
 
     fn token(&self) -> PathBuf {
@@ -270,12 +342,6 @@ impl Place {
             .open(self.token())
             .and_then(|mut f| f.write_all(text.as_bytes()))
             .map_err(|e| format!("writing {} failed: {e}", self.token().display()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -27,6 +27,9 @@ kill $!
 /// executed would hold our half-written program open, which then cannot be executed ("Text file busy").
 static FORKING: Mutex<()> = Mutex::new(());
 
+/// What the shim does when a program first asks for a GPU.
+const ASKED: &str = ": > $ORION_ASKED_FILE";
+
 struct Installed(PathBuf);
 
 fn c_library() -> PathBuf {
@@ -42,18 +45,28 @@ impl Installed {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("runtime")).expect("creating a folder");
         std::fs::copy(env!("CARGO_BIN_EXE_orion-run"), folder.join("orion-run")).expect("copying orion-run");
-        std::fs::write(folder.join("libcuda.so"), "not a library").expect("writing");
-        // One that may be loaded: the C library, which the program has anyway.
-        std::os::unix::fs::symlink(c_library(), folder.join("libcupti.so")).expect("linking");
+        // Some that may be loaded into any program.
+        let link = |library: PathBuf, name| std::os::unix::fs::symlink(library, folder.join(name)).expect("linking");
+        link(c_library().with_file_name("libm.so.6"), "libcuda.so");
+        link(c_library(), "libcupti.so");
         std::fs::write(folder.join("oriond"), oriond).expect("writing");
         std::fs::set_permissions(folder.join("oriond"), std::fs::Permissions::from_mode(0o755)).expect("chmod");
         Installed(folder)
     }
 
     fn start(&self, arguments: &[&str]) -> Child {
+        self.start_with(arguments, &[])
+    }
+
+    fn start_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
         let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
-        Command::new(self.0.join("orion-run"))
-            .args(arguments)
+        let mut run = Command::new(self.0.join("orion-run"));
+        for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET", "LD_PRELOAD"]
+        {
+            run.env_remove(name);
+        }
+        run.args(arguments)
+            .envs(environment.iter().copied())
             .env("XDG_RUNTIME_DIR", self.0.join("runtime"))
             .env_remove("LD_LIBRARY_PATH")
             .env("CUDA_VISIBLE_DEVICES", "1")
@@ -66,7 +79,11 @@ impl Installed {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let output = self.start(arguments).wait_with_output().expect("waiting for orion-run");
+        self.run_with(arguments, &[])
+    }
+
+    fn run_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+        let output = self.start_with(arguments, environment).wait_with_output().expect("waiting for orion-run");
         let left: Vec<_> = std::fs::read_dir(self.0.join("runtime")).expect("reading").flatten().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
         output
@@ -105,7 +122,7 @@ fn the_program_finds_library_and_server() {
 fn a_profiler_s_library_is_loaded_before_the_program_s_own() {
     let here = Installed::new("profiler", STAND_IN);
     let preloaded = || {
-        let output = here.run(&["--software-gpu", "--", "sh", "-c", "echo $LD_PRELOAD"]);
+        let output = here.run(&["--software-gpu", "--", "sh", "-c", &format!("{ASKED}; echo $LD_PRELOAD")]);
         let said = text(&output.stderr);
         (text(&output.stdout).trim_end().split(':').next().unwrap_or_default().to_owned(), said)
     };
@@ -145,7 +162,7 @@ fn the_choice_of_devices_is_made_once_in_the_program() {
 #[test]
 fn exit_status_and_output_are_the_programs() {
     let here = Installed::new("status", STAND_IN);
-    let output = here.run(&["--software-gpu", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    let output = here.run(&["--software-gpu", "sh", "-c", &format!("{ASKED}; echo out; echo err >&2; exit 7")]);
     assert_eq!(
         (output.status.code(), text(&output.stdout), text(&output.stderr)),
         (Some(7), "out\n".into(), "err\n".into())
@@ -183,4 +200,99 @@ fn a_server_of_ones_own_choice_is_used_as_it_is() {
     let output = here.run(&["--server", "tcp:node:7411", "sh", "-c", "echo $ORION_SERVER $ORION_TOKEN_FILE"]);
     assert_eq!(text(&output.stdout), "tcp:node:7411\n");
     assert_eq!(here.oriond_saw(), "");
+}
+
+#[test]
+fn the_environment_and_the_command_line_mean_the_same() {
+    let here = Installed::new("same", STAND_IN);
+    let script = &["sh", "-c", "echo $ORION_SERVER $ORION_TOKEN"];
+    let output = here.run_with(script, &[("ORION_SERVER", "node:7411"), ("ORION_TOKEN", "of that node")]);
+    assert_eq!((text(&output.stdout), here.oriond_saw()), ("tcp:node:7411 of that node\n".into(), String::new()));
+    let output = here.run_with(&["--software-gpu", script[0], script[1], script[2]], &[("ORION_TRANSPORT", "tcp")]);
+    assert_eq!(text(&output.stdout), "tcp:127.0.0.1:4242\n");
+}
+
+#[test]
+fn contradictions_and_what_is_no_address_are_refused_before_anything_starts() {
+    let here = Installed::new("contradictions", STAND_IN);
+    let server = ("ORION_SERVER", "tcp:node:7411");
+    for (arguments, environment, words) in [
+        (&["--server", "tcp:other:7411", "true"][..], server, "contradicts ORION_SERVER=tcp:node:7411"),
+        (&["--software-gpu", "true"][..], server, "ORION_SERVER names another one"),
+        (&["--transport", "shm", "true"][..], server, "--transport shm needs a server address"),
+        (
+            &["--transport", "tcp", "true"][..],
+            ("ORION_TRANSPORT", "rdma"),
+            "ORION_TRANSPORT=rdma is neither shm nor tcp",
+        ),
+        (&["true"][..], ("ORION_SERVER", "http://node:7411"), "it is one of unix:/path, tcp:host:port"),
+        (&["--server", "http://node:7411", "true"][..], ("UNUSED", ""), "it is one of unix:/path, tcp:host:port"),
+    ] {
+        let output = here.run_with(arguments, &[environment]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(125) && said.contains(words), "{arguments:?} {environment:?}: {said}");
+        assert_eq!(here.oriond_saw(), "");
+    }
+}
+
+#[test]
+fn a_token_for_another_server_is_not_given_to_this_run_s() {
+    let here = Installed::new("token", STAND_IN);
+    let script = &["--software-gpu", "sh", "-c", "echo ${ORION_TOKEN-none}; cat $ORION_TOKEN_FILE"];
+    let output = here.run_with(script, &[("ORION_TOKEN", "of another server")]);
+    let out = text(&output.stdout);
+    assert!(out.starts_with("none\n") && out.len() == "none\n".len() + 32, "{out}");
+    assert!(text(&output.stderr).contains("ORION_TOKEN is for a server that is not named"));
+}
+
+#[test]
+fn a_killed_run_leaves_no_folder_and_no_oriond() {
+    let here = Installed::new("killed", STAND_IN);
+    let theirs = ["--server", "unix:/nonexistent/socket"];
+    for server in [&["--software-gpu"][..], &["--software-gpu", "--transport", "tcp"][..], &theirs[..]] {
+        let arguments: Vec<&str> = server.iter().copied().chain(["sh", "-c", "echo $$; exec sleep 60"]).collect();
+        let mut child = here.start(&arguments);
+        let mut first = String::new();
+        let mut lines = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        std::io::BufRead::read_line(&mut lines, &mut first).expect("the program's output");
+        let left = || std::fs::read_dir(here.0.join("runtime")).expect("reading").count();
+        assert_eq!(left(), 1);
+        child.kill().expect("it runs");
+        child.wait().expect("waiting");
+        let program: i32 = first.trim().parse().expect("a number");
+        // SAFETY: a signal to the program that orion-run started for us.
+        unsafe { libc::kill(program, libc::SIGKILL) };
+        let began = std::time::Instant::now();
+        while left() != 0 || (server != theirs && !here.oriond_saw().contains("ended")) {
+            assert!(began.elapsed().as_secs() < 20, "{server:?}: {} left, oriond: {}", left(), here.oriond_saw());
+            std::thread::yield_now();
+        }
+        let _ = std::fs::remove_file(here.0.join("arguments"));
+    }
+}
+
+#[test]
+fn a_program_in_which_nothing_asked_for_a_gpu_is_named() {
+    let here = Installed::new("unasked", STAND_IN);
+    let words = "nothing in it has asked Orion for a GPU";
+    let said = |environment: &[(&str, &str)], arguments: &[&str]| {
+        let output = here.run_with(&[&["--software-gpu", "--"], arguments].concat(), environment);
+        text(&output.stderr)
+    };
+    assert!(said(&[], &["env", "-i", "/bin/true"]).contains(words));
+    assert!(said(&[], &["sh", "-c", "exit 3"]).contains(words));
+    assert_eq!(said(&[], &["sh", "-c", ASKED]), "");
+    assert_eq!(said(&[("ORION_QUIET", "1")], &["true"]), "");
+    // Whoever interrupts a program knows that it had not come to that.
+    assert_eq!(said(&[], &["sh", "-c", "kill $$"]), "");
+}
+
+#[test]
+fn the_driver_is_preloaded_unless_told_otherwise() {
+    let here = Installed::new("preload", STAND_IN);
+    let output = here.run_with(&["--software-gpu", "sh", "-c", "echo $LD_PRELOAD"], &[("LD_PRELOAD", "")]);
+    let (preloaded, driver) = (text(&output.stdout), here.0.join("libcuda.so").canonicalize().expect("it is there"));
+    assert!(preloaded.trim_end().split(':').any(|path| Path::new(path) == driver), "{preloaded}");
+    let output = here.run(&["--software-gpu", "--no-preload", "sh", "-c", "echo ${LD_PRELOAD-unset}"]);
+    assert_eq!(text(&output.stdout), "unset\n");
 }

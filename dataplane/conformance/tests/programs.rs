@@ -35,6 +35,20 @@ fn a_preloaded_shim_is_the_programs_driver() {
     }
 }
 
+/// A launcher may set a search path of its own.
+#[test]
+fn a_program_that_loses_the_search_path_keeps_orion() {
+    for program in programs().iter().filter(|program| program.file_stem().is_some_and(|stem| stem == "vector_add")) {
+        let program = program.to_str().expect("a name of ours");
+        let output = orion::through_orion("shm", Path::new("sh"), &["-c", "unset LD_LIBRARY_PATH; exec $0", program]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("PASS "), "{program}: {text}{}", orion::complaint(&output));
+        // One that loses everything is told so. Where there is an NVIDIA driver it may yet do without Orion.
+        let said = orion::complaint(&orion::through_orion("shm", Path::new("env"), &["-i", program]));
+        assert!(said.contains("nothing in it has asked Orion for a GPU"), "{program}: {said}");
+    }
+}
+
 /// The reason is said once, and the program goes on.
 #[test]
 fn a_node_without_cupti_refuses_to_record() {

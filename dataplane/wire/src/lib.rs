@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+pub mod address;
 pub mod bundle;
 pub mod codec;
 pub mod environment;

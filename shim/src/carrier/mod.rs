@@ -60,6 +60,13 @@ pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
 }
 
+/// `orion-run` says so when nothing in the program it ran has asked.
+pub fn note_that_a_gpu_was_asked_for() {
+    let Some(path) = std::env::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
+    // Where it cannot be made (in a container that does not see the folder) there is one line too many in the end.
+    let _ = std::fs::OpenOptions::new().append(true).create(true).open(path);
+}
+
 /// Whether the worker or the way to it is gone. Costs a system call over shared memory, so it is for slow paths.
 pub fn lost() -> bool {
     CONNECTION.get().is_some_and(|c| c.link.lost())

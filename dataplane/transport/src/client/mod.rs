@@ -2,15 +2,14 @@
 
 // UNSAFETY: shuts a socket down while other threads still read from it; the standard library wants to own it for that.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
+pub use orion_wire::address::Server;
 use orion_wire::hello::{Hello, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
@@ -24,48 +23,6 @@ pub use tcp::connect as connect_tcp;
 
 /// A worker that has to be started first loads the driver and opens every GPU.
 const WELCOME_SECONDS_MAX: i64 = 120;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Server {
-    Unix(PathBuf),
-    /// `host:port`.
-    Tcp(String),
-}
-
-impl Server {
-    /// `unix:/path`, `tcp:host:port`, `/path` or `host:port`.
-    pub fn parse(text: &str) -> Result<Server, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Server::Unix(path.into()));
-        }
-        let address = text.strip_prefix("tcp:").unwrap_or(text);
-        if address.starts_with('/') {
-            return Ok(Server::Unix(address.into()));
-        }
-        match address.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Server::Tcp(address.to_owned()))
-            }
-            _ => Err(format!("server address {text:?} is neither unix:/path nor tcp:host:port")),
-        }
-    }
-
-    pub fn transport(&self) -> &'static str {
-        match self {
-            Server::Unix(_) => "shm",
-            Server::Tcp(_) => "tcp",
-        }
-    }
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Server::Unix(path) => write!(f, "unix:{}", path.display()),
-            Server::Tcp(address) => write!(f, "tcp:{address}"),
-        }
-    }
-}
 
 /// How hard the pumps try; the defaults fit, the environment overrides.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,129 @@
+//! Which server this run has: what the command line and the environment say together.
+
+use std::path::absolute;
+
+use orion_wire::address::Server;
+
+use crate::{Cli, Transport};
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// One that somebody has started.
+    Theirs(Server),
+    /// One for this run.
+    Own(Transport),
+}
+
+/// The command line and the environment mean the same. What contradicts itself is refused: whichever was followed, the
+/// other was meant seriously.
+pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Choice, String> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let transport = transport(cli, variable("ORION_TRANSPORT"))?;
+    let server = server(cli, variable("ORION_SERVER"))?;
+    let Some((server, said)) = server else {
+        return Ok(Choice::Own(transport.map_or(Transport::Shm, |(transport, _)| transport)));
+    };
+    if cli.software_gpu {
+        return Err(format!(
+            "--software-gpu starts a server for this run, but {said} names another one; leave one of them out"
+        ));
+    }
+    if let Some((transport, wanted)) = transport
+        && transport.name() != server.transport()
+    {
+        let form = match transport {
+            Transport::Shm => "unix:/run/orion/oriond.sock",
+            Transport::Tcp => "tcp:host:7411",
+        };
+        return Err(format!("{wanted} needs a server address such as {form}, but {said} is {server}"));
+    }
+    Ok(Choice::Theirs(server))
+}
+
+/// With the words by which it was chosen.
+fn transport(cli: &Cli, variable: Option<String>) -> Result<Option<(Transport, String)>, String> {
+    let variable = match variable.as_deref() {
+        None => None,
+        Some("shm") => Some((Transport::Shm, "ORION_TRANSPORT=shm".to_owned())),
+        Some("tcp") => Some((Transport::Tcp, "ORION_TRANSPORT=tcp".to_owned())),
+        Some(other) => return Err(format!("ORION_TRANSPORT={other} is neither shm nor tcp")),
+    };
+    let option = cli.transport.map(|transport| (transport, format!("--transport {}", transport.name())));
+    match (option, variable) {
+        (Some((one, option)), Some((other, variable))) if one != other => {
+            Err(format!("{option} contradicts {variable}; leave one of them out"))
+        }
+        (option, variable) => Ok(option.or(variable)),
+    }
+}
+
+/// With the words by which it was chosen.
+fn server(cli: &Cli, variable: Option<String>) -> Result<Option<(Server, String)>, String> {
+    let parsed = |said: &str, text: &str| {
+        let server = Server::parse(text).map_err(|why| format!("{said}: {why}"))?;
+        let server = match server {
+            // The program may change its folder before it connects.
+            Server::Unix(path) => Server::Unix(absolute(&path).map_err(|e| format!("{said} {text}: {e}"))?),
+            other => other,
+        };
+        Ok::<_, String>((server, said.to_owned()))
+    };
+    let option = cli.server.as_deref().map(|text| parsed("--server", text)).transpose()?;
+    let variable = variable.map(|text| parsed("ORION_SERVER", &text)).transpose()?;
+    match (option, variable) {
+        (Some((one, _)), Some((other, _))) if one != other => {
+            Err(format!("--server {one} contradicts ORION_SERVER={other}; leave one of them out"))
+        }
+        (option, variable) => Ok(option.or(variable)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn chosen(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Choice, String> {
+        let command = ["orion-run"].iter().chain(arguments).chain(&["--", "true"]);
+        let cli = Cli::try_parse_from(command).map_err(|e| e.to_string())?;
+        choose(&cli, |name| environment.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn tcp(address: &str) -> Result<Choice, String> {
+        Ok(Choice::Theirs(Server::Tcp(address.to_owned())))
+    }
+
+    #[test]
+    fn option_and_variable_mean_the_same() {
+        assert_eq!(chosen(&["--server", "tcp:node:7411"], &[]), tcp("node:7411"));
+        assert_eq!(chosen(&[], &[("ORION_SERVER", "tcp:node:7411")]), tcp("node:7411"));
+        assert_eq!(chosen(&["--server", "node:7411"], &[("ORION_SERVER", "tcp:node:7411")]), tcp("node:7411"));
+        assert_eq!(chosen(&[], &[("ORION_TRANSPORT", "tcp")]), Ok(Choice::Own(Transport::Tcp)));
+        assert_eq!(chosen(&["--transport", "tcp"], &[("ORION_TRANSPORT", "tcp")]), Ok(Choice::Own(Transport::Tcp)));
+        assert_eq!(chosen(&[], &[("ORION_SERVER", ""), ("ORION_TRANSPORT", "")]), Ok(Choice::Own(Transport::Shm)));
+    }
+
+    #[test]
+    fn a_contradiction_is_refused_with_both_sides() {
+        let refused = |arguments: &[&str], environment: &[(&str, &str)], words: [&str; 2]| {
+            let said = chosen(arguments, environment).expect_err("it contradicts itself");
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        };
+        let server = [("ORION_SERVER", "tcp:b:2")];
+        refused(&["--server", "tcp:a:1"], &server, ["--server tcp:a:1", "ORION_SERVER=tcp:b:2"]);
+        refused(&["--software-gpu"], &server, ["--software-gpu", "ORION_SERVER"]);
+        refused(&["--transport", "shm"], &server, ["--transport shm", "tcp:b:2"]);
+        refused(&["--server", "unix:/s"], &[("ORION_TRANSPORT", "tcp")], ["ORION_TRANSPORT=tcp", "unix:/s"]);
+        refused(&["--transport", "shm"], &[("ORION_TRANSPORT", "tcp")], ["--transport shm", "ORION_TRANSPORT=tcp"]);
+        refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "rdma")], ["ORION_TRANSPORT=rdma", "shm nor tcp"]);
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_told_the_forms() {
+        let said = chosen(&["--server", "http://node:7411"], &[]).expect_err("a URL");
+        assert!(said.contains("--server") && said.contains("unix:/path"), "{said}");
+        let said = chosen(&[], &[("ORION_SERVER", "http://node:7411")]).expect_err("a URL");
+        assert!(said.contains("ORION_SERVER") && said.contains("unix:/path"), "{said}");
+    }
+}
