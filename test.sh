@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize
-#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs fuzz sanitize
+#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme fuzz sanitize
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 set -uo pipefail
@@ -70,13 +70,13 @@ sanitize() (
     ASAN_OPTIONS=$options:detect_leaks=0 cargo test --tests --no-fail-fast -p oriond -- \
         --skip a_thousand_sessions || status=1
 
-    # Without libcupti: it would be preloaded into what makes names of addresses, too, which then fails.
+    # Nothing is preloaded: it would be into what makes names of addresses, too, which then fails.
     cargo build -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
     built=$CARGO_TARGET_DIR/$CARGO_BUILD_TARGET/debug
     reports=$(mktemp -d)
     for transport in shm tcp; do
         # A child that exits has none of the threads that hold what its parent allocated.
-        ASAN_OPTIONS=$options:log_path=$reports/report:log_exe_name=1 "$built/orion-run" --software-gpu \
+        ASAN_OPTIONS=$options:log_path=$reports/report:log_exe_name=1 "$built/orion-run" --software-gpu --no-preload \
             --transport "$transport" -- "$built/orion-facts" --quiet --skip a_fork_that_exits || status=1
     done
     # Not every report makes a fact fail.
@@ -96,6 +96,7 @@ step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts cargo test -p orion-conformance --test facts -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture
+step readme cargo test -p orion-conformance --test readme -- --nocapture
 step fuzz fuzz
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 

@@ -1,0 +1,106 @@
+//! What README.md tells a user to type, typed.
+
+#[allow(dead_code, reason = "the lines typed here start programs themselves")]
+mod orion;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A folder and a server of this test, which go when it ends.
+struct Scene {
+    folder: PathBuf,
+    oriond: Child,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.oriond.kill();
+        let _ = self.oriond.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Scene {
+    /// With a program called `program`, and an oriond on `socket`.
+    fn new() -> Scene {
+        let folder = std::env::temp_dir().join(format!("orion-readme-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder");
+        let socket = folder.join("socket");
+        let mut oriond = Command::new(orion::built().join("oriond"));
+        oriond.args(["serve", "--driver", "soft", "--listen", "none", "--socket"]).arg(&socket);
+        let oriond = oriond.stderr(Stdio::null()).spawn().expect("oriond starts");
+        let scene = Scene { folder, oriond };
+        let began = std::time::Instant::now();
+        while !socket.exists() {
+            assert!(began.elapsed().as_secs() < 20, "oriond does not listen");
+            std::thread::yield_now();
+        }
+        scene
+    }
+
+    /// Types a line into a shell at the root of the repository.
+    fn type_in(&self, line: &str) -> Output {
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", line]).current_dir(orion::root()).stdin(Stdio::null());
+        // So that "~" is the folder of this test. What cargo needs of the user's own stays.
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+        for (name, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+            shell.env(name, std::env::var_os(name).map_or_else(|| home.join(place), PathBuf::from));
+        }
+        shell
+            .env("HOME", &self.folder)
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("LD_PRELOAD")
+            .env("ORION_VERBOSE", "1");
+        shell.output().expect("sh starts")
+    }
+}
+
+/// The lines of the first block of code behind `heading`.
+fn block_after(heading: &str) -> Vec<String> {
+    let readme = std::fs::read_to_string(orion::root().join("README.md")).expect("README.md is there");
+    let (_, rest) = readme.split_once(heading).unwrap_or_else(|| panic!("README.md has no {heading:?}"));
+    let block = rest.split("```").nth(1).expect("a block of code");
+    block.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_the_readme_says_to_type_works() {
+    let scene = Scene::new();
+    let programs = scene.folder.join("programs");
+    let build = orion::root().join("dataplane/conformance/cuda/build.sh");
+    for folder in [&programs, &orion::root().join("target/quickstart")] {
+        let output = Command::new(&build).arg(folder).arg("vector_add").output().expect("build.sh starts");
+        assert!(output.status.success(), "{}", orion::complaint(&output));
+    }
+    let socket = format!("unix:{}", scene.folder.join("socket").display());
+    let program = programs.join("vector_add.static");
+    let right = |line: &str, output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = orion::complaint(output);
+        assert!(output.status.success() && text.contains("PASS "), "{line}: {text}{said}");
+        assert!(said.contains("orion: transport "), "{line}: {said}");
+    };
+
+    let recipe = block_after("Without it:");
+    let (install, run) = (&recipe[0], &recipe[1]);
+    let output = scene.type_in(install);
+    assert!(output.status.success(), "{install}: {}", orion::complaint(&output));
+    let here = run.replace("tcp:gpu-node:7411", &socket).replace("./program", &program.display().to_string());
+    assert!(here.contains(&socket) && here.contains("vector_add"), "{run} is not what this test knows");
+    right(run, &scene.type_in(&here));
+    let installed = |name: &str| scene.folder.join("orion").join(name);
+    assert!(installed("bin/oriond").is_file() && installed("lib/orion/libcuda.so").is_file());
+
+    for line in block_after("## Running programs") {
+        let line = line.split(" #").next().unwrap_or_default().trim_end();
+        let here = line.replace("gpu-node:7411", &socket).replace("./program", &program.display().to_string());
+        right(line, &scene.type_in(&here));
+    }
+    // The folder may be copied, and what lies there finds its parts.
+    let copy = scene.folder.join("copied");
+    let copied = Command::new("cp").arg("-a").arg(installed("")).arg(&copy).status().expect("cp starts");
+    assert!(copied.success());
+    let run = format!("{}/bin/orion-run --software-gpu -- {}", copy.display(), Path::new(&program).display());
+    right(&run, &scene.type_in(&run));
+}
