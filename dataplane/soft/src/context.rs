@@ -13,6 +13,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Registry, api, handle, put, put_some, refuse};
 use crate::device;
+use crate::pool;
 use crate::stream::{self, Stream};
 use crate::vram;
 
@@ -167,6 +168,7 @@ impl Context {
         for s in self.streams_of_all() {
             s.wait_all();
         }
+        pool::synchronized();
         self.check()
     }
 

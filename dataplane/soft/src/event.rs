@@ -12,6 +12,7 @@ use crate::api::{R, Registry, api, put};
 use crate::context::{self, Context};
 use crate::exec::now_ns;
 use crate::graph::{self, CapturedAt};
+use crate::pool;
 use crate::stream::{self, Point, Stream};
 
 pub struct Event {
@@ -146,6 +147,7 @@ api! {
         if let Some(p) = e.point() {
             p.stream.wait(p.number);
         }
+        pool::synchronized();
         e.context.check()
     }
     fn cuEventElapsedTime(ms: *mut f32, start: CUevent, end: CUevent) { elapsed(ms, start, end) }

@@ -1,4 +1,6 @@
-//! Stream-ordered memory pools. A pool here is bookkeeping: every allocation is an ordinary range.
+//! Stream-ordered memory pools. A pool here is bookkeeping: every allocation is an ordinary range. As with the driver, a
+//! pool holds what was freed until somebody waits for a stream, an event or a context, and then gives back what is beyond
+//! its threshold; a query is no such wait, and trimming takes only what was waited for.
 
 // UNSAFETY: C entry points.
 
@@ -24,11 +26,55 @@ pub struct Pool {
     settings: [AtomicU64; 5],
     used: AtomicU64,
     used_high: AtomicU64,
+    held: Mutex<Held>,
     /// By device.
     access: Mutex<[CUmemAccess_flags; device::DEVICES_MAX]>,
 }
 
+/// Bytes that were freed and that a pool has not given back.
+#[derive(Default, Clone, Copy)]
+struct Held {
+    /// Nobody has waited for anything since they were freed.
+    unseen: u64,
+    seen: u64,
+}
+
 pub static POOLS: Registry<Pool> = Registry::new();
+
+impl Pool {
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().expect("no panic happens under this lock")
+    }
+
+    fn reserved(&self) -> u64 {
+        let held = self.held();
+        self.used.load(Ordering::Relaxed) + held.unseen + held.seen
+    }
+
+    /// An allocation takes from what is held first.
+    fn reuse(&self, bytes: u64) {
+        let mut held = self.held();
+        let seen = held.seen.min(bytes);
+        held.seen -= seen;
+        held.unseen -= held.unseen.min(bytes - seen);
+    }
+
+    fn synchronized(&self) {
+        let mut held = self.held();
+        *held = Held { unseen: 0, seen: held.seen + held.unseen };
+        let reserved = self.used.load(Ordering::Relaxed) + held.seen;
+        if reserved > self.settings[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as usize].load(Ordering::Relaxed) {
+            held.seen = 0;
+        }
+    }
+}
+
+/// The application has waited for a stream, an event or a context.
+pub fn synchronized() {
+    for pool in POOLS.all() {
+        pool.synchronized();
+    }
+}
 
 fn new_pool(device: i32, is_default: bool, max_bytes: u64) -> Arc<Pool> {
     let mut access = [CU_MEM_ACCESS_FLAGS_PROT_NONE; device::DEVICES_MAX];
@@ -40,6 +86,7 @@ fn new_pool(device: i32, is_default: bool, max_bytes: u64) -> Arc<Pool> {
         settings: [0, 1, 1, 1, 0].map(AtomicU64::new),
         used: AtomicU64::new(0),
         used_high: AtomicU64::new(0),
+        held: Mutex::default(),
         access: Mutex::new(access),
     });
     POOLS.add::<CUmemPoolHandle_st>(&p);
@@ -71,6 +118,7 @@ pub fn reaches(r: &Range, device: i32) -> bool {
 /// A range of a pool was freed.
 pub fn returned(r: &Range) {
     if let Some(p) = POOLS.get(r.pool as CUmemoryPool) {
+        p.held().unseen += r.reach;
         p.used.fetch_sub(r.reach, Ordering::Relaxed);
     }
 }
@@ -97,6 +145,7 @@ fn take(pool: &Arc<Pool>, bytes: usize, h: CUstream) -> R<u64> {
     };
     let id = Arc::as_ptr(pool) as usize;
     vram::update(r.base, |r| r.pool = id);
+    pool.reuse(r.reach);
     let now = pool.used.fetch_add(r.reach, Ordering::Relaxed) + r.reach;
     pool.used_high.fetch_max(now, Ordering::Relaxed);
     Ok(r.base)
@@ -150,16 +199,20 @@ api! {
         POOLS.remove(pool);
         Ok(())
     }
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) {
-        POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE).map(drop)
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) {
+        let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let beyond = p.reserved().saturating_sub(keep as u64);
+        let mut held = p.held();
+        held.seen -= held.seen.min(beyond);
+        Ok(())
     }
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
         let p = POOLS.get(pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let used = p.used.load(Ordering::Relaxed);
         match attr {
             1..=3 => put(value.cast::<c_int>(), p.settings[attr as usize].load(Ordering::Relaxed) as c_int),
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => put(value.cast::<u64>(), p.settings[4].load(Ordering::Relaxed)),
-            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | CU_MEMPOOL_ATTR_USED_MEM_CURRENT => put(value.cast::<u64>(), used),
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => put(value.cast::<u64>(), p.reserved()),
+            CU_MEMPOOL_ATTR_USED_MEM_CURRENT => put(value.cast::<u64>(), p.used.load(Ordering::Relaxed)),
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
                 put(value.cast::<u64>(), p.used_high.load(Ordering::Relaxed))
             }

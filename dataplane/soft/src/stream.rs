@@ -18,6 +18,7 @@ use crate::cupti;
 use crate::event::EVENTS;
 use crate::graph::{self, Capture};
 use crate::green_context;
+use crate::pool;
 use crate::work::{MemOp, Work};
 
 pub const PRIORITY_GREATEST: c_int = -5;
@@ -361,6 +362,7 @@ api! {
             p.stream.wait(p.number);
         }
         s.wait_all();
+        pool::synchronized();
         s.context.check()
     }
     fn cuStreamGetPriority(h: CUstream, priority: *mut c_int) {

@@ -21,6 +21,13 @@ facts! { pool:
         use_is_accounted.not_in_a_crowd("it counts the memory of a pool of all"),
         a_new_one_gives_memory,
         trimming_succeeds,
+        freed_memory_is_held_until_a_wait,
+        a_query_in_a_loop_is_no_wait,
+        a_stream_synchronize_gives_back_what_is_beyond_the_threshold,
+        an_event_synchronize_gives_back_what_is_beyond_the_threshold,
+        a_context_synchronize_gives_back_what_is_beyond_the_threshold,
+        what_was_waited_for_can_be_trimmed,
+        what_was_seen_by_queries_and_then_waited_for_can_be_trimmed,
         reuse_is_on_by_default,
         an_unknown_attribute_is_invalid_value,
         a_device_can_be_given_another.not_in_a_crowd("it sets what holds for all"),
@@ -157,6 +164,96 @@ fn trimming_succeeds(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamSynchronize(null_mut()));
     ok!(cu.cuMemPoolTrimTo(pool, 0));
     Ok(())
+}
+
+/// A pool, its stream, and 1 MiB of it that was freed in the stream's order and is no longer in use.
+fn with_freed_memory(cu: &Cuda, threshold: u64) -> Get<(CUmemoryPool, CUstream)> {
+    let (pool, stream, mut address, mut threshold) = (new_pool(cu)?, cu.stream()?, 0, threshold);
+    ok!(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, as_void(&mut threshold)));
+    ok!(cu.cuMemAllocFromPoolAsync(&mut address, 1 << 20, pool, stream));
+    ok!(cu.cuMemFreeAsync(address, stream));
+    Ok((pool, stream))
+}
+
+fn reserved(cu: &Cuda, pool: CUmemoryPool) -> Get<u64> {
+    get(cu, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+}
+
+fn query_until_idle(cu: &Cuda, stream: CUstream) -> Verdict {
+    loop {
+        match cu.cuStreamQuery(stream) {
+            CUDA_ERROR_NOT_READY => std::thread::yield_now(),
+            code => {
+                same!(code, CUDA_SUCCESS);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn end(cu: &Cuda, pool: CUmemoryPool, stream: CUstream) -> Verdict {
+    ok!(cu.cuMemPoolDestroy(pool));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    Ok(())
+}
+
+fn freed_memory_is_held_until_a_wait(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, 0)?;
+    let held = reserved(cu, pool)?;
+    holds!(held >= 1 << 20, "{held} bytes reserved after a free in stream order, before any wait");
+    end(cu, pool, stream)
+}
+
+fn a_query_in_a_loop_is_no_wait(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, 0)?;
+    query_until_idle(cu, stream)?;
+    let held = reserved(cu, pool)?;
+    holds!(held >= 1 << 20, "{held} bytes reserved after queries");
+    end(cu, pool, stream)
+}
+
+fn a_stream_synchronize_gives_back_what_is_beyond_the_threshold(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, 0)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(reserved(cu, pool)?, 0);
+    end(cu, pool, stream)
+}
+
+fn an_event_synchronize_gives_back_what_is_beyond_the_threshold(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, 0)?;
+    let mut event = null_mut();
+    ok!(cu.cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
+    ok!(cu.cuEventRecord(event, stream));
+    ok!(cu.cuEventSynchronize(event));
+    same!(reserved(cu, pool)?, 0);
+    ok!(cu.cuEventDestroy_v2(event));
+    end(cu, pool, stream)
+}
+
+fn a_context_synchronize_gives_back_what_is_beyond_the_threshold(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, 0)?;
+    ok!(cu.cuCtxSynchronize());
+    same!(reserved(cu, pool)?, 0);
+    end(cu, pool, stream)
+}
+
+fn what_was_waited_for_can_be_trimmed(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, u64::MAX)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    let held = reserved(cu, pool)?;
+    holds!(held >= 1 << 20, "{held} bytes reserved below the threshold");
+    ok!(cu.cuMemPoolTrimTo(pool, 0));
+    same!(reserved(cu, pool)?, 0);
+    end(cu, pool, stream)
+}
+
+fn what_was_seen_by_queries_and_then_waited_for_can_be_trimmed(cu: &'static Cuda) -> Verdict {
+    let (pool, stream) = with_freed_memory(cu, u64::MAX)?;
+    query_until_idle(cu, stream)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuMemPoolTrimTo(pool, 0));
+    same!(reserved(cu, pool)?, 0);
+    end(cu, pool, stream)
 }
 
 fn reuse_is_on_by_default(cu: &'static Cuda) -> Verdict {

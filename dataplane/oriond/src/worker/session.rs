@@ -148,6 +148,16 @@ struct Parked {
     finish: Finish,
 }
 
+/// Streams, each with its context, in whose order memory of pools may have been freed since the driver was last asked to
+/// wait for them. What a pool holds beyond its threshold it gives back in such a wait; a query that finds the stream
+/// idle is none.
+#[derive(Default)]
+struct Freed {
+    /// Whether the session has taken memory from a pool at all.
+    uses_pools: bool,
+    streams: HashSet<(u64, usize)>,
+}
+
 /// An event for the session's own use, and the context that it belongs to.
 type SpareEvent = (u64, CUevent);
 
@@ -226,6 +236,7 @@ pub struct Session {
     small_copy: Option<SmallCopy>,
     habit: u8,
     pub prints: Prints,
+    freed: Freed,
     /// Failures of posted commands that nobody has been told of, by context and thread.
     latched: Vec<(u64, u16, CUresult)>,
     parked: Vec<Parked>,
@@ -333,6 +344,7 @@ impl Session {
             small_copy: None,
             habit: HABIT_MAX,
             prints: Prints::new(driver, &granted),
+            freed: Freed::default(),
             latched: Vec::new(),
             parked: Vec::new(),
             pending_ranges: Vec::new(),
@@ -606,6 +618,40 @@ impl Session {
         of_context.entry(stream as usize).or_insert(Busy { last: 0, mixed: false })
     }
 
+    /// Memory was taken from a pool.
+    pub fn note_pools(&mut self) {
+        self.freed.uses_pools = true;
+    }
+
+    /// A stream was given work that may free memory of a pool.
+    pub fn note_free(&mut self, stream: CUstream) {
+        if self.freed.uses_pools {
+            self.freed.streams.insert((self.home_of(stream), stream as usize));
+        }
+    }
+
+    /// The driver itself has waited for all of a context.
+    pub fn context_synchronized(&mut self, context: u64) {
+        self.freed.streams.retain(|(of, _)| *of != context);
+    }
+
+    /// As [`Self::flush_output`], of an event that was seen to have happened.
+    pub fn flush_output_of_event(&mut self, event: CUevent, code: CUresult) -> (CUresult, u64) {
+        let mut code = code;
+        if code == CUDA_SUCCESS && !self.freed.streams.is_empty() {
+            // SAFETY: an event of this session. Another thread of the client may have recorded it again, and that is
+            // not waited for.
+            code = unsafe {
+                match self.driver.cuEventQuery(event) {
+                    CUDA_SUCCESS => self.driver.cuEventSynchronize(event),
+                    CUDA_ERROR_NOT_READY => CUDA_SUCCESS,
+                    code => code,
+                }
+            };
+        }
+        (code, self.flush_output(code))
+    }
+
     /// Counts work that is not plain on a stream.
     pub fn mix(&mut self, stream: CUstream) {
         self.busy(stream).mixed = true;
@@ -614,7 +660,7 @@ impl Session {
     /// Whether one number copied out of the device tells by its arrival that all earlier work of the stream is done,
     /// and nothing has to be printed before the client hears of it.
     pub fn may_watch(&mut self, stream: CUstream) -> bool {
-        !self.captures.open() && !self.prints.possible() && !self.busy(stream).mixed
+        !self.captures.open() && !self.prints.possible() && self.freed.streams.is_empty() && !self.busy(stream).mixed
     }
 
     /// A small copy into pinned memory; true if it is held for the command behind it.
@@ -1050,6 +1096,7 @@ impl Session {
 
     /// A stream will be destroyed: nothing may ask about it any more. What it has queued still runs.
     pub fn stream_gone(&mut self, stream: CUstream) {
+        self.freed.streams.retain(|(_, one)| *one != stream as usize);
         let is_busy = |busy: &FxHashMap<usize, Busy>| busy.contains_key(&(stream as usize));
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
@@ -1353,15 +1400,19 @@ impl Session {
         self.events.sent()
     }
 
-    /// As [`Self::flush_output`], of a stream that was seen idle: the driver prints when it is asked to wait.
-    pub fn flush_output_of(&self, stream: CUstream, code: CUresult) -> (CUresult, u64) {
+    /// As [`Self::flush_output`], of a stream that was seen idle: the driver prints, and pools give back, when it is
+    /// asked to wait.
+    pub fn flush_output_of(&mut self, stream: CUstream, code: CUresult) -> (CUresult, u64) {
         let mut code = code;
-        if code == CUDA_SUCCESS && self.prints.possible() {
+        if code == CUDA_SUCCESS && (self.prints.possible() || !self.freed.streams.is_empty()) {
             // SAFETY: a stream of this session, still alive: a destroyed one leaves the wait list. Another thread of
             // the client may have given it more to do, and that is not waited for.
             code = unsafe {
                 match self.driver.cuStreamQuery(stream) {
-                    CUDA_SUCCESS => self.driver.cuStreamSynchronize(stream),
+                    CUDA_SUCCESS => {
+                        self.freed.streams.remove(&(self.home_of(stream), stream as usize));
+                        self.driver.cuStreamSynchronize(stream)
+                    }
                     CUDA_ERROR_NOT_READY => CUDA_SUCCESS,
                     code => code,
                 }

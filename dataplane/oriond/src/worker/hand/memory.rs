@@ -48,6 +48,7 @@ pub fn cuMemFree_v2(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let address = r.word()?;
+    s.note_free(ptr::null_mut());
     // Not while a capture is open: asking a captured stream would end its capture.
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
         // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.

@@ -34,6 +34,7 @@ pub fn cuMemAllocAsync(
     let mut base = 0;
     // SAFETY: a valid out pointer and a stream of this session.
     let code = unsafe { s.driver.cuMemAllocAsync(&mut base, bytes, stream) };
+    s.note_pools();
     reply.word(base);
     Ok(Outcome::Done(code))
 }
@@ -53,6 +54,7 @@ pub fn cuMemAllocFromPoolAsync(
     let mut base = 0;
     // SAFETY: a valid out pointer; stream and pool are this session's.
     let code = unsafe { s.driver.cuMemAllocFromPoolAsync(&mut base, bytes, pool, stream) };
+    s.note_pools();
     reply.word(base);
     Ok(Outcome::Done(code))
 }
@@ -68,6 +70,7 @@ pub fn cuMemFreeAsync(
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    s.note_free(stream);
     // SAFETY: a stream of this session; the driver checks the address.
     Ok(Outcome::Done(unsafe { s.driver.cuMemFreeAsync(base, stream) }))
 }

@@ -12,11 +12,6 @@ use orion_wire::{Fault, Reader, Writer};
 use crate::worker::session::{Outcome, Session, Wait, Waiting};
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
-fn finish(s: &mut Session, code: CUresult, reply: &mut Vec<u8>) -> CUresult {
-    reply.word(s.flush_output(code));
-    code
-}
-
 pub fn cuStreamSynchronize(
     s: &mut Session,
     header: &Header,
@@ -44,7 +39,11 @@ pub fn cuEventSynchronize(
         Ok(e) if !e.is_null() => e.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
-    Ok(s.park(header, Wait::Event(event), finish))
+    Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
+        let (code, events) = s.flush_output_of_event(event, code);
+        reply.word(events);
+        code
+    }))
 }
 
 pub fn cuCtxSynchronize(
@@ -54,6 +53,7 @@ pub fn cuCtxSynchronize(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let (own, until) = s.busy_streams();
+    let context = header.context;
     let mut streams: Vec<(u64, CUstream)> = own.into_iter().map(|stream| (header.context, stream)).collect();
     streams.push((header.context, ptr::null_mut()));
     // The green contexts on a primary context's device are synchronised with it.
@@ -67,7 +67,9 @@ pub fn cuCtxSynchronize(
         for context in green {
             s.streams_idle_in(context, until);
         }
-        finish(s, code, reply)
+        s.context_synchronized(context);
+        reply.word(s.flush_output(code));
+        code
     }))
 }
 

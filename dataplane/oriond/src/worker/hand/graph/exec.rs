@@ -377,6 +377,7 @@ pub fn cuGraphLaunch(
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
+        s.note_free(stream);
         for range in written {
             match s.note_heap_copy(range, stream) {
                 CUDA_SUCCESS => {}
