@@ -22,6 +22,7 @@ import everything  # noqa: E402
 import flame  # noqa: E402
 import gate  # noqa: E402
 import network  # noqa: E402
+import peers  # noqa: E402
 import run  # noqa: E402
 import samples  # noqa: E402
 import speed  # noqa: E402
@@ -504,6 +505,67 @@ class Everything(unittest.TestCase):
             for repeats, met, result in [(1, True, None), (2, True, True), (2, False, False), (2, None, False)]:
                 table(repeats, met)
                 self.assertIs(cold(self.options, 100), result)
+
+
+class Peers(unittest.TestCase):
+    """Other people's tests: what is taken for a difference, and what a process that dies leaves behind."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def outcomes(self, runs):
+        """Runs one file of tests, with what each start of pytest writes and how it ends."""
+        starts = []
+
+        def pytest(tests, dead, mode, root, options, scratch, log):
+            starts.append(list(dead))
+            lines, rc = runs[len(starts) - 1]
+            Path(log).write_text("".join(json.dumps(line) + "\n" for line in lines))
+            return rc
+
+        with unittest.mock.patch.object(peers, "pytest", pytest):
+            return peers.run_tests(["test_a.py"], "shm", self.folder, None, self.folder), starts
+
+    def test_a_test_that_takes_the_process_along_is_named_and_the_rest_runs(self):
+        first = [["a", "began", ""], ["a", "passed", ""], ["b", "began", ""]]
+        second = [["a", "began", ""], ["a", "passed", ""], ["c", "began", ""], ["c", "failed", "3 != 4"]]
+        found, starts = self.outcomes([(first, -11), (second, 1)])
+        self.assertEqual(found["b"], ("died", "the process ended with -11"))
+        self.assertEqual((found["a"][0], found["c"]), ("passed", ("failed", "3 != 4")))
+        self.assertEqual(starts, [[], ["b"]])
+
+    def test_a_file_that_says_nothing_is_not_taken_for_equal(self):
+        found, _ = self.outcomes([([], 4)])
+        self.assertEqual(found, {"test_a.py": ("not collected", "pytest ended with 4")})
+
+    def report(self, **outcomes):
+        with unittest.mock.patch("sys.stdout", io.StringIO()) as said:
+            unequal = peers.report("cupy", outcomes, ["native", "shm"])
+        return unequal, said.getvalue()
+
+    def test_only_what_differs_is_named_with_its_reason(self):
+        native = {"same": ("failed", "x"), "worse": ("passed", ""), "lost": ("passed", "")}
+        unequal, said = self.report(native=native, shm={"same": ("failed", "y"), "worse": ("failed", "2 is not 3")})
+        self.assertEqual(unequal, 2)
+        self.assertIn("DIFFERS worse: failed, natively passed: 2 is not 3", said)
+        self.assertIn("DIFFERS lost: not seen, natively passed", said)
+        self.assertNotIn("same", said.replace("the same", ""))
+
+    def test_what_native_does_not_agree_on_with_itself_is_not_held_against_orion(self):
+        outcomes = {"native": {"a": ("passed", "")}, "shm": {"a": ("failed", "")}, "native again": {"a": ("failed", "")}}
+        unequal, said = self.report(**outcomes)
+        self.assertEqual(unequal, 0)
+        self.assertIn("varies a:", said)
+
+    def test_what_ggml_prints_is_read_by_case(self):
+        program = self.folder / "test-backend-ops"
+        program.write_text("#!/bin/sh\nprintf '  ADD(type=f32): \\033[1;32mOK\\033[0m\\n  MUL(n=1): FAIL\\n'")
+        program.chmod(0o755)
+        options = argparse.Namespace(modes=["native"], timeout=10)
+        found = peers.run_ggml(program, options)["native"]
+        self.assertEqual((found["ADD(type=f32)"][0], found["MUL(n=1)"][0]), ("OK", "FAIL"))
 
 
 def main():
