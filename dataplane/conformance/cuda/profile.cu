@@ -1,5 +1,6 @@
 // A profiler as PyTorch has one: what CUPTI's users see of calls, kernels, copies and graphs.
 #include "check.h"
+#include <algorithm>
 #include <cstring>
 #include <cuda.h>
 #include <cupti.h>
@@ -161,6 +162,126 @@ static int refused() {
     return verdict();
 }
 
+// What a subscriber is told of calls and graphs.
+struct Told {
+    std::vector<std::string> calls;
+    std::string kernel;
+    int paired = 0, graphs = 0, nodes = 0, clones = 0, execs = 0, ended = 0;
+    uint32_t graph_id = 0, exec_id = 0, launched = 0, launch_correlation = 0;
+    uint64_t node_id = 0;
+    bool sound = true;
+};
+
+struct Watcher {
+    int events[32];
+    Told told;
+};
+
+static void resource(Told &told, CUpti_CallbackId id, const CUpti_ResourceData *data) {
+    auto *graph = (const CUpti_GraphData *)data->resourceDescriptor;
+    switch (id) {
+    case CUPTI_CBID_RESOURCE_GRAPH_CREATED:
+        told.graphs++;
+        FINE(cuptiGetGraphId(graph->graph, &told.graph_id));
+        break;
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED:
+        told.nodes++;
+        told.sound &= graph->graph && graph->nodeType == CU_GRAPH_NODE_TYPE_KERNEL;
+        FINE(cuptiGetGraphNodeId(graph->node, &told.node_id));
+        break;
+    case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED:
+        told.clones++;
+        told.sound &= graph->node && graph->originalNode && graph->node != graph->originalNode;
+        break;
+    case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED:
+        told.execs++;
+        FINE(cuptiGetGraphExecId(graph->graphExec, &told.exec_id));
+        break;
+    case CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING:
+    case CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING: told.ended++; break;
+    }
+}
+
+static void api(Told &told, CUpti_CallbackDomain domain, const CUpti_CallbackData *data) {
+    if (data->callbackSite == CUPTI_API_ENTER) {
+        *data->correlationData = data->correlationId + 7ull;
+        std::string name = data->functionName;
+        told.calls.push_back(name);
+        if (domain == CUPTI_CB_DOMAIN_DRIVER_API && name.find("cuLaunchKernel") == 0) {
+            told.kernel = data->symbolName ? data->symbolName : "";
+            told.launch_correlation = data->correlationId;
+            // cudart 13 launches by cuLaunchKernelEx, whose first argument points to the grid.
+            auto *ex = (const cuLaunchKernelEx_params *)data->functionParams;
+            auto *plain = (const cuLaunchKernel_params *)data->functionParams;
+            told.launched = name.find("Ex") != name.npos ? ex->config->gridDimX : plain->gridDimX;
+        }
+        told.sound &= data->functionParams && data->context;
+    } else {
+        told.paired += *data->correlationData == data->correlationId + 7ull;
+        told.sound &= *(int *)data->functionReturnValue == 0;
+    }
+    // What the subscriber calls does not call back.
+    int device;
+    OK(cudaGetDevice(&device));
+}
+
+static void called_back(CUpti_SubscriberHandle subscriber, Told &told, float *data) {
+    const CUpti_CallbackId graphs[] = {
+        CUPTI_CBID_RESOURCE_GRAPH_CREATED,       CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,   CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+        CUPTI_CBID_RESOURCE_GRAPH_CLONED,        CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING,
+    };
+    const CUpti_CallbackId launches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+                                         CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
+    for (auto id : graphs) FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id));
+    for (auto id : launches) FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id));
+    FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020));
+    holds("a number that is no function is refused",
+          cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, 100000) == CUPTI_ERROR_INVALID_PARAMETER);
+    holds("modules do not call back", cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+                                                           CUPTI_CBID_RESOURCE_MODULE_LOADED) == CUPTI_ERROR_NOT_SUPPORTED);
+    FINE(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MARKER));
+    FINE(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MARKER));
+
+    cudaStream_t stream;
+    OK(cudaStreamCreate(&stream));
+    told.sound = true;
+    scale<<<5, 32, 0, stream>>>(data, 100, 1.0f);
+    OK(cudaStreamSynchronize(stream));
+    holds("a launch calls back with its kernel and its grid",
+          told.kernel.find("scale") != std::string::npos && told.launched == 5);
+    holds("a call of the runtime calls back", std::count(told.calls.begin(), told.calls.end(), "cudaStreamSynchronize") == 1);
+    holds("entry and exit share a word", told.paired == 2 && told.calls.size() == 2);
+    uint32_t correlation = told.launch_correlation;
+
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    scale<<<6, 32, 0, stream>>>(data, 100, 1.0f);
+    cudaGraph_t graph, clone;
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphClone(&clone, graph));
+    cudaGraphExec_t exec;
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    OK(cudaGraphLaunch(exec, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(clone));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(stream));
+    holds("graphs call back from beginning to end",
+          told.graphs == 1 && told.nodes == 1 && told.clones == 1 && told.execs == 1 && told.ended == 3);
+    holds("and have numbers", told.graph_id && told.exec_id && told.node_id && told.graph_id != told.exec_id);
+    holds("what a callback is told is sound", told.sound);
+
+    for (auto id : graphs) FINE(cuptiEnableCallback(0, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id));
+    FINE(cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
+    FINE(cuptiEnableDomain(0, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API));
+    size_t calls = told.calls.size();
+    scale<<<5, 32>>>(data, 100, 1.0f);
+    OK(cudaDeviceSynchronize());
+    holds("nobody calls back who was not chosen", told.calls.size() == calls && correlation != 0);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "refused")) return refused();
     uint32_t version = 0;
@@ -168,11 +289,14 @@ int main(int argc, char **argv) {
     holds("the version is the headers'", version == CUPTI_API_VERSION);
     CUpti_SubscriberHandle subscriber = nullptr, second = nullptr;
     auto callback = [](void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
-        bool fits = domain == CUPTI_CB_DOMAIN_RESOURCE && ((const CUpti_ResourceData *)data)->context;
-        ((int *)user)[fits ? id : 0]++;
+        auto *watcher = (Watcher *)user;
+        if (domain != CUPTI_CB_DOMAIN_RESOURCE) return api(watcher->told, domain, (const CUpti_CallbackData *)data);
+        watcher->events[((const CUpti_ResourceData *)data)->context ? id : 0]++;
+        resource(watcher->told, id, (const CUpti_ResourceData *)data);
     };
-    int events[16] = {};
-    FINE(cuptiSubscribe(&subscriber, (CUpti_CallbackFunc)callback, events));
+    Watcher watcher = {};
+    int *events = watcher.events;
+    FINE(cuptiSubscribe(&subscriber, (CUpti_CallbackFunc)callback, &watcher));
     FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED));
     FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING));
     holds("what never calls back is refused", cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_SYNCHRONIZE, 1) ==
@@ -323,6 +447,8 @@ int main(int argc, char **argv) {
     size_t dropped = 1;
     FINE(cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped));
     holds("nothing is dropped", dropped == 0);
+
+    called_back(subscriber, watcher.told, data);
 
     holds("a context began", events[CUPTI_CBID_RESOURCE_CONTEXT_CREATED] == 1);
     OK(cudaDeviceReset());

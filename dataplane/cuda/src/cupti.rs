@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use crate::sys::{CUcontext, CUstream};
+use crate::sys::{CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType, CUstream};
 
 pub type CUptiResult = u32;
 pub const CUPTI_SUCCESS: CUptiResult = 0;
@@ -121,6 +121,8 @@ pub const CUPTI_ACTIVITY_KIND_KERNEL: CUpti_ActivityKind = 3;
 pub const CUPTI_ACTIVITY_KIND_DRIVER: CUpti_ActivityKind = 4;
 pub const CUPTI_ACTIVITY_KIND_RUNTIME: CUpti_ActivityKind = 5;
 pub const CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: CUpti_ActivityKind = 10;
+pub const CUPTI_ACTIVITY_KIND_MARKER: CUpti_ActivityKind = 12;
+pub const CUPTI_ACTIVITY_KIND_MARKER_DATA: CUpti_ActivityKind = 13;
 pub const CUPTI_ACTIVITY_KIND_OVERHEAD: CUpti_ActivityKind = 17;
 pub const CUPTI_ACTIVITY_KIND_MEMCPY2: CUpti_ActivityKind = 22;
 pub const CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: CUpti_ActivityKind = 38;
@@ -135,9 +137,50 @@ pub const CUPTI_API_VERSION: u32 = 130001;
 pub const CUPTI_CB_DOMAIN_DRIVER_API: u32 = 1;
 pub const CUPTI_CB_DOMAIN_RUNTIME_API: u32 = 2;
 pub const CUPTI_CB_DOMAIN_RESOURCE: u32 = 3;
+pub const CUPTI_CB_DOMAIN_NVTX: u32 = 5;
 pub const CUPTI_CB_DOMAIN_STATE: u32 = 6;
 pub const CUPTI_CBID_RESOURCE_CONTEXT_CREATED: u32 = 1;
 pub const CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING: u32 = 2;
+pub const CUPTI_CBID_RESOURCE_STREAM_CREATED: u32 = 3;
+pub const CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING: u32 = 4;
+pub const CUPTI_CBID_RESOURCE_GRAPH_CREATED: u32 = 9;
+pub const CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING: u32 = 10;
+pub const CUPTI_CBID_RESOURCE_GRAPH_CLONED: u32 = 11;
+pub const CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: u32 = 13;
+pub const CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING: u32 = 14;
+pub const CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED: u32 = 18;
+pub const CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING: u32 = 19;
+pub const CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED: u32 = 20;
+pub const CUPTI_API_ENTER: u32 = 0;
+pub const CUPTI_API_EXIT: u32 = 1;
+
+/// What a callback of the domains `DRIVER_API` and `RUNTIME_API` is told.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUpti_CallbackData {
+    pub callbackSite: u32,
+    pub functionName: *const c_char,
+    pub functionParams: *const c_void,
+    pub functionReturnValue: *mut c_void,
+    pub symbolName: *const c_char,
+    pub context: CUcontext,
+    pub contextUid: u32,
+    pub correlationData: *mut u64,
+    pub correlationId: u32,
+}
+
+/// What a callback about a graph is told besides.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUpti_GraphData {
+    pub graph: CUgraph,
+    pub originalGraph: CUgraph,
+    pub node: CUgraphNode,
+    pub originalNode: CUgraphNode,
+    pub nodeType: CUgraphNodeType,
+    pub dependency: CUgraphNode,
+    pub graphExec: CUgraphExec,
+}
 
 /// What a callback of the domain `RESOURCE` is told.
 #[repr(C)]

@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_void};
 
 use crate::cupti::{CUpti_ActivityKind, CUptiResult};
-use crate::sys::CUcontext;
+use crate::sys::{CUcontext, CUgraph, CUgraphExec, CUgraphNode};
 
 /// What `cuGetExportTable` knows the table by: a random number that is nobody else's.
 pub const TABLE_ID: [u8; 16] = 0x7d0e4f5c_9a314c26_b8e2f06a_53d1c79b_u128.to_be_bytes();
@@ -44,6 +44,9 @@ macro_rules! cupti_functions {
             cuptiFinalize();
             cuptiGetCallbackName(domain: u32, id: u32, name: *mut *const c_char);
             cuptiGetDeviceId(context: CUcontext, device: *mut u32);
+            cuptiGetGraphExecId(exec: CUgraphExec, id: *mut u32);
+            cuptiGetGraphId(graph: CUgraph, id: *mut u32);
+            cuptiGetGraphNodeId(node: CUgraphNode, id: *mut u64);
             cuptiGetLastError();
             cuptiGetResultString(result: CUptiResult, text: *mut *const c_char);
             cuptiGetThreadIdType(kind: *mut u32);

@@ -19,6 +19,7 @@ use orion_cuda::sys::*;
 
 use crate::api::{Raw, Symbol};
 use crate::context::Context;
+use crate::graph;
 use crate::launch::KernelLaunch;
 use crate::module;
 use crate::vram::{self, Kind};
@@ -496,6 +497,30 @@ unsafe extern "C" fn result_string(code: CUptiResult, out: *mut *const c_char) -
     unsafe { put(out, text.as_ptr()) }
 }
 
+unsafe extern "C" fn graph_number(graph: CUgraph, out: *mut u32) -> CUptiResult {
+    match graph::GRAPHS.get(graph) {
+        // SAFETY: the caller's out parameter.
+        Some(graph) => unsafe { put(out, graph.id() as u32) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
+unsafe extern "C" fn exec_number(exec: CUgraphExec, out: *mut u32) -> CUptiResult {
+    match graph::EXECS.get(exec) {
+        // SAFETY: the caller's out parameter.
+        Some(exec) => unsafe { put(out, exec.id() as u32) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
+unsafe extern "C" fn node_number(node: CUgraphNode, out: *mut u64) -> CUptiResult {
+    match graph::NODES.get(node) {
+        // SAFETY: the caller's out parameter.
+        Some(_) => unsafe { put(out, node as u64) },
+        None => CUPTI_ERROR_INVALID_PARAMETER,
+    }
+}
+
 /// Address of a CUPTI function by its name, or `None` when the software GPU has no such function.
 pub fn symbol(name: &str) -> Option<Symbol> {
     Some(match name {
@@ -511,6 +536,9 @@ pub fn symbol(name: &str) -> Option<Symbol> {
         "cuptiActivityGetNumDroppedRecords" => dropped_records as Symbol,
         "cuptiActivityPushExternalCorrelationId" => push_external as Symbol,
         "cuptiActivityPopExternalCorrelationId" => pop_external as Symbol,
+        "cuptiGetGraphId" => graph_number as Symbol,
+        "cuptiGetGraphExecId" => exec_number as Symbol,
+        "cuptiGetGraphNodeId" => node_number as Symbol,
         _ => return None,
     })
 }

@@ -105,6 +105,12 @@ fn lock<T>(m: &Mutex<T>) -> R<std::sync::MutexGuard<'_, T>> {
     m.lock().map_err(|_| CUDA_ERROR_UNKNOWN)
 }
 
+impl GraphExec {
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+}
+
 impl Graph {
     fn new() -> Arc<Self> {
         Self::inside(Vec::new())

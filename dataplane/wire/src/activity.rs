@@ -13,6 +13,11 @@ pub const KERNELS: u64 = 1;
 pub const COPIES: u64 = 2;
 pub const SETS: u64 = 4;
 
+/// What an `ACTIVITY_GRAPH_ID` asks about.
+pub const GRAPH: u64 = 0;
+pub const GRAPH_EXEC: u64 = 1;
+pub const GRAPH_NODE: u64 = 2;
+
 /// The kind of a record that is no activity (`CUPTI_ACTIVITY_KIND_INVALID`): how many records were lost since the last
 /// such one, for want of room. Its structure: see [`lost`].
 pub const LOST: u32 = 0;

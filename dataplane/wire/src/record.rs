@@ -124,6 +124,10 @@ pub mod op {
     /// Posted command: what this thread sends from now on belongs to the application's call with this correlation id.
     /// Body: one word.
     pub const ACTIVITY_CORRELATION: u16 = 0x000e;
+    /// Command: the number that records of activities have for something of a graph. Body: what it is
+    /// ([`crate::activity::GRAPH`] and so on), its handle. Reply: one word. `CUDA_ERROR_NOT_INITIALIZED` while the
+    /// worker has no profiler.
+    pub const ACTIVITY_GRAPH_ID: u16 = 0x000f;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;

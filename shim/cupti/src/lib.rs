@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use orion_cuda::cupti::{CUPTI_ERROR_NOT_SUPPORTED, CUpti_ActivityKind, CUptiResult};
 use orion_cuda::cupti_table::*;
-use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUresult, CUuuid};
+use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUuuid};
 
 /// How a worker that looks for NVIDIA's library knows this one.
 #[unsafe(no_mangle)]
@@ -172,9 +172,6 @@ not_served! {
     cuptiGetCubinCrc
     cuptiGetErrorMessage
     cuptiGetGlobalCallbackState
-    cuptiGetGraphExecId
-    cuptiGetGraphId
-    cuptiGetGraphNodeId
     cuptiGetNumContexts
     cuptiGetNumEventDomains
     cuptiGetNumMetrics

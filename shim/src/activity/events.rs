@@ -1,14 +1,18 @@
-//! The subscriber, and what it is called back for: the beginning and the end of contexts.
+//! The subscriber, and what calls it back about resources: contexts, streams, graphs.
 
 // UNSAFETY: calls the application's function with its own word.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Callback, Subscriber};
 use orion_cuda::sys::*;
+
+use super::api_callbacks;
+use crate::local::context;
 
 struct Subscribed {
     callback: Callback,
@@ -42,11 +46,33 @@ pub fn is_subscriber(subscriber: Subscriber) -> bool {
 
 pub fn unsubscribe() {
     choose_none();
+    super::api_callbacks::choose_none();
+    super::choice_changed();
     SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
 }
 
+/// What calls back at all. Modules do not: their machine code is on the GPU's node.
 pub fn happens(id: u32) -> bool {
-    matches!(id, CUPTI_CBID_RESOURCE_CONTEXT_CREATED | CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING)
+    matches!(
+        id,
+        CUPTI_CBID_RESOURCE_CONTEXT_CREATED
+            | CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_STREAM_CREATED
+            | CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPH_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPH_CLONED
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED
+    )
+}
+
+/// Whether anything was chosen.
+pub fn any() -> bool {
+    CHOSEN.load(Ordering::Relaxed) != 0
 }
 
 pub fn choose(id: u32, value: bool) {
@@ -84,12 +110,56 @@ pub fn context_ends(context: CUcontext) {
 }
 
 fn happened(id: u32, context: CUcontext) {
+    resource(id, CUpti_ResourceData { context, stream: null_mut(), resourceDescriptor: null_mut() });
+}
+
+pub fn stream(id: u32, stream: u64) {
+    let context = context::current() as CUcontext;
+    resource(id, CUpti_ResourceData { context, stream: stream as CUstream, resourceDescriptor: null_mut() });
+}
+
+/// What happens to a graph; 0 for what it does not concern.
+#[derive(Default, Clone, Copy)]
+pub struct Subject {
+    pub graph: u64,
+    pub original_graph: u64,
+    pub node: u64,
+    pub original_node: u64,
+    pub exec: u64,
+}
+
+pub fn graph(id: u32, subject: Subject) {
     if CHOSEN.load(Ordering::Relaxed) & 1 << id == 0 {
         return;
     }
+    let mut node_type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if subject.node != 0 {
+        // SAFETY: a valid place; an unknown node is refused.
+        unsafe { crate::generated::exports::cuGraphNodeGetType(subject.node as CUgraphNode, &mut node_type) };
+    }
+    let mut graph = CUpti_GraphData {
+        graph: subject.graph as CUgraph,
+        originalGraph: subject.original_graph as CUgraph,
+        node: subject.node as CUgraphNode,
+        originalNode: subject.original_node as CUgraphNode,
+        nodeType: node_type,
+        dependency: null_mut(),
+        graphExec: subject.exec as CUgraphExec,
+    };
+    let context = context::current() as CUcontext;
+    resource(id, CUpti_ResourceData { context, stream: null_mut(), resourceDescriptor: (&raw mut graph).cast() });
+}
+
+fn resource(id: u32, data: CUpti_ResourceData) {
+    if CHOSEN.load(Ordering::Relaxed) & 1 << id != 0 {
+        api_callbacks::calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
+    }
+}
+
+/// Calls the subscriber, if there is one.
+pub fn call_back(domain: u32, id: u32, data: *const c_void) {
     // SAFETY: null or never freed.
     let Some(Subscribed { callback, user }) = (unsafe { SUBSCRIBER.load(Ordering::Acquire).as_ref() }) else { return };
-    let data = CUpti_ResourceData { context, stream: std::ptr::null_mut(), resourceDescriptor: std::ptr::null_mut() };
     // SAFETY: the application's own function, with its own word.
-    unsafe { callback(*user, CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()) };
+    unsafe { callback(*user, domain, id, data) };
 }

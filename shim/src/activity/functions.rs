@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::*;
 use orion_cuda::sys::*;
+use orion_wire::activity;
 
 use super::buffers::{self, State, lock};
 use super::*;
@@ -109,6 +110,9 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => set(EXTERNAL, value),
         // What CUPTI itself costs: there are no such records where CUPTI is elsewhere.
         CUPTI_ACTIVITY_KIND_OVERHEAD => {}
+        // NVTX hands its ranges to a library that the application names so; to nobody otherwise, and then CUPTI has none.
+        CUPTI_ACTIVITY_KIND_MARKER | CUPTI_ACTIVITY_KIND_MARKER_DATA
+            if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => {}
         _ if worker::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
         _ if value => {
             let name = format!("cuptiActivityEnable of kind {kind}");
@@ -308,6 +312,33 @@ unsafe fn cuptiGetDeviceId(context: CUcontext, device: *mut u32) -> CUptiResult 
     }
 }
 
+unsafe fn cuptiGetGraphId(graph: CUgraph, id: *mut u32) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    put_graph_id(activity::GRAPH, graph as u64, |found| unsafe { put(id, found as u32) })
+}
+
+unsafe fn cuptiGetGraphExecId(exec: CUgraphExec, id: *mut u32) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    put_graph_id(activity::GRAPH_EXEC, exec as u64, |found| unsafe { put(id, found as u32) })
+}
+
+unsafe fn cuptiGetGraphNodeId(node: CUgraphNode, id: *mut u64) -> CUptiResult {
+    // SAFETY: the caller's promise.
+    put_graph_id(activity::GRAPH_NODE, node as u64, |found| unsafe { put(id, found) })
+}
+
+/// The number that records of the GPU's work have for something: only the worker's profiler knows it.
+fn put_graph_id(what: u64, handle: u64, put: impl FnOnce(u64) -> CUptiResult) -> CUptiResult {
+    if handle == 0 {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    match worker::graph_id(what, handle) {
+        Ok(id) => put(id),
+        Err(CUDA_ERROR_INVALID_VALUE) => CUPTI_ERROR_INVALID_PARAMETER,
+        Err(_) => CUPTI_ERROR_NOT_INITIALIZED,
+    }
+}
+
 // Subscribers
 
 unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, user: *mut c_void) -> CUptiResult {
@@ -328,7 +359,11 @@ unsafe fn cuptiUnsubscribe(subscriber: Subscriber) -> CUptiResult {
 }
 
 unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CUptiResult {
-    static DOMAINS: [AtomicU32; 1] = [AtomicU32::new(CUPTI_CB_DOMAIN_RESOURCE)];
+    static DOMAINS: [AtomicU32; 3] = [
+        AtomicU32::new(CUPTI_CB_DOMAIN_DRIVER_API),
+        AtomicU32::new(CUPTI_CB_DOMAIN_RUNTIME_API),
+        AtomicU32::new(CUPTI_CB_DOMAIN_RESOURCE),
+    ];
     // SAFETY: the caller's promises.
     match unsafe { put(count, DOMAINS.len()) } {
         // SAFETY: the same.
@@ -338,25 +373,50 @@ unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CU
 }
 
 unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, id: u32) -> CUptiResult {
-    if events::is_subscriber(subscriber) && domain == CUPTI_CB_DOMAIN_RESOURCE && events::happens(id) {
-        events::choose(id, enable != 0);
-        return CUPTI_SUCCESS;
+    if events::is_subscriber(subscriber) {
+        let known = |names: &[&CStr]| names.get(id as usize).is_some_and(|name| !name.is_empty());
+        match domain {
+            CUPTI_CB_DOMAIN_RESOURCE if events::happens(id) => events::choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => api_callbacks::DRIVER.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => api_callbacks::RUNTIME.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_DRIVER_API | CUPTI_CB_DOMAIN_RUNTIME_API => return CUPTI_ERROR_INVALID_PARAMETER,
+            _ => return callbacks(enable, subscriber, "cuptiEnableCallback", is_domain(domain)),
+        }
+        return called_back();
     }
-    callbacks(enable, subscriber, "cuptiEnableCallback", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain))
+    callbacks(enable, subscriber, "cuptiEnableCallback", is_domain(domain))
 }
 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
-    let code = callbacks(enable, subscriber, "cuptiEnableDomain", (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain));
-    if code == CUPTI_SUCCESS && domain == CUPTI_CB_DOMAIN_RESOURCE {
-        events::choose_none();
+    if events::is_subscriber(subscriber) {
+        match domain {
+            CUPTI_CB_DOMAIN_DRIVER_API => api_callbacks::DRIVER.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API => api_callbacks::RUNTIME.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => events::choose_none(),
+            _ => return callbacks(enable, subscriber, "cuptiEnableDomain", is_domain(domain)),
+        }
+        return called_back();
     }
-    code
+    CUPTI_ERROR_INVALID_PARAMETER
+}
+
+fn is_domain(domain: u32) -> bool {
+    (1..=CUPTI_CB_DOMAIN_STATE).contains(&domain)
+}
+
+/// The choice of callbacks has changed.
+fn called_back() -> CUptiResult {
+    register_fork_handler();
+    choice_changed();
+    CUPTI_SUCCESS
 }
 
 unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
     let code = callbacks(enable, subscriber, "cuptiEnableAllDomains", true);
     if code == CUPTI_SUCCESS {
         events::choose_none();
+        api_callbacks::choose_none();
+        choice_changed();
     }
     code
 }
@@ -366,7 +426,11 @@ fn callbacks(enable: u32, subscriber: Subscriber, function: &'static str, known:
     match (known && events::is_subscriber(subscriber), enable) {
         (false, _) => CUPTI_ERROR_INVALID_PARAMETER,
         (true, 0) => CUPTI_SUCCESS,
-        (true, _) => refuse(function, "only a context's beginning and end call back; calls are recorded instead"),
+        (true, _) => refuse(
+            function,
+            "calls, contexts, streams and graphs call back; modules, waits and NVTX, and all resources or domains at \
+             once, do not",
+        ),
     }
 }
 

@@ -6,10 +6,12 @@
 
 // UNSAFETY: a C ABI of raw pointers; reads structures of cudart's.
 
+mod api_callbacks;
 pub mod buffers;
 mod clock;
 pub mod events;
 pub mod functions;
+pub mod parameters;
 mod worker;
 
 use std::cell::{Cell, RefCell};
@@ -29,6 +31,8 @@ const DRIVER: u32 = 1;
 const RUNTIME: u32 = 2;
 const EXTERNAL: u32 = 4;
 const GPU: u32 = 8;
+/// Somebody is called back, which is not recorded.
+const CALLED_BACK: u32 = 16;
 
 /// Whether anything is recorded. All that the driver API pays for profilers while there is none.
 #[inline(always)]
@@ -88,7 +92,9 @@ fn choice_changed() {
     let runtime = RUNTIME_CALLS.any();
     set(RUNTIME, runtime);
     // All of them: what a call does inside belongs to it, recorded or not.
-    HOOKS.iter().for_each(|word| word.store(runtime as u32, Ordering::Relaxed));
+    let hooked = runtime || api_callbacks::RUNTIME.any();
+    HOOKS.iter().for_each(|word| word.store(hooked as u32, Ordering::Relaxed));
+    api_callbacks::choice_changed();
 }
 
 /// The clock of the application's records: its own, or the one CUPTI has otherwise.
@@ -161,9 +167,16 @@ fn begin(t: &Thread) -> u32 {
 }
 
 /// A call of the driver API, which is part of another if the thread is inside of one.
-pub fn driver_call(cbid: u32, call: impl FnOnce() -> CUresult) -> CUresult {
+pub fn driver_call<P>(cbid: u32, parameters: &P, call: impl FnOnce() -> CUresult) -> CUresult {
     let begun = enter();
+    let called_back = wants(CALLED_BACK).then(|| {
+        let id = THREAD.with(|t| t.inside.get());
+        api_callbacks::DriverCall::enter(cbid, std::ptr::from_ref(parameters).cast(), id)
+    });
     let result = call();
+    if let Some(called_back) = called_back.flatten() {
+        called_back.exit(result);
+    }
     if let Some(begun) = begun {
         exit(cbid, begun, result);
     }
@@ -246,6 +259,7 @@ extern "C" fn in_child() {
     ON.store(0, Ordering::Relaxed);
     DRIVER_CALLS.choose_all(false);
     RUNTIME_CALLS.choose_all(false);
+    api_callbacks::choose_none();
     HOOKS.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     leave();
     State::forget();
@@ -307,6 +321,9 @@ pub unsafe extern "C" fn runtime_call(cbid: u32, call: *const RuntimeCall) {
             t.began.set(if outermost { now() } else { t.began.get() });
             // SAFETY: not null; cudart's word for this.
             unsafe { call.scratch.write(id.into()) };
+            if outermost {
+                api_callbacks::runtime_call(call, cbid, id, CUPTI_API_ENTER);
+            }
             return;
         }
         // SAFETY: as above.
@@ -315,6 +332,7 @@ pub unsafe extern "C" fn runtime_call(cbid: u32, call: *const RuntimeCall) {
         if id == 0 || t.inside.get() != id {
             return;
         }
+        api_callbacks::runtime_call(call, cbid, id, CUPTI_API_EXIT);
         leave();
         if wants(RUNTIME) && RUNTIME_CALLS.has(cbid) {
             // SAFETY: null or cudart's place for the result, which is there by now.

@@ -41,6 +41,18 @@ pub fn mask(kind: u32) -> Option<u64> {
     })
 }
 
+/// The number that records have for a graph, an executable graph or a node.
+pub fn graph_id(what: u64, handle: u64) -> Result<u64, CUresult> {
+    call(
+        op::ACTIVITY_GRAPH_ID,
+        |w| {
+            w.word(what);
+            w.word(handle);
+        },
+        |r| r.word(),
+    )
+}
+
 impl Gpu {
     pub fn new() -> Gpu {
         Gpu { kinds: 0, recording: false, clock: Clock::new(), names: HashSet::new() }

@@ -16736,6 +16736,7 @@ mod plain {
 /// And while a profiler records.
 mod recorded {
     use super::*;
+    use crate::activity::parameters::*;
 
     #[cold]
     #[inline(never)]
@@ -16744,7 +16745,9 @@ mod recorded {
         pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(272, || unsafe { plain::cuArrayCreate_v2(pHandle, pAllocateArray) })
+        activity::driver_call(272, &Parameters2(pHandle, pAllocateArray), || unsafe {
+            plain::cuArrayCreate_v2(pHandle, pAllocateArray)
+        })
     }
 
     #[cold]
@@ -16754,7 +16757,9 @@ mod recorded {
         pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(274, || unsafe { plain::cuArray3DCreate_v2(pHandle, pAllocateArray) })
+        activity::driver_call(274, &Parameters2(pHandle, pAllocateArray), || unsafe {
+            plain::cuArray3DCreate_v2(pHandle, pAllocateArray)
+        })
     }
 
     #[cold]
@@ -16765,7 +16770,7 @@ mod recorded {
         numMipmapLevels: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(347, || unsafe {
+        activity::driver_call(347, &Parameters3(pHandle, pMipmappedArrayDesc, numMipmapLevels), || unsafe {
             plain::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels)
         })
     }
@@ -16774,14 +16779,16 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(89, || unsafe { plain::cuArrayDestroy(hArray) })
+        activity::driver_call(89, &Parameters1(hArray), || unsafe { plain::cuArrayDestroy(hArray) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(349, || unsafe { plain::cuMipmappedArrayDestroy(hMipmappedArray) })
+        activity::driver_call(349, &Parameters1(hMipmappedArray), || unsafe {
+            plain::cuMipmappedArrayDestroy(hMipmappedArray)
+        })
     }
 
     #[cold]
@@ -16791,7 +16798,9 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(273, || unsafe { plain::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) })
+        activity::driver_call(273, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+            plain::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray)
+        })
     }
 
     #[cold]
@@ -16801,7 +16810,9 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(275, || unsafe { plain::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) })
+        activity::driver_call(275, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+            plain::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray)
+        })
     }
 
     #[cold]
@@ -16811,7 +16822,9 @@ mod recorded {
         array: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(582, || unsafe { plain::cuArrayGetSparseProperties(sparseProperties, array) })
+        activity::driver_call(582, &Parameters2(sparseProperties, array), || unsafe {
+            plain::cuArrayGetSparseProperties(sparseProperties, array)
+        })
     }
 
     #[cold]
@@ -16821,7 +16834,9 @@ mod recorded {
         mipmap: CUmipmappedArray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(583, || unsafe { plain::cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap) })
+        activity::driver_call(583, &Parameters2(sparseProperties, mipmap), || unsafe {
+            plain::cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap)
+        })
     }
 
     #[cold]
@@ -16832,7 +16847,9 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(654, || unsafe { plain::cuArrayGetMemoryRequirements(memoryRequirements, array, device) })
+        activity::driver_call(654, &Parameters3(memoryRequirements, array, device), || unsafe {
+            plain::cuArrayGetMemoryRequirements(memoryRequirements, array, device)
+        })
     }
 
     #[cold]
@@ -16843,7 +16860,7 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(655, || unsafe {
+        activity::driver_call(655, &Parameters3(memoryRequirements, mipmap, device), || unsafe {
             plain::cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device)
         })
     }
@@ -16852,7 +16869,9 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(597, || unsafe { plain::cuArrayGetPlane(pPlaneArray, hArray, planeIdx) })
+        activity::driver_call(597, &Parameters3(pPlaneArray, hArray, planeIdx), || unsafe {
+            plain::cuArrayGetPlane(pPlaneArray, hArray, planeIdx)
+        })
     }
 
     #[cold]
@@ -16863,7 +16882,9 @@ mod recorded {
         level: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(348, || unsafe { plain::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) })
+        activity::driver_call(348, &Parameters3(pLevelArray, hMipmappedArray, level), || unsafe {
+            plain::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level)
+        })
     }
 
     #[cold]
@@ -16873,7 +16894,9 @@ mod recorded {
         pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(87, || unsafe { plain::cuArrayCreate(pHandle, pAllocateArray) })
+        activity::driver_call(87, &Parameters2(pHandle, pAllocateArray), || unsafe {
+            plain::cuArrayCreate(pHandle, pAllocateArray)
+        })
     }
 
     #[cold]
@@ -16883,7 +16906,9 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(88, || unsafe { plain::cuArrayGetDescriptor(pArrayDescriptor, hArray) })
+        activity::driver_call(88, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+            plain::cuArrayGetDescriptor(pArrayDescriptor, hArray)
+        })
     }
 
     #[cold]
@@ -16893,7 +16918,9 @@ mod recorded {
         pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(90, || unsafe { plain::cuArray3DCreate(pHandle, pAllocateArray) })
+        activity::driver_call(90, &Parameters2(pHandle, pAllocateArray), || unsafe {
+            plain::cuArray3DCreate(pHandle, pAllocateArray)
+        })
     }
 
     #[cold]
@@ -16903,7 +16930,9 @@ mod recorded {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(91, || unsafe { plain::cuArray3DGetDescriptor(pArrayDescriptor, hArray) })
+        activity::driver_call(91, &Parameters2(pArrayDescriptor, hArray), || unsafe {
+            plain::cuArray3DGetDescriptor(pArrayDescriptor, hArray)
+        })
     }
 
     #[cold]
@@ -16915,7 +16944,9 @@ mod recorded {
         pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(339, || unsafe { plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) })
+        activity::driver_call(339, &Parameters4(pTexObject, pResDesc, pTexDesc, pResViewDesc), || unsafe {
+            plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc)
+        })
     }
 
     #[cold]
@@ -16925,21 +16956,23 @@ mod recorded {
         pResDesc: *const CUDA_RESOURCE_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(343, || unsafe { plain::cuSurfObjectCreate(pSurfObject, pResDesc) })
+        activity::driver_call(343, &Parameters2(pSurfObject, pResDesc), || unsafe {
+            plain::cuSurfObjectCreate(pSurfObject, pResDesc)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(340, || unsafe { plain::cuTexObjectDestroy(texObject) })
+        activity::driver_call(340, &Parameters1(texObject), || unsafe { plain::cuTexObjectDestroy(texObject) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(344, || unsafe { plain::cuSurfObjectDestroy(surfObject) })
+        activity::driver_call(344, &Parameters1(surfObject), || unsafe { plain::cuSurfObjectDestroy(surfObject) })
     }
 
     #[cold]
@@ -16949,7 +16982,9 @@ mod recorded {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(341, || unsafe { plain::cuTexObjectGetResourceDesc(pResDesc, texObject) })
+        activity::driver_call(341, &Parameters2(pResDesc, texObject), || unsafe {
+            plain::cuTexObjectGetResourceDesc(pResDesc, texObject)
+        })
     }
 
     #[cold]
@@ -16959,7 +16994,9 @@ mod recorded {
         surfObject: CUsurfObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(345, || unsafe { plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject) })
+        activity::driver_call(345, &Parameters2(pResDesc, surfObject), || unsafe {
+            plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject)
+        })
     }
 
     #[cold]
@@ -16969,7 +17006,9 @@ mod recorded {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(342, || unsafe { plain::cuTexObjectGetTextureDesc(pTexDesc, texObject) })
+        activity::driver_call(342, &Parameters2(pTexDesc, texObject), || unsafe {
+            plain::cuTexObjectGetTextureDesc(pTexDesc, texObject)
+        })
     }
 
     #[cold]
@@ -16979,7 +17018,9 @@ mod recorded {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(361, || unsafe { plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) })
+        activity::driver_call(361, &Parameters2(pResViewDesc, texObject), || unsafe {
+            plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject)
+        })
     }
 
     #[cold]
@@ -16999,8 +17040,9 @@ mod recorded {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(697, || unsafe {
-            plain::cuTensorMapEncodeTiled(
+        activity::driver_call(
+            697,
+            &Parameters12(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -17013,8 +17055,24 @@ mod recorded {
                 swizzle,
                 l2Promotion,
                 oobFill,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuTensorMapEncodeTiled(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    boxDim,
+                    elementStrides,
+                    interleave,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -17037,8 +17095,9 @@ mod recorded {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(698, || unsafe {
-            plain::cuTensorMapEncodeIm2col(
+        activity::driver_call(
+            698,
+            &Parameters15(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -17054,8 +17113,27 @@ mod recorded {
                 swizzle,
                 l2Promotion,
                 oobFill,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuTensorMapEncodeIm2col(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    pixelBoxLowerCorner,
+                    pixelBoxUpperCorner,
+                    channelsPerPixel,
+                    pixelsPerColumn,
+                    elementStrides,
+                    interleave,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -17079,8 +17157,9 @@ mod recorded {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(781, || unsafe {
-            plain::cuTensorMapEncodeIm2colWide(
+        activity::driver_call(
+            781,
+            &Parameters16(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -17097,8 +17176,28 @@ mod recorded {
                 swizzle,
                 l2Promotion,
                 oobFill,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuTensorMapEncodeIm2colWide(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    pixelBoxLowerCornerWidth,
+                    pixelBoxUpperCornerWidth,
+                    channelsPerPixel,
+                    pixelsPerColumn,
+                    elementStrides,
+                    interleave,
+                    mode,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -17108,14 +17207,18 @@ mod recorded {
         globalAddress: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(699, || unsafe { plain::cuTensorMapReplaceAddress(tensorMap, globalAddress) })
+        activity::driver_call(699, &Parameters2(tensorMap, globalAddress), || unsafe {
+            plain::cuTensorMapReplaceAddress(tensorMap, globalAddress)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(94, || unsafe { plain::cuTexRefSetArray(hTexRef, hArray, Flags) })
+        activity::driver_call(94, &Parameters3(hTexRef, hArray, Flags), || unsafe {
+            plain::cuTexRefSetArray(hTexRef, hArray, Flags)
+        })
     }
 
     #[cold]
@@ -17126,7 +17229,9 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(350, || unsafe { plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) })
+        activity::driver_call(350, &Parameters3(hTexRef, hMipmappedArray, Flags), || unsafe {
+            plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags)
+        })
     }
 
     #[cold]
@@ -17138,7 +17243,9 @@ mod recorded {
         bytes: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(255, || unsafe { plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) })
+        activity::driver_call(255, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
+            plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes)
+        })
     }
 
     #[cold]
@@ -17150,7 +17257,9 @@ mod recorded {
         Pitch: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(327, || unsafe { plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) })
+        activity::driver_call(327, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch)
+        })
     }
 
     #[cold]
@@ -17161,35 +17270,43 @@ mod recorded {
         NumPackedComponents: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(99, || unsafe { plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) })
+        activity::driver_call(99, &Parameters3(hTexRef, fmt, NumPackedComponents), || unsafe {
+            plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(100, || unsafe { plain::cuTexRefSetAddressMode(hTexRef, dim, am) })
+        activity::driver_call(100, &Parameters3(hTexRef, dim, am), || unsafe {
+            plain::cuTexRefSetAddressMode(hTexRef, dim, am)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(101, || unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) })
+        activity::driver_call(101, &Parameters2(hTexRef, fm), || unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(351, || unsafe { plain::cuTexRefSetMipmapFilterMode(hTexRef, fm) })
+        activity::driver_call(351, &Parameters2(hTexRef, fm), || unsafe {
+            plain::cuTexRefSetMipmapFilterMode(hTexRef, fm)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(352, || unsafe { plain::cuTexRefSetMipmapLevelBias(hTexRef, bias) })
+        activity::driver_call(352, &Parameters2(hTexRef, bias), || unsafe {
+            plain::cuTexRefSetMipmapLevelBias(hTexRef, bias)
+        })
     }
 
     #[cold]
@@ -17200,7 +17317,7 @@ mod recorded {
         maxMipmapLevelClamp: f32,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(353, || unsafe {
+        activity::driver_call(353, &Parameters3(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp), || unsafe {
             plain::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp)
         })
     }
@@ -17209,35 +17326,43 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(354, || unsafe { plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) })
+        activity::driver_call(354, &Parameters2(hTexRef, maxAniso), || unsafe {
+            plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(455, || unsafe { plain::cuTexRefSetBorderColor(hTexRef, pBorderColor) })
+        activity::driver_call(455, &Parameters2(hTexRef, pBorderColor), || unsafe {
+            plain::cuTexRefSetBorderColor(hTexRef, pBorderColor)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(102, || unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) })
+        activity::driver_call(102, &Parameters2(hTexRef, Flags), || unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(257, || unsafe { plain::cuTexRefGetAddress_v2(pdptr, hTexRef) })
+        activity::driver_call(257, &Parameters2(pdptr, hTexRef), || unsafe {
+            plain::cuTexRefGetAddress_v2(pdptr, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(105, || unsafe { plain::cuTexRefGetArray(phArray, hTexRef) })
+        activity::driver_call(105, &Parameters2(phArray, hTexRef), || unsafe {
+            plain::cuTexRefGetArray(phArray, hTexRef)
+        })
     }
 
     #[cold]
@@ -17247,7 +17372,9 @@ mod recorded {
         hTexRef: CUtexref,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(355, || unsafe { plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) })
+        activity::driver_call(355, &Parameters2(phMipmappedArray, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef)
+        })
     }
 
     #[cold]
@@ -17258,14 +17385,16 @@ mod recorded {
         dim: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(106, || unsafe { plain::cuTexRefGetAddressMode(pam, hTexRef, dim) })
+        activity::driver_call(106, &Parameters3(pam, hTexRef, dim), || unsafe {
+            plain::cuTexRefGetAddressMode(pam, hTexRef, dim)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(107, || unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) })
+        activity::driver_call(107, &Parameters2(pfm, hTexRef), || unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) })
     }
 
     #[cold]
@@ -17276,21 +17405,27 @@ mod recorded {
         hTexRef: CUtexref,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(108, || unsafe { plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) })
+        activity::driver_call(108, &Parameters3(pFormat, pNumChannels, hTexRef), || unsafe {
+            plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(356, || unsafe { plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef) })
+        activity::driver_call(356, &Parameters2(pfm, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(357, || unsafe { plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef) })
+        activity::driver_call(357, &Parameters2(pbias, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef)
+        })
     }
 
     #[cold]
@@ -17301,7 +17436,7 @@ mod recorded {
         hTexRef: CUtexref,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(358, || unsafe {
+        activity::driver_call(358, &Parameters3(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef), || unsafe {
             plain::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef)
         })
     }
@@ -17310,49 +17445,59 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(359, || unsafe { plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) })
+        activity::driver_call(359, &Parameters2(pmaxAniso, hTexRef), || unsafe {
+            plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(456, || unsafe { plain::cuTexRefGetBorderColor(pBorderColor, hTexRef) })
+        activity::driver_call(456, &Parameters2(pBorderColor, hTexRef), || unsafe {
+            plain::cuTexRefGetBorderColor(pBorderColor, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(109, || unsafe { plain::cuTexRefGetFlags(pFlags, hTexRef) })
+        activity::driver_call(109, &Parameters2(pFlags, hTexRef), || unsafe {
+            plain::cuTexRefGetFlags(pFlags, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(92, || unsafe { plain::cuTexRefCreate(pTexRef) })
+        activity::driver_call(92, &Parameters1(pTexRef), || unsafe { plain::cuTexRefCreate(pTexRef) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(93, || unsafe { plain::cuTexRefDestroy(hTexRef) })
+        activity::driver_call(93, &Parameters1(hTexRef), || unsafe { plain::cuTexRefDestroy(hTexRef) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(194, || unsafe { plain::cuSurfRefSetArray(hSurfRef, hArray, Flags) })
+        activity::driver_call(194, &Parameters3(hSurfRef, hArray, Flags), || unsafe {
+            plain::cuSurfRefSetArray(hSurfRef, hArray, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(196, || unsafe { plain::cuSurfRefGetArray(phArray, hSurfRef) })
+        activity::driver_call(196, &Parameters2(phArray, hSurfRef), || unsafe {
+            plain::cuSurfRefGetArray(phArray, hSurfRef)
+        })
     }
 
     #[cold]
@@ -17364,7 +17509,9 @@ mod recorded {
         Pitch: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(256, || unsafe { plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) })
+        activity::driver_call(256, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch)
+        })
     }
 
     #[cold]
@@ -17376,7 +17523,9 @@ mod recorded {
         bytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(95, || unsafe { plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) })
+        activity::driver_call(95, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
+            plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes)
+        })
     }
 
     #[cold]
@@ -17388,28 +17537,34 @@ mod recorded {
         Pitch: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(97, || unsafe { plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) })
+        activity::driver_call(97, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(103, || unsafe { plain::cuTexRefGetAddress(pdptr, hTexRef) })
+        activity::driver_call(103, &Parameters2(pdptr, hTexRef), || unsafe {
+            plain::cuTexRefGetAddress(pdptr, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(386, || unsafe { plain::cuDevicePrimaryCtxRetain(pctx, dev) })
+        activity::driver_call(386, &Parameters2(pctx, dev), || unsafe { plain::cuDevicePrimaryCtxRetain(pctx, dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(546, || unsafe { plain::cuDevicePrimaryCtxSetFlags_v2(dev, flags) })
+        activity::driver_call(546, &Parameters2(dev, flags), || unsafe {
+            plain::cuDevicePrimaryCtxSetFlags_v2(dev, flags)
+        })
     }
 
     #[cold]
@@ -17420,56 +17575,62 @@ mod recorded {
         active: *mut c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(392, || unsafe { plain::cuDevicePrimaryCtxGetState(dev, flags, active) })
+        activity::driver_call(392, &Parameters3(dev, flags, active), || unsafe {
+            plain::cuDevicePrimaryCtxGetState(dev, flags, active)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(545, || unsafe { plain::cuDevicePrimaryCtxReset_v2(dev) })
+        activity::driver_call(545, &Parameters1(dev), || unsafe { plain::cuDevicePrimaryCtxReset_v2(dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(544, || unsafe { plain::cuDevicePrimaryCtxRelease_v2(dev) })
+        activity::driver_call(544, &Parameters1(dev), || unsafe { plain::cuDevicePrimaryCtxRelease_v2(dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(387, || unsafe { plain::cuDevicePrimaryCtxRelease(dev) })
+        activity::driver_call(387, &Parameters1(dev), || unsafe { plain::cuDevicePrimaryCtxRelease(dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(389, || unsafe { plain::cuDevicePrimaryCtxReset(dev) })
+        activity::driver_call(389, &Parameters1(dev), || unsafe { plain::cuDevicePrimaryCtxReset(dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(388, || unsafe { plain::cuDevicePrimaryCtxSetFlags(dev, flags) })
+        activity::driver_call(388, &Parameters2(dev, flags), || unsafe {
+            plain::cuDevicePrimaryCtxSetFlags(dev, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(235, || unsafe { plain::cuCtxCreate_v2(pctx, flags, dev) })
+        activity::driver_call(235, &Parameters3(pctx, flags, dev), || unsafe {
+            plain::cuCtxCreate_v2(pctx, flags, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(10, || unsafe { plain::cuCtxCreate(pctx, flags, dev) })
+        activity::driver_call(10, &Parameters3(pctx, flags, dev), || unsafe { plain::cuCtxCreate(pctx, flags, dev) })
     }
 
     #[cold]
@@ -17482,7 +17643,9 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(645, || unsafe { plain::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) })
+        activity::driver_call(645, &Parameters5(pctx, paramsArray, numParams, flags, dev), || unsafe {
+            plain::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev)
+        })
     }
 
     #[cold]
@@ -17494,133 +17657,135 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(757, || unsafe { plain::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) })
+        activity::driver_call(757, &Parameters4(pctx, ctxCreateParams, flags, dev), || unsafe {
+            plain::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(322, || unsafe { plain::cuCtxDestroy_v2(ctx) })
+        activity::driver_call(322, &Parameters1(ctx), || unsafe { plain::cuCtxDestroy_v2(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(11, || unsafe { plain::cuCtxDestroy(ctx) })
+        activity::driver_call(11, &Parameters1(ctx), || unsafe { plain::cuCtxDestroy(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(323, || unsafe { plain::cuCtxPushCurrent_v2(ctx) })
+        activity::driver_call(323, &Parameters1(ctx), || unsafe { plain::cuCtxPushCurrent_v2(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(324, || unsafe { plain::cuCtxPopCurrent_v2(pctx) })
+        activity::driver_call(324, &Parameters1(pctx), || unsafe { plain::cuCtxPopCurrent_v2(pctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(14, || unsafe { plain::cuCtxPushCurrent(ctx) })
+        activity::driver_call(14, &Parameters1(ctx), || unsafe { plain::cuCtxPushCurrent(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(15, || unsafe { plain::cuCtxPopCurrent(pctx) })
+        activity::driver_call(15, &Parameters1(pctx), || unsafe { plain::cuCtxPopCurrent(pctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(303, || unsafe { plain::cuCtxSetCurrent(ctx) })
+        activity::driver_call(303, &Parameters1(ctx), || unsafe { plain::cuCtxSetCurrent(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(304, || unsafe { plain::cuCtxGetCurrent(pctx) })
+        activity::driver_call(304, &Parameters1(pctx), || unsafe { plain::cuCtxGetCurrent(pctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(16, || unsafe { plain::cuCtxGetDevice(device) })
+        activity::driver_call(16, &Parameters1(device), || unsafe { plain::cuCtxGetDevice(device) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(795, || unsafe { plain::cuCtxGetDevice_v2(device, ctx) })
+        activity::driver_call(795, &Parameters2(device, ctx), || unsafe { plain::cuCtxGetDevice_v2(device, ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(391, || unsafe { plain::cuCtxGetFlags(flags) })
+        activity::driver_call(391, &Parameters1(flags), || unsafe { plain::cuCtxGetFlags(flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(705, || unsafe { plain::cuCtxSetFlags(flags) })
+        activity::driver_call(705, &Parameters1(flags), || unsafe { plain::cuCtxSetFlags(flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(695, || unsafe { plain::cuCtxGetId(ctx, ctxId) })
+        activity::driver_call(695, &Parameters2(ctx, ctxId), || unsafe { plain::cuCtxGetId(ctx, ctxId) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(296, || unsafe { plain::cuCtxGetApiVersion(ctx, version) })
+        activity::driver_call(296, &Parameters2(ctx, version), || unsafe { plain::cuCtxGetApiVersion(ctx, version) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(17, || unsafe { plain::cuCtxSynchronize() })
+        activity::driver_call(17, &Parameters0(), || unsafe { plain::cuCtxSynchronize() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(800, || unsafe { plain::cuCtxSynchronize_v2(ctx) })
+        activity::driver_call(800, &Parameters1(ctx), || unsafe { plain::cuCtxSynchronize_v2(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(136, || unsafe { plain::cuCtxSetLimit(limit, value) })
+        activity::driver_call(136, &Parameters2(limit, value), || unsafe { plain::cuCtxSetLimit(limit, value) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(137, || unsafe { plain::cuCtxGetLimit(pvalue, limit) })
+        activity::driver_call(137, &Parameters2(pvalue, limit), || unsafe { plain::cuCtxGetLimit(pvalue, limit) })
     }
 
     #[cold]
@@ -17630,42 +17795,44 @@ mod recorded {
         greatestPriority: *mut c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(370, || unsafe { plain::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) })
+        activity::driver_call(370, &Parameters2(leastPriority, greatestPriority), || unsafe {
+            plain::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(299, || unsafe { plain::cuCtxGetCacheConfig(pconfig) })
+        activity::driver_call(299, &Parameters1(pconfig), || unsafe { plain::cuCtxGetCacheConfig(pconfig) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(337, || unsafe { plain::cuCtxGetSharedMemConfig(pConfig) })
+        activity::driver_call(337, &Parameters1(pConfig), || unsafe { plain::cuCtxGetSharedMemConfig(pConfig) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(300, || unsafe { plain::cuCtxSetCacheConfig(config) })
+        activity::driver_call(300, &Parameters1(config), || unsafe { plain::cuCtxSetCacheConfig(config) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(336, || unsafe { plain::cuCtxSetSharedMemConfig(config) })
+        activity::driver_call(336, &Parameters1(config), || unsafe { plain::cuCtxSetSharedMemConfig(config) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(568, || unsafe { plain::cuCtxResetPersistingL2Cache() })
+        activity::driver_call(568, &Parameters0(), || unsafe { plain::cuCtxResetPersistingL2Cache() })
     }
 
     #[cold]
@@ -17675,49 +17842,53 @@ mod recorded {
         type_: CUexecAffinityType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(646, || unsafe { plain::cuCtxGetExecAffinity(pExecAffinity, type_) })
+        activity::driver_call(646, &Parameters2(pExecAffinity, type_), || unsafe {
+            plain::cuCtxGetExecAffinity(pExecAffinity, type_)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(755, || unsafe { plain::cuCtxRecordEvent(hCtx, hEvent) })
+        activity::driver_call(755, &Parameters2(hCtx, hEvent), || unsafe { plain::cuCtxRecordEvent(hCtx, hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(756, || unsafe { plain::cuCtxWaitEvent(hCtx, hEvent) })
+        activity::driver_call(756, &Parameters2(hCtx, hEvent), || unsafe { plain::cuCtxWaitEvent(hCtx, hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(12, || unsafe { plain::cuCtxAttach(pctx, flags) })
+        activity::driver_call(12, &Parameters2(pctx, flags), || unsafe { plain::cuCtxAttach(pctx, flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(13, || unsafe { plain::cuCtxDetach(ctx) })
+        activity::driver_call(13, &Parameters1(ctx), || unsafe { plain::cuCtxDetach(ctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(313, || unsafe { plain::cuCtxEnablePeerAccess(peerContext, Flags) })
+        activity::driver_call(313, &Parameters2(peerContext, Flags), || unsafe {
+            plain::cuCtxEnablePeerAccess(peerContext, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(314, || unsafe { plain::cuCtxDisablePeerAccess(peerContext) })
+        activity::driver_call(314, &Parameters1(peerContext), || unsafe { plain::cuCtxDisablePeerAccess(peerContext) })
     }
 
     #[cold]
@@ -17729,7 +17900,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(277, || unsafe { plain::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) })
+        activity::driver_call(277, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -17741,7 +17914,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(421, || unsafe {
+        activity::driver_call(421, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
             plain::cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, hStream)
         })
     }
@@ -17754,7 +17927,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(276, || unsafe { plain::cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount) })
+        activity::driver_call(276, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -17765,7 +17940,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(397, || unsafe { plain::cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount) })
+        activity::driver_call(397, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -17777,7 +17954,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(279, || unsafe { plain::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) })
+        activity::driver_call(279, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -17789,7 +17968,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(422, || unsafe {
+        activity::driver_call(422, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
             plain::cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream)
         })
     }
@@ -17802,7 +17981,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(278, || unsafe { plain::cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount) })
+        activity::driver_call(278, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -17813,7 +17994,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(398, || unsafe { plain::cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount) })
+        activity::driver_call(398, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -17825,7 +18008,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(281, || unsafe { plain::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) })
+        activity::driver_call(281, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -17837,7 +18022,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(423, || unsafe {
+        activity::driver_call(423, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
             plain::cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, hStream)
         })
     }
@@ -17850,7 +18035,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(280, || unsafe { plain::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount) })
+        activity::driver_call(280, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -17861,21 +18048,27 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(399, || unsafe { plain::cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount) })
+        activity::driver_call(399, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(305, || unsafe { plain::cuMemcpy(dst, src, ByteCount) })
+        activity::driver_call(305, &Parameters3(dst, src, ByteCount), || unsafe {
+            plain::cuMemcpy(dst, src, ByteCount)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(408, || unsafe { plain::cuMemcpy_ptds(dst, src, ByteCount) })
+        activity::driver_call(408, &Parameters3(dst, src, ByteCount), || unsafe {
+            plain::cuMemcpy_ptds(dst, src, ByteCount)
+        })
     }
 
     #[cold]
@@ -17887,7 +18080,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(306, || unsafe { plain::cuMemcpyAsync(dst, src, ByteCount, hStream) })
+        activity::driver_call(306, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyAsync(dst, src, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -17899,77 +18094,87 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(418, || unsafe { plain::cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream) })
+        activity::driver_call(418, &Parameters4(dst, src, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(291, || unsafe { plain::cuMemcpy3DAsync_v2(pCopy, hStream) })
+        activity::driver_call(291, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy3DAsync_v2(pCopy, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(425, || unsafe { plain::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream) })
+        activity::driver_call(425, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(290, || unsafe { plain::cuMemcpy3D_v2(pCopy) })
+        activity::driver_call(290, &Parameters1(pCopy), || unsafe { plain::cuMemcpy3D_v2(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(407, || unsafe { plain::cuMemcpy3D_v2_ptds(pCopy) })
+        activity::driver_call(407, &Parameters1(pCopy), || unsafe { plain::cuMemcpy3D_v2_ptds(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(287, || unsafe { plain::cuMemcpy2D_v2(pCopy) })
+        activity::driver_call(287, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2D_v2(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(405, || unsafe { plain::cuMemcpy2D_v2_ptds(pCopy) })
+        activity::driver_call(405, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2D_v2_ptds(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(288, || unsafe { plain::cuMemcpy2DUnaligned_v2(pCopy) })
+        activity::driver_call(288, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2DUnaligned_v2(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(406, || unsafe { plain::cuMemcpy2DUnaligned_v2_ptds(pCopy) })
+        activity::driver_call(406, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2DUnaligned_v2_ptds(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(289, || unsafe { plain::cuMemcpy2DAsync_v2(pCopy, hStream) })
+        activity::driver_call(289, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy2DAsync_v2(pCopy, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(424, || unsafe { plain::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream) })
+        activity::driver_call(424, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream)
+        })
     }
 
     #[cold]
@@ -17982,7 +18187,7 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(318, || unsafe {
+        activity::driver_call(318, &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount), || unsafe {
             plain::cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount)
         })
     }
@@ -17997,7 +18202,7 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(409, || unsafe {
+        activity::driver_call(409, &Parameters5(dstDevice, dstContext, srcDevice, srcContext, ByteCount), || unsafe {
             plain::cuMemcpyPeer_ptds(dstDevice, dstContext, srcDevice, srcContext, ByteCount)
         })
     }
@@ -18013,9 +18218,11 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(319, || unsafe {
-            plain::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
-        })
+        activity::driver_call(
+            319,
+            &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
+            || unsafe { plain::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream) },
+        )
     }
 
     #[cold]
@@ -18029,37 +18236,45 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(426, || unsafe {
-            plain::cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
-        })
+        activity::driver_call(
+            426,
+            &Parameters6(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream),
+            || unsafe {
+                plain::cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(321, || unsafe { plain::cuMemcpy3DPeerAsync(pCopy, hStream) })
+        activity::driver_call(321, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy3DPeerAsync(pCopy, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(427, || unsafe { plain::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream) })
+        activity::driver_call(427, &Parameters2(pCopy, hStream), || unsafe {
+            plain::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(320, || unsafe { plain::cuMemcpy3DPeer(pCopy) })
+        activity::driver_call(320, &Parameters1(pCopy), || unsafe { plain::cuMemcpy3DPeer(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(410, || unsafe { plain::cuMemcpy3DPeer_ptds(pCopy) })
+        activity::driver_call(410, &Parameters1(pCopy), || unsafe { plain::cuMemcpy3DPeer_ptds(pCopy) })
     }
 
     #[cold]
@@ -18076,9 +18291,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(776, || unsafe {
-            plain::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
-        })
+        activity::driver_call(
+            776,
+            &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
+            || unsafe {
+                plain::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
+            },
+        )
     }
 
     #[cold]
@@ -18095,9 +18314,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(777, || unsafe {
-            plain::cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
-        })
+        activity::driver_call(
+            777,
+            &Parameters9(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream),
+            || unsafe {
+                plain::cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
+            },
+        )
     }
 
     #[cold]
@@ -18113,9 +18336,11 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(796, || unsafe {
-            plain::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
-        })
+        activity::driver_call(
+            796,
+            &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
+            || unsafe { plain::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream) },
+        )
     }
 
     #[cold]
@@ -18131,9 +18356,13 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(797, || unsafe {
-            plain::cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
-        })
+        activity::driver_call(
+            797,
+            &Parameters8(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream),
+            || unsafe {
+                plain::cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+            },
+        )
     }
 
     #[cold]
@@ -18146,7 +18375,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(778, || unsafe { plain::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) })
+        activity::driver_call(778, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
+            plain::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream)
+        })
     }
 
     #[cold]
@@ -18159,7 +18390,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(779, || unsafe {
+        activity::driver_call(779, &Parameters5(numOps, opList, failIdx, flags, hStream), || unsafe {
             plain::cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream)
         })
     }
@@ -18173,7 +18404,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(798, || unsafe { plain::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) })
+        activity::driver_call(798, &Parameters4(numOps, opList, flags, hStream), || unsafe {
+            plain::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream)
+        })
     }
 
     #[cold]
@@ -18185,7 +18418,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(799, || unsafe { plain::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream) })
+        activity::driver_call(799, &Parameters4(numOps, opList, flags, hStream), || unsafe {
+            plain::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream)
+        })
     }
 
     #[cold]
@@ -18197,7 +18432,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(285, || unsafe { plain::cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount) })
+        activity::driver_call(285, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -18209,7 +18446,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(400, || unsafe { plain::cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount) })
+        activity::driver_call(400, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -18221,7 +18460,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(284, || unsafe { plain::cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(284, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18233,7 +18474,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(401, || unsafe { plain::cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(401, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18246,7 +18489,7 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(286, || unsafe {
+        activity::driver_call(286, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
             plain::cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
         })
     }
@@ -18261,7 +18504,7 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(404, || unsafe {
+        activity::driver_call(404, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
             plain::cuMemcpyAtoA_v2_ptds(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
         })
     }
@@ -18275,7 +18518,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(292, || unsafe { plain::cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount) })
+        activity::driver_call(292, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -18287,7 +18532,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(402, || unsafe { plain::cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount) })
+        activity::driver_call(402, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -18300,7 +18547,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(293, || unsafe {
+        activity::driver_call(293, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
             plain::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream)
         })
     }
@@ -18315,7 +18562,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(419, || unsafe {
+        activity::driver_call(419, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
             plain::cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream)
         })
     }
@@ -18329,7 +18576,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(282, || unsafe { plain::cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(282, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18341,7 +18590,9 @@ mod recorded {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(403, || unsafe { plain::cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(403, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18354,7 +18605,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(283, || unsafe {
+        activity::driver_call(283, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
             plain::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream)
         })
     }
@@ -18369,7 +18620,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(420, || unsafe {
+        activity::driver_call(420, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
             plain::cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream)
         })
     }
@@ -18383,7 +18634,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(216, || unsafe { plain::cuMemsetD8Async(dstDevice, uc, N, hStream) })
+        activity::driver_call(216, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+            plain::cuMemsetD8Async(dstDevice, uc, N, hStream)
+        })
     }
 
     #[cold]
@@ -18395,7 +18648,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(428, || unsafe { plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) })
+        activity::driver_call(428, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+            plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream)
+        })
     }
 
     #[cold]
@@ -18407,7 +18662,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(218, || unsafe { plain::cuMemsetD16Async(dstDevice, us, N, hStream) })
+        activity::driver_call(218, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+            plain::cuMemsetD16Async(dstDevice, us, N, hStream)
+        })
     }
 
     #[cold]
@@ -18419,7 +18676,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(429, || unsafe { plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) })
+        activity::driver_call(429, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+            plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream)
+        })
     }
 
     #[cold]
@@ -18431,7 +18690,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(220, || unsafe { plain::cuMemsetD32Async(dstDevice, ui, N, hStream) })
+        activity::driver_call(220, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+            plain::cuMemsetD32Async(dstDevice, ui, N, hStream)
+        })
     }
 
     #[cold]
@@ -18443,7 +18704,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(430, || unsafe { plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) })
+        activity::driver_call(430, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+            plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream)
+        })
     }
 
     #[cold]
@@ -18457,7 +18720,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(222, || unsafe {
+        activity::driver_call(222, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream)
         })
     }
@@ -18473,7 +18736,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(431, || unsafe {
+        activity::driver_call(431, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream)
         })
     }
@@ -18489,7 +18752,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(224, || unsafe {
+        activity::driver_call(224, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream)
         })
     }
@@ -18505,7 +18768,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(432, || unsafe {
+        activity::driver_call(432, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream)
         })
     }
@@ -18521,7 +18784,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(226, || unsafe {
+        activity::driver_call(226, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream)
         })
     }
@@ -18537,7 +18800,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(433, || unsafe {
+        activity::driver_call(433, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
             plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream)
         })
     }
@@ -18546,42 +18809,52 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(249, || unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) })
+        activity::driver_call(249, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(411, || unsafe { plain::cuMemsetD8_v2_ptds(dstDevice, uc, N) })
+        activity::driver_call(411, &Parameters3(dstDevice, uc, N), || unsafe {
+            plain::cuMemsetD8_v2_ptds(dstDevice, uc, N)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(250, || unsafe { plain::cuMemsetD16_v2(dstDevice, us, N) })
+        activity::driver_call(250, &Parameters3(dstDevice, us, N), || unsafe {
+            plain::cuMemsetD16_v2(dstDevice, us, N)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(412, || unsafe { plain::cuMemsetD16_v2_ptds(dstDevice, us, N) })
+        activity::driver_call(412, &Parameters3(dstDevice, us, N), || unsafe {
+            plain::cuMemsetD16_v2_ptds(dstDevice, us, N)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(251, || unsafe { plain::cuMemsetD32_v2(dstDevice, ui, N) })
+        activity::driver_call(251, &Parameters3(dstDevice, ui, N), || unsafe {
+            plain::cuMemsetD32_v2(dstDevice, ui, N)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(413, || unsafe { plain::cuMemsetD32_v2_ptds(dstDevice, ui, N) })
+        activity::driver_call(413, &Parameters3(dstDevice, ui, N), || unsafe {
+            plain::cuMemsetD32_v2_ptds(dstDevice, ui, N)
+        })
     }
 
     #[cold]
@@ -18594,7 +18867,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(252, || unsafe { plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) })
+        activity::driver_call(252, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height)
+        })
     }
 
     #[cold]
@@ -18607,7 +18882,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(414, || unsafe { plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) })
+        activity::driver_call(414, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height)
+        })
     }
 
     #[cold]
@@ -18620,7 +18897,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(253, || unsafe { plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) })
+        activity::driver_call(253, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height)
+        })
     }
 
     #[cold]
@@ -18633,7 +18912,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(415, || unsafe { plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) })
+        activity::driver_call(415, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height)
+        })
     }
 
     #[cold]
@@ -18646,7 +18927,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(254, || unsafe { plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) })
+        activity::driver_call(254, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height)
+        })
     }
 
     #[cold]
@@ -18659,7 +18942,9 @@ mod recorded {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(416, || unsafe { plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) })
+        activity::driver_call(416, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height)
+        })
     }
 
     #[cold]
@@ -18670,7 +18955,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(43, || unsafe { plain::cuMemcpyHtoD(dstDevice, srcHost, ByteCount) })
+        activity::driver_call(43, &Parameters3(dstDevice, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoD(dstDevice, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -18681,7 +18968,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(45, || unsafe { plain::cuMemcpyDtoH(dstHost, srcDevice, ByteCount) })
+        activity::driver_call(45, &Parameters3(dstHost, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoH(dstHost, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -18692,7 +18981,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(47, || unsafe { plain::cuMemcpyDtoD(dstDevice, srcDevice, ByteCount) })
+        activity::driver_call(47, &Parameters3(dstDevice, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoD(dstDevice, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -18704,7 +18995,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(49, || unsafe { plain::cuMemcpyDtoA(dstArray, dstOffset, srcDevice, ByteCount) })
+        activity::driver_call(49, &Parameters4(dstArray, dstOffset, srcDevice, ByteCount), || unsafe {
+            plain::cuMemcpyDtoA(dstArray, dstOffset, srcDevice, ByteCount)
+        })
     }
 
     #[cold]
@@ -18716,7 +19009,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(51, || unsafe { plain::cuMemcpyAtoD(dstDevice, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(51, &Parameters4(dstDevice, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoD(dstDevice, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18728,7 +19023,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(53, || unsafe { plain::cuMemcpyHtoA(dstArray, dstOffset, srcHost, ByteCount) })
+        activity::driver_call(53, &Parameters4(dstArray, dstOffset, srcHost, ByteCount), || unsafe {
+            plain::cuMemcpyHtoA(dstArray, dstOffset, srcHost, ByteCount)
+        })
     }
 
     #[cold]
@@ -18740,7 +19037,9 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(54, || unsafe { plain::cuMemcpyAtoH(dstHost, srcArray, srcOffset, ByteCount) })
+        activity::driver_call(54, &Parameters4(dstHost, srcArray, srcOffset, ByteCount), || unsafe {
+            plain::cuMemcpyAtoH(dstHost, srcArray, srcOffset, ByteCount)
+        })
     }
 
     #[cold]
@@ -18753,7 +19052,7 @@ mod recorded {
         ByteCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(55, || unsafe {
+        activity::driver_call(55, &Parameters5(dstArray, dstOffset, srcArray, srcOffset, ByteCount), || unsafe {
             plain::cuMemcpyAtoA(dstArray, dstOffset, srcArray, srcOffset, ByteCount)
         })
     }
@@ -18768,7 +19067,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(66, || unsafe {
+        activity::driver_call(66, &Parameters5(dstArray, dstOffset, srcHost, ByteCount, hStream), || unsafe {
             plain::cuMemcpyHtoAAsync(dstArray, dstOffset, srcHost, ByteCount, hStream)
         })
     }
@@ -18783,7 +19082,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(67, || unsafe {
+        activity::driver_call(67, &Parameters5(dstHost, srcArray, srcOffset, ByteCount, hStream), || unsafe {
             plain::cuMemcpyAtoHAsync(dstHost, srcArray, srcOffset, ByteCount, hStream)
         })
     }
@@ -18792,21 +19091,21 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(56, || unsafe { plain::cuMemcpy2D(pCopy) })
+        activity::driver_call(56, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2D(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(57, || unsafe { plain::cuMemcpy2DUnaligned(pCopy) })
+        activity::driver_call(57, &Parameters1(pCopy), || unsafe { plain::cuMemcpy2DUnaligned(pCopy) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(58, || unsafe { plain::cuMemcpy3D(pCopy) })
+        activity::driver_call(58, &Parameters1(pCopy), || unsafe { plain::cuMemcpy3D(pCopy) })
     }
 
     #[cold]
@@ -18818,7 +19117,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(60, || unsafe { plain::cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, hStream) })
+        activity::driver_call(60, &Parameters4(dstDevice, srcHost, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -18830,7 +19131,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(62, || unsafe { plain::cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, hStream) })
+        activity::driver_call(62, &Parameters4(dstHost, srcDevice, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, hStream)
+        })
     }
 
     #[cold]
@@ -18842,42 +19145,44 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(64, || unsafe { plain::cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, hStream) })
+        activity::driver_call(64, &Parameters4(dstDevice, srcDevice, ByteCount, hStream), || unsafe {
+            plain::cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(68, || unsafe { plain::cuMemcpy2DAsync(pCopy, hStream) })
+        activity::driver_call(68, &Parameters2(pCopy, hStream), || unsafe { plain::cuMemcpy2DAsync(pCopy, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(69, || unsafe { plain::cuMemcpy3DAsync(pCopy, hStream) })
+        activity::driver_call(69, &Parameters2(pCopy, hStream), || unsafe { plain::cuMemcpy3DAsync(pCopy, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(71, || unsafe { plain::cuMemsetD8(dstDevice, uc, N) })
+        activity::driver_call(71, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8(dstDevice, uc, N) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(73, || unsafe { plain::cuMemsetD16(dstDevice, us, N) })
+        activity::driver_call(73, &Parameters3(dstDevice, us, N), || unsafe { plain::cuMemsetD16(dstDevice, us, N) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(75, || unsafe { plain::cuMemsetD32(dstDevice, ui, N) })
+        activity::driver_call(75, &Parameters3(dstDevice, ui, N), || unsafe { plain::cuMemsetD32(dstDevice, ui, N) })
     }
 
     #[cold]
@@ -18890,7 +19195,9 @@ mod recorded {
         Height: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(77, || unsafe { plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) })
+        activity::driver_call(77, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height)
+        })
     }
 
     #[cold]
@@ -18903,7 +19210,9 @@ mod recorded {
         Height: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(79, || unsafe { plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) })
+        activity::driver_call(79, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height)
+        })
     }
 
     #[cold]
@@ -18916,42 +19225,44 @@ mod recorded {
         Height: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(81, || unsafe { plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) })
+        activity::driver_call(81, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(3, || unsafe { plain::cuDeviceGet(device, ordinal) })
+        activity::driver_call(3, &Parameters2(device, ordinal), || unsafe { plain::cuDeviceGet(device, ordinal) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(4, || unsafe { plain::cuDeviceGetCount(count) })
+        activity::driver_call(4, &Parameters1(count), || unsafe { plain::cuDeviceGetCount(count) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(5, || unsafe { plain::cuDeviceGetName(name, len, dev) })
+        activity::driver_call(5, &Parameters3(name, len, dev), || unsafe { plain::cuDeviceGetName(name, len, dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(647, || unsafe { plain::cuDeviceGetUuid_v2(uuid, dev) })
+        activity::driver_call(647, &Parameters2(uuid, dev), || unsafe { plain::cuDeviceGetUuid_v2(uuid, dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(482, || unsafe { plain::cuDeviceGetUuid(uuid, dev) })
+        activity::driver_call(482, &Parameters2(uuid, dev), || unsafe { plain::cuDeviceGetUuid(uuid, dev) })
     }
 
     #[cold]
@@ -18962,21 +19273,23 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(532, || unsafe { plain::cuDeviceGetLuid(luid, deviceNodeMask, dev) })
+        activity::driver_call(532, &Parameters3(luid, deviceNodeMask, dev), || unsafe {
+            plain::cuDeviceGetLuid(luid, deviceNodeMask, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(259, || unsafe { plain::cuDeviceTotalMem_v2(bytes, dev) })
+        activity::driver_call(259, &Parameters2(bytes, dev), || unsafe { plain::cuDeviceTotalMem_v2(bytes, dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(7, || unsafe { plain::cuDeviceTotalMem(bytes, dev) })
+        activity::driver_call(7, &Parameters2(bytes, dev), || unsafe { plain::cuDeviceTotalMem(bytes, dev) })
     }
 
     #[cold]
@@ -18987,14 +19300,16 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(9, || unsafe { plain::cuDeviceGetAttribute(pi, attrib, dev) })
+        activity::driver_call(9, &Parameters3(pi, attrib, dev), || unsafe {
+            plain::cuDeviceGetAttribute(pi, attrib, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(8, || unsafe { plain::cuDeviceGetProperties(prop, dev) })
+        activity::driver_call(8, &Parameters2(prop, dev), || unsafe { plain::cuDeviceGetProperties(prop, dev) })
     }
 
     #[cold]
@@ -19005,21 +19320,27 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(6, || unsafe { plain::cuDeviceComputeCapability(major, minor, dev) })
+        activity::driver_call(6, &Parameters3(major, minor, dev), || unsafe {
+            plain::cuDeviceComputeCapability(major, minor, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(331, || unsafe { plain::cuDeviceGetByPCIBusId(dev, pciBusId) })
+        activity::driver_call(331, &Parameters2(dev, pciBusId), || unsafe {
+            plain::cuDeviceGetByPCIBusId(dev, pciBusId)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(332, || unsafe { plain::cuDeviceGetPCIBusId(pciBusId, len, dev) })
+        activity::driver_call(332, &Parameters3(pciBusId, len, dev), || unsafe {
+            plain::cuDeviceGetPCIBusId(pciBusId, len, dev)
+        })
     }
 
     #[cold]
@@ -19030,7 +19351,9 @@ mod recorded {
         peerDev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(312, || unsafe { plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) })
+        activity::driver_call(312, &Parameters3(canAccessPeer, dev, peerDev), || unsafe {
+            plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev)
+        })
     }
 
     #[cold]
@@ -19042,7 +19365,9 @@ mod recorded {
         dstDevice: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(454, || unsafe { plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) })
+        activity::driver_call(454, &Parameters4(value, attrib, srcDevice, dstDevice), || unsafe {
+            plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice)
+        })
     }
 
     #[cold]
@@ -19054,7 +19379,7 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(579, || unsafe {
+        activity::driver_call(579, &Parameters4(maxWidthInElements, format, numChannels, dev), || unsafe {
             plain::cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev)
         })
     }
@@ -19067,7 +19392,9 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(644, || unsafe { plain::cuDeviceGetExecAffinitySupport(pi, type_, dev) })
+        activity::driver_call(644, &Parameters3(pi, type_, dev), || unsafe {
+            plain::cuDeviceGetExecAffinitySupport(pi, type_, dev)
+        })
     }
 
     #[cold]
@@ -19078,7 +19405,9 @@ mod recorded {
         flags: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(542, || unsafe { plain::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) })
+        activity::driver_call(542, &Parameters3(nvSciSyncAttrList, dev, flags), || unsafe {
+            plain::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags)
+        })
     }
 
     #[cold]
@@ -19090,7 +19419,7 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(805, || unsafe {
+        activity::driver_call(805, &Parameters4(capabilities, operations, count, dev), || unsafe {
             plain::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev)
         })
     }
@@ -19105,7 +19434,7 @@ mod recorded {
         dstDevice: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(804, || unsafe {
+        activity::driver_call(804, &Parameters5(capabilities, operations, count, srcDevice, dstDevice), || unsafe {
             plain::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
         })
     }
@@ -19117,7 +19446,9 @@ mod recorded {
         scope: CUflushGPUDirectRDMAWritesScope,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(627, || unsafe { plain::cuFlushGPUDirectRDMAWrites(target, scope) })
+        activity::driver_call(627, &Parameters2(target, scope), || unsafe {
+            plain::cuFlushGPUDirectRDMAWrites(target, scope)
+        })
     }
 
     #[cold]
@@ -19129,7 +19460,7 @@ mod recorded {
         callback: *mut CUasyncCallbackHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(735, || unsafe {
+        activity::driver_call(735, &Parameters4(device, callbackFunc, userData, callback), || unsafe {
             plain::cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback)
         })
     }
@@ -19141,7 +19472,9 @@ mod recorded {
         callback: CUasyncCallbackHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(736, || unsafe { plain::cuDeviceUnregisterAsyncNotification(device, callback) })
+        activity::driver_call(736, &Parameters2(device, callback), || unsafe {
+            plain::cuDeviceUnregisterAsyncNotification(device, callback)
+        })
     }
 
     #[cold]
@@ -19152,7 +19485,9 @@ mod recorded {
         size: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(701, || unsafe { plain::cuCoredumpGetAttribute(attrib, value, size) })
+        activity::driver_call(701, &Parameters3(attrib, value, size), || unsafe {
+            plain::cuCoredumpGetAttribute(attrib, value, size)
+        })
     }
 
     #[cold]
@@ -19163,7 +19498,9 @@ mod recorded {
         size: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(702, || unsafe { plain::cuCoredumpGetAttributeGlobal(attrib, value, size) })
+        activity::driver_call(702, &Parameters3(attrib, value, size), || unsafe {
+            plain::cuCoredumpGetAttributeGlobal(attrib, value, size)
+        })
     }
 
     #[cold]
@@ -19174,7 +19511,9 @@ mod recorded {
         size: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(703, || unsafe { plain::cuCoredumpSetAttribute(attrib, value, size) })
+        activity::driver_call(703, &Parameters3(attrib, value, size), || unsafe {
+            plain::cuCoredumpSetAttribute(attrib, value, size)
+        })
     }
 
     #[cold]
@@ -19185,7 +19524,9 @@ mod recorded {
         size: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(704, || unsafe { plain::cuCoredumpSetAttributeGlobal(attrib, value, size) })
+        activity::driver_call(704, &Parameters3(attrib, value, size), || unsafe {
+            plain::cuCoredumpSetAttributeGlobal(attrib, value, size)
+        })
     }
 
     #[cold]
@@ -19196,21 +19537,25 @@ mod recorded {
         callback_out: *mut CUlogsCallbackHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(763, || unsafe { plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out) })
+        activity::driver_call(763, &Parameters3(callbackFunc, userData, callback_out), || unsafe {
+            plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(764, || unsafe { plain::cuLogsUnregisterCallback(callback) })
+        activity::driver_call(764, &Parameters1(callback), || unsafe { plain::cuLogsUnregisterCallback(callback) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(765, || unsafe { plain::cuLogsCurrent(iterator_out, flags) })
+        activity::driver_call(765, &Parameters2(iterator_out, flags), || unsafe {
+            plain::cuLogsCurrent(iterator_out, flags)
+        })
     }
 
     #[cold]
@@ -19221,7 +19566,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(766, || unsafe { plain::cuLogsDumpToFile(iterator, pathToFile, flags) })
+        activity::driver_call(766, &Parameters3(iterator, pathToFile, flags), || unsafe {
+            plain::cuLogsDumpToFile(iterator, pathToFile, flags)
+        })
     }
 
     #[cold]
@@ -19233,28 +19580,34 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(767, || unsafe { plain::cuLogsDumpToMemory(iterator, buffer, size, flags) })
+        activity::driver_call(767, &Parameters4(iterator, buffer, size, flags), || unsafe {
+            plain::cuLogsDumpToMemory(iterator, buffer, size, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(768, || unsafe { plain::cuCheckpointProcessGetRestoreThreadId(pid, tid) })
+        activity::driver_call(768, &Parameters2(pid, tid), || unsafe {
+            plain::cuCheckpointProcessGetRestoreThreadId(pid, tid)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(769, || unsafe { plain::cuCheckpointProcessGetState(pid, state) })
+        activity::driver_call(769, &Parameters2(pid, state), || unsafe {
+            plain::cuCheckpointProcessGetState(pid, state)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(770, || unsafe { plain::cuCheckpointProcessLock(pid, args) })
+        activity::driver_call(770, &Parameters2(pid, args), || unsafe { plain::cuCheckpointProcessLock(pid, args) })
     }
 
     #[cold]
@@ -19264,63 +19617,69 @@ mod recorded {
         args: *mut CUcheckpointCheckpointArgs,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(771, || unsafe { plain::cuCheckpointProcessCheckpoint(pid, args) })
+        activity::driver_call(771, &Parameters2(pid, args), || unsafe {
+            plain::cuCheckpointProcessCheckpoint(pid, args)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(772, || unsafe { plain::cuCheckpointProcessRestore(pid, args) })
+        activity::driver_call(772, &Parameters2(pid, args), || unsafe { plain::cuCheckpointProcessRestore(pid, args) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(773, || unsafe { plain::cuCheckpointProcessUnlock(pid, args) })
+        activity::driver_call(773, &Parameters2(pid, args), || unsafe { plain::cuCheckpointProcessUnlock(pid, args) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(118, || unsafe { plain::cuEventCreate(phEvent, Flags) })
+        activity::driver_call(118, &Parameters2(phEvent, Flags), || unsafe { plain::cuEventCreate(phEvent, Flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(325, || unsafe { plain::cuEventDestroy_v2(hEvent) })
+        activity::driver_call(325, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy_v2(hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(122, || unsafe { plain::cuEventDestroy(hEvent) })
+        activity::driver_call(122, &Parameters1(hEvent), || unsafe { plain::cuEventDestroy(hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(119, || unsafe { plain::cuEventRecord(hEvent, hStream) })
+        activity::driver_call(119, &Parameters2(hEvent, hStream), || unsafe { plain::cuEventRecord(hEvent, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(441, || unsafe { plain::cuEventRecord_ptsz(hEvent, hStream) })
+        activity::driver_call(441, &Parameters2(hEvent, hStream), || unsafe {
+            plain::cuEventRecord_ptsz(hEvent, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(587, || unsafe { plain::cuEventRecordWithFlags(hEvent, hStream, flags) })
+        activity::driver_call(587, &Parameters3(hEvent, hStream, flags), || unsafe {
+            plain::cuEventRecordWithFlags(hEvent, hStream, flags)
+        })
     }
 
     #[cold]
@@ -19331,21 +19690,23 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(588, || unsafe { plain::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags) })
+        activity::driver_call(588, &Parameters3(hEvent, hStream, flags), || unsafe {
+            plain::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(120, || unsafe { plain::cuEventQuery(hEvent) })
+        activity::driver_call(120, &Parameters1(hEvent), || unsafe { plain::cuEventQuery(hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(121, || unsafe { plain::cuEventSynchronize(hEvent) })
+        activity::driver_call(121, &Parameters1(hEvent), || unsafe { plain::cuEventSynchronize(hEvent) })
     }
 
     #[cold]
@@ -19356,14 +19717,18 @@ mod recorded {
         hEnd: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(780, || unsafe { plain::cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd) })
+        activity::driver_call(780, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
+            plain::cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(123, || unsafe { plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd) })
+        activity::driver_call(123, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
+            plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd)
+        })
     }
 
     #[cold]
@@ -19373,7 +19738,9 @@ mod recorded {
         memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(485, || unsafe { plain::cuImportExternalMemory(extMem_out, memHandleDesc) })
+        activity::driver_call(485, &Parameters2(extMem_out, memHandleDesc), || unsafe {
+            plain::cuImportExternalMemory(extMem_out, memHandleDesc)
+        })
     }
 
     #[cold]
@@ -19384,7 +19751,9 @@ mod recorded {
         bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(486, || unsafe { plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) })
+        activity::driver_call(486, &Parameters3(devPtr, extMem, bufferDesc), || unsafe {
+            plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc)
+        })
     }
 
     #[cold]
@@ -19395,7 +19764,7 @@ mod recorded {
         mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(487, || unsafe {
+        activity::driver_call(487, &Parameters3(mipmap, extMem, mipmapDesc), || unsafe {
             plain::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc)
         })
     }
@@ -19404,7 +19773,7 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(488, || unsafe { plain::cuDestroyExternalMemory(extMem) })
+        activity::driver_call(488, &Parameters1(extMem), || unsafe { plain::cuDestroyExternalMemory(extMem) })
     }
 
     #[cold]
@@ -19414,14 +19783,16 @@ mod recorded {
         semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(489, || unsafe { plain::cuImportExternalSemaphore(extSem_out, semHandleDesc) })
+        activity::driver_call(489, &Parameters2(extSem_out, semHandleDesc), || unsafe {
+            plain::cuImportExternalSemaphore(extSem_out, semHandleDesc)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(494, || unsafe { plain::cuDestroyExternalSemaphore(extSem) })
+        activity::driver_call(494, &Parameters1(extSem), || unsafe { plain::cuDestroyExternalSemaphore(extSem) })
     }
 
     #[cold]
@@ -19433,7 +19804,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(490, || unsafe {
+        activity::driver_call(490, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
             plain::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
         })
     }
@@ -19447,7 +19818,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(491, || unsafe {
+        activity::driver_call(491, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
             plain::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
         })
     }
@@ -19461,7 +19832,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(492, || unsafe {
+        activity::driver_call(492, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
             plain::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
         })
     }
@@ -19475,7 +19846,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(493, || unsafe {
+        activity::driver_call(493, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
             plain::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
         })
     }
@@ -19496,8 +19867,9 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(307, || unsafe {
-            plain::cuLaunchKernel(
+        activity::driver_call(
+            307,
+            &Parameters11(
                 f,
                 gridDimX,
                 gridDimY,
@@ -19509,8 +19881,23 @@ mod recorded {
                 hStream,
                 kernelParams,
                 extra,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLaunchKernel(
+                    f,
+                    gridDimX,
+                    gridDimY,
+                    gridDimZ,
+                    blockDimX,
+                    blockDimY,
+                    blockDimZ,
+                    sharedMemBytes,
+                    hStream,
+                    kernelParams,
+                    extra,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -19529,8 +19916,9 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(442, || unsafe {
-            plain::cuLaunchKernel_ptsz(
+        activity::driver_call(
+            442,
+            &Parameters11(
                 f,
                 gridDimX,
                 gridDimY,
@@ -19542,8 +19930,23 @@ mod recorded {
                 hStream,
                 kernelParams,
                 extra,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLaunchKernel_ptsz(
+                    f,
+                    gridDimX,
+                    gridDimY,
+                    gridDimZ,
+                    blockDimX,
+                    blockDimY,
+                    blockDimZ,
+                    sharedMemBytes,
+                    hStream,
+                    kernelParams,
+                    extra,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -19555,7 +19958,9 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(652, || unsafe { plain::cuLaunchKernelEx(config, f, kernelParams, extra) })
+        activity::driver_call(652, &Parameters4(config, f, kernelParams, extra), || unsafe {
+            plain::cuLaunchKernelEx(config, f, kernelParams, extra)
+        })
     }
 
     #[cold]
@@ -19567,7 +19972,9 @@ mod recorded {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(653, || unsafe { plain::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) })
+        activity::driver_call(653, &Parameters4(config, f, kernelParams, extra), || unsafe {
+            plain::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra)
+        })
     }
 
     #[cold]
@@ -19585,8 +19992,9 @@ mod recorded {
         kernelParams: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(477, || unsafe {
-            plain::cuLaunchCooperativeKernel(
+        activity::driver_call(
+            477,
+            &Parameters10(
                 f,
                 gridDimX,
                 gridDimY,
@@ -19597,8 +20005,22 @@ mod recorded {
                 sharedMemBytes,
                 hStream,
                 kernelParams,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLaunchCooperativeKernel(
+                    f,
+                    gridDimX,
+                    gridDimY,
+                    gridDimZ,
+                    blockDimX,
+                    blockDimY,
+                    blockDimZ,
+                    sharedMemBytes,
+                    hStream,
+                    kernelParams,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -19616,8 +20038,9 @@ mod recorded {
         kernelParams: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(478, || unsafe {
-            plain::cuLaunchCooperativeKernel_ptsz(
+        activity::driver_call(
+            478,
+            &Parameters10(
                 f,
                 gridDimX,
                 gridDimY,
@@ -19628,15 +20051,31 @@ mod recorded {
                 sharedMemBytes,
                 hStream,
                 kernelParams,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLaunchCooperativeKernel_ptsz(
+                    f,
+                    gridDimX,
+                    gridDimY,
+                    gridDimZ,
+                    blockDimX,
+                    blockDimY,
+                    blockDimZ,
+                    sharedMemBytes,
+                    hStream,
+                    kernelParams,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(527, || unsafe { plain::cuLaunchHostFunc(hStream, fn_, userData) })
+        activity::driver_call(527, &Parameters3(hStream, fn_, userData), || unsafe {
+            plain::cuLaunchHostFunc(hStream, fn_, userData)
+        })
     }
 
     #[cold]
@@ -19647,7 +20086,9 @@ mod recorded {
         userData: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(528, || unsafe { plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData) })
+        activity::driver_call(528, &Parameters3(hStream, fn_, userData), || unsafe {
+            plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
+        })
     }
 
     #[cold]
@@ -19658,7 +20099,9 @@ mod recorded {
         hfunc: CUfunction,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(85, || unsafe { plain::cuFuncGetAttribute(pi, attrib, hfunc) })
+        activity::driver_call(85, &Parameters3(pi, attrib, hfunc), || unsafe {
+            plain::cuFuncGetAttribute(pi, attrib, hfunc)
+        })
     }
 
     #[cold]
@@ -19669,28 +20112,32 @@ mod recorded {
         value: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(481, || unsafe { plain::cuFuncSetAttribute(hfunc, attrib, value) })
+        activity::driver_call(481, &Parameters3(hfunc, attrib, value), || unsafe {
+            plain::cuFuncSetAttribute(hfunc, attrib, value)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(86, || unsafe { plain::cuFuncSetCacheConfig(hfunc, config) })
+        activity::driver_call(86, &Parameters2(hfunc, config), || unsafe { plain::cuFuncSetCacheConfig(hfunc, config) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(338, || unsafe { plain::cuFuncSetSharedMemConfig(hfunc, config) })
+        activity::driver_call(338, &Parameters2(hfunc, config), || unsafe {
+            plain::cuFuncSetSharedMemConfig(hfunc, config)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(718, || unsafe { plain::cuFuncGetName(name, hfunc) })
+        activity::driver_call(718, &Parameters2(name, hfunc), || unsafe { plain::cuFuncGetName(name, hfunc) })
     }
 
     #[cold]
@@ -19702,28 +20149,30 @@ mod recorded {
         paramSize: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(733, || unsafe { plain::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) })
+        activity::driver_call(733, &Parameters4(func, paramIndex, paramOffset, paramSize), || unsafe {
+            plain::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(741, || unsafe { plain::cuFuncIsLoaded(state, function) })
+        activity::driver_call(741, &Parameters2(state, function), || unsafe { plain::cuFuncIsLoaded(state, function) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(742, || unsafe { plain::cuFuncLoad(function) })
+        activity::driver_call(742, &Parameters1(function), || unsafe { plain::cuFuncLoad(function) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(566, || unsafe { plain::cuFuncGetModule(hmod, hfunc) })
+        activity::driver_call(566, &Parameters2(hmod, hfunc), || unsafe { plain::cuFuncGetModule(hmod, hfunc) })
     }
 
     #[cold]
@@ -19735,7 +20184,7 @@ mod recorded {
         dynamicSMemSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(374, || unsafe {
+        activity::driver_call(374, &Parameters4(numBlocks, func, blockSize, dynamicSMemSize), || unsafe {
             plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
         })
     }
@@ -19750,7 +20199,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(451, || unsafe {
+        activity::driver_call(451, &Parameters5(numBlocks, func, blockSize, dynamicSMemSize, flags), || unsafe {
             plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                 numBlocks,
                 func,
@@ -19770,7 +20219,7 @@ mod recorded {
         blockSize: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(543, || unsafe {
+        activity::driver_call(543, &Parameters4(dynamicSmemSize, func, numBlocks, blockSize), || unsafe {
             plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
         })
     }
@@ -19783,7 +20232,9 @@ mod recorded {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(676, || unsafe { plain::cuOccupancyMaxActiveClusters(numClusters, func, config) })
+        activity::driver_call(676, &Parameters3(numClusters, func, config), || unsafe {
+            plain::cuOccupancyMaxActiveClusters(numClusters, func, config)
+        })
     }
 
     #[cold]
@@ -19794,7 +20245,9 @@ mod recorded {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(675, || unsafe { plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) })
+        activity::driver_call(675, &Parameters3(clusterSize, func, config), || unsafe {
+            plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config)
+        })
     }
 
     #[cold]
@@ -19808,16 +20261,20 @@ mod recorded {
         blockSizeLimit: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(384, || unsafe {
-            plain::cuOccupancyMaxPotentialBlockSize(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-            )
-        })
+        activity::driver_call(
+            384,
+            &Parameters6(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit),
+            || unsafe {
+                plain::cuOccupancyMaxPotentialBlockSize(
+                    minGridSize,
+                    blockSize,
+                    func,
+                    blockSizeToDynamicSMemSize,
+                    dynamicSMemSize,
+                    blockSizeLimit,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -19832,8 +20289,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(452, || unsafe {
-            plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+        activity::driver_call(
+            452,
+            &Parameters7(
                 minGridSize,
                 blockSize,
                 func,
@@ -19841,8 +20299,19 @@ mod recorded {
                 dynamicSMemSize,
                 blockSizeLimit,
                 flags,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                    minGridSize,
+                    blockSize,
+                    func,
+                    blockSizeToDynamicSMemSize,
+                    dynamicSMemSize,
+                    blockSizeLimit,
+                    flags,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -19853,7 +20322,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(480, || unsafe {
+        activity::driver_call(480, &Parameters3(launchParamsList, numDevices, flags), || unsafe {
             plain::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags)
         })
     }
@@ -19862,35 +20331,41 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(83, || unsafe { plain::cuFuncSetBlockShape(hfunc, x, y, z) })
+        activity::driver_call(83, &Parameters4(hfunc, x, y, z), || unsafe {
+            plain::cuFuncSetBlockShape(hfunc, x, y, z)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(84, || unsafe { plain::cuFuncSetSharedSize(hfunc, bytes) })
+        activity::driver_call(84, &Parameters2(hfunc, bytes), || unsafe { plain::cuFuncSetSharedSize(hfunc, bytes) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(110, || unsafe { plain::cuParamSetSize(hfunc, numbytes) })
+        activity::driver_call(110, &Parameters2(hfunc, numbytes), || unsafe { plain::cuParamSetSize(hfunc, numbytes) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(111, || unsafe { plain::cuParamSeti(hfunc, offset, value) })
+        activity::driver_call(111, &Parameters3(hfunc, offset, value), || unsafe {
+            plain::cuParamSeti(hfunc, offset, value)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(112, || unsafe { plain::cuParamSetf(hfunc, offset, value) })
+        activity::driver_call(112, &Parameters3(hfunc, offset, value), || unsafe {
+            plain::cuParamSetf(hfunc, offset, value)
+        })
     }
 
     #[cold]
@@ -19902,21 +20377,25 @@ mod recorded {
         numbytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(113, || unsafe { plain::cuParamSetv(hfunc, offset, ptr, numbytes) })
+        activity::driver_call(113, &Parameters4(hfunc, offset, ptr, numbytes), || unsafe {
+            plain::cuParamSetv(hfunc, offset, ptr, numbytes)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(115, || unsafe { plain::cuLaunch(f) })
+        activity::driver_call(115, &Parameters1(f), || unsafe { plain::cuLaunch(f) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(116, || unsafe { plain::cuLaunchGrid(f, grid_width, grid_height) })
+        activity::driver_call(116, &Parameters3(f, grid_width, grid_height), || unsafe {
+            plain::cuLaunchGrid(f, grid_width, grid_height)
+        })
     }
 
     #[cold]
@@ -19928,42 +20407,48 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(117, || unsafe { plain::cuLaunchGridAsync(f, grid_width, grid_height, hStream) })
+        activity::driver_call(117, &Parameters4(f, grid_width, grid_height, hStream), || unsafe {
+            plain::cuLaunchGridAsync(f, grid_width, grid_height, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(114, || unsafe { plain::cuParamSetTexRef(hfunc, texunit, hTexRef) })
+        activity::driver_call(114, &Parameters3(hfunc, texunit, hTexRef), || unsafe {
+            plain::cuParamSetTexRef(hfunc, texunit, hTexRef)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(501, || unsafe { plain::cuGraphCreate(phGraph, flags) })
+        activity::driver_call(501, &Parameters2(phGraph, flags), || unsafe { plain::cuGraphCreate(phGraph, flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(523, || unsafe { plain::cuGraphClone(phGraphClone, originalGraph) })
+        activity::driver_call(523, &Parameters2(phGraphClone, originalGraph), || unsafe {
+            plain::cuGraphClone(phGraphClone, originalGraph)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(517, || unsafe { plain::cuGraphDestroy(hGraph) })
+        activity::driver_call(517, &Parameters1(hGraph), || unsafe { plain::cuGraphDestroy(hGraph) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(522, || unsafe { plain::cuGraphDestroyNode(hNode) })
+        activity::driver_call(522, &Parameters1(hNode), || unsafe { plain::cuGraphDestroyNode(hNode) })
     }
 
     #[cold]
@@ -19976,9 +20461,11 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(502, || unsafe {
-            plain::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            502,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe { plain::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+        )
     }
 
     #[cold]
@@ -19988,7 +20475,9 @@ mod recorded {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(503, || unsafe { plain::cuGraphKernelNodeGetParams(hNode, nodeParams) })
+        activity::driver_call(503, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphKernelNodeGetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -19998,7 +20487,9 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(521, || unsafe { plain::cuGraphKernelNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(521, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphKernelNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20009,7 +20500,9 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(538, || unsafe { plain::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) })
+        activity::driver_call(538, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+            plain::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20022,9 +20515,13 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(689, || unsafe {
-            plain::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            689,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe {
+                plain::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            },
+        )
     }
 
     #[cold]
@@ -20034,7 +20531,9 @@ mod recorded {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(690, || unsafe { plain::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) })
+        activity::driver_call(690, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphKernelNodeGetParams_v2(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20044,7 +20543,9 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(691, || unsafe { plain::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) })
+        activity::driver_call(691, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphKernelNodeSetParams_v2(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20055,7 +20556,7 @@ mod recorded {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(692, || unsafe {
+        activity::driver_call(692, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
             plain::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams)
         })
     }
@@ -20071,9 +20572,13 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(504, || unsafe {
-            plain::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
-        })
+        activity::driver_call(
+            504,
+            &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx),
+            || unsafe {
+                plain::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
+            },
+        )
     }
 
     #[cold]
@@ -20083,7 +20588,9 @@ mod recorded {
         nodeParams: *mut CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(505, || unsafe { plain::cuGraphMemcpyNodeGetParams(hNode, nodeParams) })
+        activity::driver_call(505, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphMemcpyNodeGetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20093,7 +20600,9 @@ mod recorded {
         nodeParams: *const CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(520, || unsafe { plain::cuGraphMemcpyNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(520, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphMemcpyNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20105,7 +20614,7 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(562, || unsafe {
+        activity::driver_call(562, &Parameters4(hGraphExec, hNode, copyParams, ctx), || unsafe {
             plain::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx)
         })
     }
@@ -20121,9 +20630,13 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(506, || unsafe {
-            plain::cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
-        })
+        activity::driver_call(
+            506,
+            &Parameters6(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx),
+            || unsafe {
+                plain::cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
+            },
+        )
     }
 
     #[cold]
@@ -20133,7 +20646,9 @@ mod recorded {
         nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(507, || unsafe { plain::cuGraphMemsetNodeGetParams(hNode, nodeParams) })
+        activity::driver_call(507, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphMemsetNodeGetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20143,7 +20658,9 @@ mod recorded {
         nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(508, || unsafe { plain::cuGraphMemsetNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(508, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphMemsetNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20155,7 +20672,7 @@ mod recorded {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(563, || unsafe {
+        activity::driver_call(563, &Parameters4(hGraphExec, hNode, memsetParams, ctx), || unsafe {
             plain::cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx)
         })
     }
@@ -20170,9 +20687,11 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(530, || unsafe {
-            plain::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            530,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe { plain::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+        )
     }
 
     #[cold]
@@ -20182,7 +20701,9 @@ mod recorded {
         nodeParams: *mut CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(531, || unsafe { plain::cuGraphHostNodeGetParams(hNode, nodeParams) })
+        activity::driver_call(531, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphHostNodeGetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20192,7 +20713,9 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(533, || unsafe { plain::cuGraphHostNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(533, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphHostNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20203,7 +20726,9 @@ mod recorded {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(564, || unsafe { plain::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) })
+        activity::driver_call(564, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+            plain::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20216,9 +20741,13 @@ mod recorded {
         childGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(525, || unsafe {
-            plain::cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
-        })
+        activity::driver_call(
+            525,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, childGraph),
+            || unsafe {
+                plain::cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
+            },
+        )
     }
 
     #[cold]
@@ -20230,7 +20759,7 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(526, || unsafe {
+        activity::driver_call(526, &Parameters4(phGraphNode, hGraph, dependencies, numDependencies), || unsafe {
             plain::cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies)
         })
     }
@@ -20245,7 +20774,7 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(589, || unsafe {
+        activity::driver_call(589, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event), || unsafe {
             plain::cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, event)
         })
     }
@@ -20260,7 +20789,7 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(590, || unsafe {
+        activity::driver_call(590, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, event), || unsafe {
             plain::cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, event)
         })
     }
@@ -20275,7 +20804,7 @@ mod recorded {
         dptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(639, || unsafe {
+        activity::driver_call(639, &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, dptr), || unsafe {
             plain::cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, dptr)
         })
     }
@@ -20284,21 +20813,27 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(529, || unsafe { plain::cuGraphChildGraphNodeGetGraph(hNode, phGraph) })
+        activity::driver_call(529, &Parameters2(hNode, phGraph), || unsafe {
+            plain::cuGraphChildGraphNodeGetGraph(hNode, phGraph)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(591, || unsafe { plain::cuGraphEventRecordNodeGetEvent(hNode, event_out) })
+        activity::driver_call(591, &Parameters2(hNode, event_out), || unsafe {
+            plain::cuGraphEventRecordNodeGetEvent(hNode, event_out)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(592, || unsafe { plain::cuGraphEventWaitNodeGetEvent(hNode, event_out) })
+        activity::driver_call(592, &Parameters2(hNode, event_out), || unsafe {
+            plain::cuGraphEventWaitNodeGetEvent(hNode, event_out)
+        })
     }
 
     #[cold]
@@ -20309,21 +20844,27 @@ mod recorded {
         hClonedGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(524, || unsafe { plain::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) })
+        activity::driver_call(524, &Parameters3(phNode, hOriginalNode, hClonedGraph), || unsafe {
+            plain::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(593, || unsafe { plain::cuGraphEventRecordNodeSetEvent(hNode, event) })
+        activity::driver_call(593, &Parameters2(hNode, event), || unsafe {
+            plain::cuGraphEventRecordNodeSetEvent(hNode, event)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(594, || unsafe { plain::cuGraphEventWaitNodeSetEvent(hNode, event) })
+        activity::driver_call(594, &Parameters2(hNode, event), || unsafe {
+            plain::cuGraphEventWaitNodeSetEvent(hNode, event)
+        })
     }
 
     #[cold]
@@ -20334,7 +20875,7 @@ mod recorded {
         childGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(586, || unsafe {
+        activity::driver_call(586, &Parameters3(hGraphExec, hNode, childGraph), || unsafe {
             plain::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph)
         })
     }
@@ -20347,7 +20888,9 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(595, || unsafe { plain::cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event) })
+        activity::driver_call(595, &Parameters3(hGraphExec, hNode, event), || unsafe {
+            plain::cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event)
+        })
     }
 
     #[cold]
@@ -20358,7 +20901,9 @@ mod recorded {
         event: CUevent,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(596, || unsafe { plain::cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event) })
+        activity::driver_call(596, &Parameters3(hGraphExec, hNode, event), || unsafe {
+            plain::cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event)
+        })
     }
 
     #[cold]
@@ -20371,15 +20916,19 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(618, || unsafe {
-            plain::cuGraphAddExternalSemaphoresSignalNode(
-                phGraphNode,
-                hGraph,
-                dependencies,
-                numDependencies,
-                nodeParams,
-            )
-        })
+        activity::driver_call(
+            618,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe {
+                plain::cuGraphAddExternalSemaphoresSignalNode(
+                    phGraphNode,
+                    hGraph,
+                    dependencies,
+                    numDependencies,
+                    nodeParams,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -20389,7 +20938,9 @@ mod recorded {
         params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(619, || unsafe { plain::cuGraphExternalSemaphoresSignalNodeGetParams(hNode, params_out) })
+        activity::driver_call(619, &Parameters2(hNode, params_out), || unsafe {
+            plain::cuGraphExternalSemaphoresSignalNodeGetParams(hNode, params_out)
+        })
     }
 
     #[cold]
@@ -20399,7 +20950,9 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(620, || unsafe { plain::cuGraphExternalSemaphoresSignalNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(620, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphExternalSemaphoresSignalNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20412,9 +20965,19 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(621, || unsafe {
-            plain::cuGraphAddExternalSemaphoresWaitNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            621,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe {
+                plain::cuGraphAddExternalSemaphoresWaitNode(
+                    phGraphNode,
+                    hGraph,
+                    dependencies,
+                    numDependencies,
+                    nodeParams,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -20424,7 +20987,9 @@ mod recorded {
         params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(622, || unsafe { plain::cuGraphExternalSemaphoresWaitNodeGetParams(hNode, params_out) })
+        activity::driver_call(622, &Parameters2(hNode, params_out), || unsafe {
+            plain::cuGraphExternalSemaphoresWaitNodeGetParams(hNode, params_out)
+        })
     }
 
     #[cold]
@@ -20434,7 +20999,9 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(623, || unsafe { plain::cuGraphExternalSemaphoresWaitNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(623, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphExternalSemaphoresWaitNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20445,7 +21012,7 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(624, || unsafe {
+        activity::driver_call(624, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
             plain::cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec, hNode, nodeParams)
         })
     }
@@ -20458,7 +21025,7 @@ mod recorded {
         nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(625, || unsafe {
+        activity::driver_call(625, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
             plain::cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec, hNode, nodeParams)
         })
     }
@@ -20473,9 +21040,13 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(669, || unsafe {
-            plain::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            669,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe {
+                plain::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            },
+        )
     }
 
     #[cold]
@@ -20485,7 +21056,9 @@ mod recorded {
         nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(670, || unsafe { plain::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) })
+        activity::driver_call(670, &Parameters2(hNode, nodeParams_out), || unsafe {
+            plain::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out)
+        })
     }
 
     #[cold]
@@ -20495,7 +21068,9 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(671, || unsafe { plain::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(671, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -20506,7 +21081,7 @@ mod recorded {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(672, || unsafe {
+        activity::driver_call(672, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
             plain::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams)
         })
     }
@@ -20521,9 +21096,11 @@ mod recorded {
         nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(638, || unsafe {
-            plain::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            638,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe { plain::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+        )
     }
 
     #[cold]
@@ -20533,21 +21110,25 @@ mod recorded {
         params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(648, || unsafe { plain::cuGraphMemAllocNodeGetParams(hNode, params_out) })
+        activity::driver_call(648, &Parameters2(hNode, params_out), || unsafe {
+            plain::cuGraphMemAllocNodeGetParams(hNode, params_out)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(649, || unsafe { plain::cuGraphMemFreeNodeGetParams(hNode, dptr_out) })
+        activity::driver_call(649, &Parameters2(hNode, dptr_out), || unsafe {
+            plain::cuGraphMemFreeNodeGetParams(hNode, dptr_out)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(640, || unsafe { plain::cuDeviceGraphMemTrim(device) })
+        activity::driver_call(640, &Parameters1(device), || unsafe { plain::cuDeviceGraphMemTrim(device) })
     }
 
     #[cold]
@@ -20558,7 +21139,9 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(641, || unsafe { plain::cuDeviceGetGraphMemAttribute(device, attr, value) })
+        activity::driver_call(641, &Parameters3(device, attr, value), || unsafe {
+            plain::cuDeviceGetGraphMemAttribute(device, attr, value)
+        })
     }
 
     #[cold]
@@ -20569,14 +21152,16 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(642, || unsafe { plain::cuDeviceSetGraphMemAttribute(device, attr, value) })
+        activity::driver_call(642, &Parameters3(device, attr, value), || unsafe {
+            plain::cuDeviceSetGraphMemAttribute(device, attr, value)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(509, || unsafe { plain::cuGraphNodeGetType(hNode, type_) })
+        activity::driver_call(509, &Parameters2(hNode, type_), || unsafe { plain::cuGraphNodeGetType(hNode, type_) })
     }
 
     #[cold]
@@ -20587,7 +21172,9 @@ mod recorded {
         numNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(534, || unsafe { plain::cuGraphGetNodes(hGraph, nodes, numNodes) })
+        activity::driver_call(534, &Parameters3(hGraph, nodes, numNodes), || unsafe {
+            plain::cuGraphGetNodes(hGraph, nodes, numNodes)
+        })
     }
 
     #[cold]
@@ -20598,7 +21185,9 @@ mod recorded {
         numRootNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(510, || unsafe { plain::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) })
+        activity::driver_call(510, &Parameters3(hGraph, rootNodes, numRootNodes), || unsafe {
+            plain::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes)
+        })
     }
 
     #[cold]
@@ -20610,7 +21199,9 @@ mod recorded {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(535, || unsafe { plain::cuGraphGetEdges(hGraph, from, to, numEdges) })
+        activity::driver_call(535, &Parameters4(hGraph, from, to, numEdges), || unsafe {
+            plain::cuGraphGetEdges(hGraph, from, to, numEdges)
+        })
     }
 
     #[cold]
@@ -20623,7 +21214,9 @@ mod recorded {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(724, || unsafe { plain::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) })
+        activity::driver_call(724, &Parameters5(hGraph, from, to, edgeData, numEdges), || unsafe {
+            plain::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges)
+        })
     }
 
     #[cold]
@@ -20634,7 +21227,7 @@ mod recorded {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(511, || unsafe {
+        activity::driver_call(511, &Parameters3(hNode, dependencies, numDependencies), || unsafe {
             plain::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies)
         })
     }
@@ -20648,7 +21241,7 @@ mod recorded {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(725, || unsafe {
+        activity::driver_call(725, &Parameters4(hNode, dependencies, edgeData, numDependencies), || unsafe {
             plain::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies)
         })
     }
@@ -20661,7 +21254,7 @@ mod recorded {
         numDependentNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(512, || unsafe {
+        activity::driver_call(512, &Parameters3(hNode, dependentNodes, numDependentNodes), || unsafe {
             plain::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes)
         })
     }
@@ -20675,7 +21268,7 @@ mod recorded {
         numDependentNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(726, || unsafe {
+        activity::driver_call(726, &Parameters4(hNode, dependentNodes, edgeData, numDependentNodes), || unsafe {
             plain::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
         })
     }
@@ -20689,7 +21282,9 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(518, || unsafe { plain::cuGraphAddDependencies(hGraph, from, to, numDependencies) })
+        activity::driver_call(518, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
+            plain::cuGraphAddDependencies(hGraph, from, to, numDependencies)
+        })
     }
 
     #[cold]
@@ -20701,7 +21296,9 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(519, || unsafe { plain::cuGraphRemoveDependencies(hGraph, from, to, numDependencies) })
+        activity::driver_call(519, &Parameters4(hGraph, from, to, numDependencies), || unsafe {
+            plain::cuGraphRemoveDependencies(hGraph, from, to, numDependencies)
+        })
     }
 
     #[cold]
@@ -20714,7 +21311,7 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(727, || unsafe {
+        activity::driver_call(727, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
             plain::cuGraphAddDependencies_v2(hGraph, from, to, edgeData, numDependencies)
         })
     }
@@ -20729,7 +21326,7 @@ mod recorded {
         numDependencies: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(728, || unsafe {
+        activity::driver_call(728, &Parameters5(hGraph, from, to, edgeData, numDependencies), || unsafe {
             plain::cuGraphRemoveDependencies_v2(hGraph, from, to, edgeData, numDependencies)
         })
     }
@@ -20742,7 +21339,9 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(643, || unsafe { plain::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) })
+        activity::driver_call(643, &Parameters3(phGraphExec, hGraph, flags), || unsafe {
+            plain::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)
+        })
     }
 
     #[cold]
@@ -20753,7 +21352,7 @@ mod recorded {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(656, || unsafe {
+        activity::driver_call(656, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
             plain::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams)
         })
     }
@@ -20766,7 +21365,7 @@ mod recorded {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(657, || unsafe {
+        activity::driver_call(657, &Parameters3(phGraphExec, hGraph, instantiateParams), || unsafe {
             plain::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams)
         })
     }
@@ -20781,7 +21380,7 @@ mod recorded {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(513, || unsafe {
+        activity::driver_call(513, &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize), || unsafe {
             plain::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
         })
     }
@@ -20796,7 +21395,7 @@ mod recorded {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(578, || unsafe {
+        activity::driver_call(578, &Parameters5(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize), || unsafe {
             plain::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
         })
     }
@@ -20805,42 +21404,48 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(658, || unsafe { plain::cuGraphExecGetFlags(hGraphExec, flags) })
+        activity::driver_call(658, &Parameters2(hGraphExec, flags), || unsafe {
+            plain::cuGraphExecGetFlags(hGraphExec, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(580, || unsafe { plain::cuGraphUpload(hGraph, hStream) })
+        activity::driver_call(580, &Parameters2(hGraph, hStream), || unsafe { plain::cuGraphUpload(hGraph, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(581, || unsafe { plain::cuGraphUpload_ptsz(hGraph, hStream) })
+        activity::driver_call(581, &Parameters2(hGraph, hStream), || unsafe {
+            plain::cuGraphUpload_ptsz(hGraph, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(514, || unsafe { plain::cuGraphLaunch(hGraph, hStream) })
+        activity::driver_call(514, &Parameters2(hGraph, hStream), || unsafe { plain::cuGraphLaunch(hGraph, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(515, || unsafe { plain::cuGraphLaunch_ptsz(hGraph, hStream) })
+        activity::driver_call(515, &Parameters2(hGraph, hStream), || unsafe {
+            plain::cuGraphLaunch_ptsz(hGraph, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(516, || unsafe { plain::cuGraphExecDestroy(hGraphExec) })
+        activity::driver_call(516, &Parameters1(hGraphExec), || unsafe { plain::cuGraphExecDestroy(hGraphExec) })
     }
 
     #[cold]
@@ -20852,7 +21457,7 @@ mod recorded {
         updateResult_out: *mut CUgraphExecUpdateResult,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(561, || unsafe {
+        activity::driver_call(561, &Parameters4(hGraphExec, hGraph, hErrorNode_out, updateResult_out), || unsafe {
             plain::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out)
         })
     }
@@ -20865,7 +21470,9 @@ mod recorded {
         resultInfo: *mut CUgraphExecUpdateResultInfo,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(696, || unsafe { plain::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) })
+        activity::driver_call(696, &Parameters3(hGraphExec, hGraph, resultInfo), || unsafe {
+            plain::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo)
+        })
     }
 
     #[cold]
@@ -20876,7 +21483,9 @@ mod recorded {
         isEnabled: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(650, || unsafe { plain::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled) })
+        activity::driver_call(650, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
+            plain::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled)
+        })
     }
 
     #[cold]
@@ -20887,14 +21496,18 @@ mod recorded {
         isEnabled: *mut c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(651, || unsafe { plain::cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled) })
+        activity::driver_call(651, &Parameters3(hGraphExec, hNode, isEnabled), || unsafe {
+            plain::cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(569, || unsafe { plain::cuGraphKernelNodeCopyAttributes(dst, src) })
+        activity::driver_call(569, &Parameters2(dst, src), || unsafe {
+            plain::cuGraphKernelNodeCopyAttributes(dst, src)
+        })
     }
 
     #[cold]
@@ -20905,7 +21518,9 @@ mod recorded {
         value_out: *mut CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(570, || unsafe { plain::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) })
+        activity::driver_call(570, &Parameters3(hNode, attr, value_out), || unsafe {
+            plain::cuGraphKernelNodeGetAttribute(hNode, attr, value_out)
+        })
     }
 
     #[cold]
@@ -20916,14 +21531,18 @@ mod recorded {
         value: *const CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(571, || unsafe { plain::cuGraphKernelNodeSetAttribute(hNode, attr, value) })
+        activity::driver_call(571, &Parameters3(hNode, attr, value), || unsafe {
+            plain::cuGraphKernelNodeSetAttribute(hNode, attr, value)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(628, || unsafe { plain::cuGraphDebugDotPrint(hGraph, path, flags) })
+        activity::driver_call(628, &Parameters3(hGraph, path, flags), || unsafe {
+            plain::cuGraphDebugDotPrint(hGraph, path, flags)
+        })
     }
 
     #[cold]
@@ -20936,7 +21555,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(633, || unsafe {
+        activity::driver_call(633, &Parameters5(object_out, ptr, destroy, initialRefcount, flags), || unsafe {
             plain::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags)
         })
     }
@@ -20945,14 +21564,14 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(634, || unsafe { plain::cuUserObjectRetain(object, count) })
+        activity::driver_call(634, &Parameters2(object, count), || unsafe { plain::cuUserObjectRetain(object, count) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(635, || unsafe { plain::cuUserObjectRelease(object, count) })
+        activity::driver_call(635, &Parameters2(object, count), || unsafe { plain::cuUserObjectRelease(object, count) })
     }
 
     #[cold]
@@ -20964,14 +21583,18 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(636, || unsafe { plain::cuGraphRetainUserObject(graph, object, count, flags) })
+        activity::driver_call(636, &Parameters4(graph, object, count, flags), || unsafe {
+            plain::cuGraphRetainUserObject(graph, object, count, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(637, || unsafe { plain::cuGraphReleaseUserObject(graph, object, count) })
+        activity::driver_call(637, &Parameters3(graph, object, count), || unsafe {
+            plain::cuGraphReleaseUserObject(graph, object, count)
+        })
     }
 
     #[cold]
@@ -20984,9 +21607,11 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(712, || unsafe {
-            plain::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            712,
+            &Parameters5(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
+            || unsafe { plain::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) },
+        )
     }
 
     #[cold]
@@ -21000,16 +21625,22 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(723, || unsafe {
-            plain::cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
-        })
+        activity::driver_call(
+            723,
+            &Parameters6(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams),
+            || unsafe {
+                plain::cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(713, || unsafe { plain::cuGraphNodeSetParams(hNode, nodeParams) })
+        activity::driver_call(713, &Parameters2(hNode, nodeParams), || unsafe {
+            plain::cuGraphNodeSetParams(hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -21020,7 +21651,9 @@ mod recorded {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(714, || unsafe { plain::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) })
+        activity::driver_call(714, &Parameters3(hGraphExec, hNode, nodeParams), || unsafe {
+            plain::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams)
+        })
     }
 
     #[cold]
@@ -21033,7 +21666,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(722, || unsafe {
+        activity::driver_call(722, &Parameters5(pHandle_out, hGraph, ctx, defaultLaunchValue, flags), || unsafe {
             plain::cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags)
         })
     }
@@ -21046,7 +21679,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(133, || unsafe { plain::cuGraphicsMapResources(count, resources, hStream) })
+        activity::driver_call(133, &Parameters3(count, resources, hStream), || unsafe {
+            plain::cuGraphicsMapResources(count, resources, hStream)
+        })
     }
 
     #[cold]
@@ -21057,7 +21692,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(443, || unsafe { plain::cuGraphicsMapResources_ptsz(count, resources, hStream) })
+        activity::driver_call(443, &Parameters3(count, resources, hStream), || unsafe {
+            plain::cuGraphicsMapResources_ptsz(count, resources, hStream)
+        })
     }
 
     #[cold]
@@ -21068,7 +21705,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(134, || unsafe { plain::cuGraphicsUnmapResources(count, resources, hStream) })
+        activity::driver_call(134, &Parameters3(count, resources, hStream), || unsafe {
+            plain::cuGraphicsUnmapResources(count, resources, hStream)
+        })
     }
 
     #[cold]
@@ -21079,14 +21718,16 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(444, || unsafe { plain::cuGraphicsUnmapResources_ptsz(count, resources, hStream) })
+        activity::driver_call(444, &Parameters3(count, resources, hStream), || unsafe {
+            plain::cuGraphicsUnmapResources_ptsz(count, resources, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(128, || unsafe { plain::cuGraphicsUnregisterResource(resource) })
+        activity::driver_call(128, &Parameters1(resource), || unsafe { plain::cuGraphicsUnregisterResource(resource) })
     }
 
     #[cold]
@@ -21098,7 +21739,7 @@ mod recorded {
         mipLevel: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(129, || unsafe {
+        activity::driver_call(129, &Parameters4(pArray, resource, arrayIndex, mipLevel), || unsafe {
             plain::cuGraphicsSubResourceGetMappedArray(pArray, resource, arrayIndex, mipLevel)
         })
     }
@@ -21110,7 +21751,7 @@ mod recorded {
         resource: CUgraphicsResource,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(360, || unsafe {
+        activity::driver_call(360, &Parameters2(pMipmappedArray, resource), || unsafe {
             plain::cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray, resource)
         })
     }
@@ -21123,7 +21764,9 @@ mod recorded {
         resource: CUgraphicsResource,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(258, || unsafe { plain::cuGraphicsResourceGetMappedPointer_v2(pDevPtr, pSize, resource) })
+        activity::driver_call(258, &Parameters3(pDevPtr, pSize, resource), || unsafe {
+            plain::cuGraphicsResourceGetMappedPointer_v2(pDevPtr, pSize, resource)
+        })
     }
 
     #[cold]
@@ -21134,259 +21777,265 @@ mod recorded {
         resource: CUgraphicsResource,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(130, || unsafe { plain::cuGraphicsResourceGetMappedPointer(pDevPtr, pSize, resource) })
+        activity::driver_call(130, &Parameters3(pDevPtr, pSize, resource), || unsafe {
+            plain::cuGraphicsResourceGetMappedPointer(pDevPtr, pSize, resource)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(380, || unsafe { plain::cuGraphicsResourceSetMapFlags_v2(resource, flags) })
+        activity::driver_call(380, &Parameters2(resource, flags), || unsafe {
+            plain::cuGraphicsResourceSetMapFlags_v2(resource, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(132, || unsafe { plain::cuGraphicsResourceSetMapFlags(resource, flags) })
+        activity::driver_call(132, &Parameters2(resource, flags), || unsafe {
+            plain::cuGraphicsResourceSetMapFlags(resource, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(395, || unsafe { plain::cuEGLStreamConsumerAcquireFrame() })
+        activity::driver_call(395, &Parameters0(), || unsafe { plain::cuEGLStreamConsumerAcquireFrame() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(393, || unsafe { plain::cuEGLStreamConsumerConnect() })
+        activity::driver_call(393, &Parameters0(), || unsafe { plain::cuEGLStreamConsumerConnect() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(470, || unsafe { plain::cuEGLStreamConsumerConnectWithFlags() })
+        activity::driver_call(470, &Parameters0(), || unsafe { plain::cuEGLStreamConsumerConnectWithFlags() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(394, || unsafe { plain::cuEGLStreamConsumerDisconnect() })
+        activity::driver_call(394, &Parameters0(), || unsafe { plain::cuEGLStreamConsumerDisconnect() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(396, || unsafe { plain::cuEGLStreamConsumerReleaseFrame() })
+        activity::driver_call(396, &Parameters0(), || unsafe { plain::cuEGLStreamConsumerReleaseFrame() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(446, || unsafe { plain::cuEGLStreamProducerConnect() })
+        activity::driver_call(446, &Parameters0(), || unsafe { plain::cuEGLStreamProducerConnect() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(447, || unsafe { plain::cuEGLStreamProducerDisconnect() })
+        activity::driver_call(447, &Parameters0(), || unsafe { plain::cuEGLStreamProducerDisconnect() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(448, || unsafe { plain::cuEGLStreamProducerPresentFrame() })
+        activity::driver_call(448, &Parameters0(), || unsafe { plain::cuEGLStreamProducerPresentFrame() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(453, || unsafe { plain::cuEGLStreamProducerReturnFrame() })
+        activity::driver_call(453, &Parameters0(), || unsafe { plain::cuEGLStreamProducerReturnFrame() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(174, || unsafe { plain::cuGLCtxCreate() })
+        activity::driver_call(174, &Parameters0(), || unsafe { plain::cuGLCtxCreate() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(239, || unsafe { plain::cuGLCtxCreate_v2() })
+        activity::driver_call(239, &Parameters0(), || unsafe { plain::cuGLCtxCreate_v2() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(333, || unsafe { plain::cuGLGetDevices() })
+        activity::driver_call(333, &Parameters0(), || unsafe { plain::cuGLGetDevices() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(385, || unsafe { plain::cuGLGetDevices_v2() })
+        activity::driver_call(385, &Parameters0(), || unsafe { plain::cuGLGetDevices_v2() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLInit() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(178, || unsafe { plain::cuGLInit() })
+        activity::driver_call(178, &Parameters0(), || unsafe { plain::cuGLInit() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(180, || unsafe { plain::cuGLMapBufferObject() })
+        activity::driver_call(180, &Parameters0(), || unsafe { plain::cuGLMapBufferObject() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(184, || unsafe { plain::cuGLMapBufferObjectAsync() })
+        activity::driver_call(184, &Parameters0(), || unsafe { plain::cuGLMapBufferObjectAsync() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(270, || unsafe { plain::cuGLMapBufferObjectAsync_v2() })
+        activity::driver_call(270, &Parameters0(), || unsafe { plain::cuGLMapBufferObjectAsync_v2() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(445, || unsafe { plain::cuGLMapBufferObjectAsync_v2_ptsz() })
+        activity::driver_call(445, &Parameters0(), || unsafe { plain::cuGLMapBufferObjectAsync_v2_ptsz() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(269, || unsafe { plain::cuGLMapBufferObject_v2() })
+        activity::driver_call(269, &Parameters0(), || unsafe { plain::cuGLMapBufferObject_v2() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(417, || unsafe { plain::cuGLMapBufferObject_v2_ptds() })
+        activity::driver_call(417, &Parameters0(), || unsafe { plain::cuGLMapBufferObject_v2_ptds() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(179, || unsafe { plain::cuGLRegisterBufferObject() })
+        activity::driver_call(179, &Parameters0(), || unsafe { plain::cuGLRegisterBufferObject() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(183, || unsafe { plain::cuGLSetBufferObjectMapFlags() })
+        activity::driver_call(183, &Parameters0(), || unsafe { plain::cuGLSetBufferObjectMapFlags() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(181, || unsafe { plain::cuGLUnmapBufferObject() })
+        activity::driver_call(181, &Parameters0(), || unsafe { plain::cuGLUnmapBufferObject() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(185, || unsafe { plain::cuGLUnmapBufferObjectAsync() })
+        activity::driver_call(185, &Parameters0(), || unsafe { plain::cuGLUnmapBufferObjectAsync() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(182, || unsafe { plain::cuGLUnregisterBufferObject() })
+        activity::driver_call(182, &Parameters0(), || unsafe { plain::cuGLUnregisterBufferObject() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(390, || unsafe { plain::cuGraphicsEGLRegisterImage() })
+        activity::driver_call(390, &Parameters0(), || unsafe { plain::cuGraphicsEGLRegisterImage() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(175, || unsafe { plain::cuGraphicsGLRegisterBuffer() })
+        activity::driver_call(175, &Parameters0(), || unsafe { plain::cuGraphicsGLRegisterBuffer() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(176, || unsafe { plain::cuGraphicsGLRegisterImage() })
+        activity::driver_call(176, &Parameters0(), || unsafe { plain::cuGraphicsGLRegisterImage() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(449, || unsafe { plain::cuGraphicsResourceGetMappedEglFrame() })
+        activity::driver_call(449, &Parameters0(), || unsafe { plain::cuGraphicsResourceGetMappedEglFrame() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(189, || unsafe { plain::cuGraphicsVDPAURegisterOutputSurface() })
+        activity::driver_call(189, &Parameters0(), || unsafe { plain::cuGraphicsVDPAURegisterOutputSurface() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(188, || unsafe { plain::cuGraphicsVDPAURegisterVideoSurface() })
+        activity::driver_call(188, &Parameters0(), || unsafe { plain::cuGraphicsVDPAURegisterVideoSurface() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(187, || unsafe { plain::cuVDPAUCtxCreate() })
+        activity::driver_call(187, &Parameters0(), || unsafe { plain::cuVDPAUCtxCreate() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(240, || unsafe { plain::cuVDPAUCtxCreate_v2() })
+        activity::driver_call(240, &Parameters0(), || unsafe { plain::cuVDPAUCtxCreate_v2() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(186, || unsafe { plain::cuVDPAUGetDevice() })
+        activity::driver_call(186, &Parameters0(), || unsafe { plain::cuVDPAUGetDevice() })
     }
 
     #[cold]
@@ -21398,21 +22047,23 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(743, || unsafe { plain::cuGreenCtxCreate(phCtx, desc, dev, flags) })
+        activity::driver_call(743, &Parameters4(phCtx, desc, dev, flags), || unsafe {
+            plain::cuGreenCtxCreate(phCtx, desc, dev, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(744, || unsafe { plain::cuGreenCtxDestroy(hCtx) })
+        activity::driver_call(744, &Parameters1(hCtx), || unsafe { plain::cuGreenCtxDestroy(hCtx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(753, || unsafe { plain::cuCtxFromGreenCtx(pContext, hCtx) })
+        activity::driver_call(753, &Parameters2(pContext, hCtx), || unsafe { plain::cuCtxFromGreenCtx(pContext, hCtx) })
     }
 
     #[cold]
@@ -21423,7 +22074,9 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(745, || unsafe { plain::cuDeviceGetDevResource(device, resource, type_) })
+        activity::driver_call(745, &Parameters3(device, resource, type_), || unsafe {
+            plain::cuDeviceGetDevResource(device, resource, type_)
+        })
     }
 
     #[cold]
@@ -21434,7 +22087,9 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(746, || unsafe { plain::cuCtxGetDevResource(hCtx, resource, type_) })
+        activity::driver_call(746, &Parameters3(hCtx, resource, type_), || unsafe {
+            plain::cuCtxGetDevResource(hCtx, resource, type_)
+        })
     }
 
     #[cold]
@@ -21445,7 +22100,9 @@ mod recorded {
         type_: CUdevResourceType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(747, || unsafe { plain::cuGreenCtxGetDevResource(hCtx, resource, type_) })
+        activity::driver_call(747, &Parameters3(hCtx, resource, type_), || unsafe {
+            plain::cuGreenCtxGetDevResource(hCtx, resource, type_)
+        })
     }
 
     #[cold]
@@ -21459,7 +22116,7 @@ mod recorded {
         minCount: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(751, || unsafe {
+        activity::driver_call(751, &Parameters6(result, nbGroups, input, remaining, useFlags, minCount), || unsafe {
             plain::cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount)
         })
     }
@@ -21472,21 +22129,23 @@ mod recorded {
         nbResources: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(748, || unsafe { plain::cuDevResourceGenerateDesc(phDesc, resources, nbResources) })
+        activity::driver_call(748, &Parameters3(phDesc, resources, nbResources), || unsafe {
+            plain::cuDevResourceGenerateDesc(phDesc, resources, nbResources)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(749, || unsafe { plain::cuGreenCtxRecordEvent(hCtx, hEvent) })
+        activity::driver_call(749, &Parameters2(hCtx, hEvent), || unsafe { plain::cuGreenCtxRecordEvent(hCtx, hEvent) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(750, || unsafe { plain::cuGreenCtxWaitEvent(hCtx, hEvent) })
+        activity::driver_call(750, &Parameters2(hCtx, hEvent), || unsafe { plain::cuGreenCtxWaitEvent(hCtx, hEvent) })
     }
 
     #[cold]
@@ -21498,42 +22157,46 @@ mod recorded {
         priority: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(758, || unsafe { plain::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) })
+        activity::driver_call(758, &Parameters4(phStream, greenCtx, flags, priority), || unsafe {
+            plain::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(782, || unsafe { plain::cuGreenCtxGetId(greenCtx, greenCtxId) })
+        activity::driver_call(782, &Parameters2(greenCtx, greenCtxId), || unsafe {
+            plain::cuGreenCtxGetId(greenCtx, greenCtxId)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(1, || unsafe { plain::cuInit(Flags) })
+        activity::driver_call(1, &Parameters1(Flags), || unsafe { plain::cuInit(Flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(2, || unsafe { plain::cuDriverGetVersion(driverVersion) })
+        activity::driver_call(2, &Parameters1(driverVersion), || unsafe { plain::cuDriverGetVersion(driverVersion) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(372, || unsafe { plain::cuGetErrorString(error, pStr) })
+        activity::driver_call(372, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorString(error, pStr) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(373, || unsafe { plain::cuGetErrorName(error, pStr) })
+        activity::driver_call(373, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorName(error, pStr) })
     }
 
     #[cold]
@@ -21545,7 +22208,9 @@ mod recorded {
         flags: cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(626, || unsafe { plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags) })
+        activity::driver_call(626, &Parameters4(symbol, pfn, cudaVersion, flags), || unsafe {
+            plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags)
+        })
     }
 
     #[cold]
@@ -21558,7 +22223,7 @@ mod recorded {
         symbolStatus: *mut CUdriverProcAddressQueryResult,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(677, || unsafe {
+        activity::driver_call(677, &Parameters5(symbol, pfn, cudaVersion, flags, symbolStatus), || unsafe {
             plain::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus)
         })
     }
@@ -21570,7 +22235,9 @@ mod recorded {
         pExportTableId: *const CUuuid,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(135, || unsafe { plain::cuGetExportTable(ppExportTable, pExportTableId) })
+        activity::driver_call(135, &Parameters2(ppExportTable, pExportTableId), || unsafe {
+            plain::cuGetExportTable(ppExportTable, pExportTableId)
+        })
     }
 
     #[cold]
@@ -21581,21 +22248,23 @@ mod recorded {
         outputMode: u32,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(311, || unsafe { plain::cuProfilerInitialize(configFile, outputFile, outputMode) })
+        activity::driver_call(311, &Parameters3(configFile, outputFile, outputMode), || unsafe {
+            plain::cuProfilerInitialize(configFile, outputFile, outputMode)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(308, || unsafe { plain::cuProfilerStart() })
+        activity::driver_call(308, &Parameters0(), || unsafe { plain::cuProfilerStart() })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(309, || unsafe { plain::cuProfilerStop() })
+        activity::driver_call(309, &Parameters0(), || unsafe { plain::cuProfilerStop() })
     }
 
     #[cold]
@@ -21611,8 +22280,9 @@ mod recorded {
         numLibraryOptions: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(678, || unsafe {
-            plain::cuLibraryLoadData(
+        activity::driver_call(
+            678,
+            &Parameters8(
                 library,
                 code,
                 jitOptions,
@@ -21621,8 +22291,20 @@ mod recorded {
                 libraryOptions,
                 libraryOptionValues,
                 numLibraryOptions,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLibraryLoadData(
+                    library,
+                    code,
+                    jitOptions,
+                    jitOptionsValues,
+                    numJitOptions,
+                    libraryOptions,
+                    libraryOptionValues,
+                    numLibraryOptions,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -21638,8 +22320,9 @@ mod recorded {
         numLibraryOptions: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(679, || unsafe {
-            plain::cuLibraryLoadFromFile(
+        activity::driver_call(
+            679,
+            &Parameters8(
                 library,
                 fileName,
                 jitOptions,
@@ -21648,15 +22331,27 @@ mod recorded {
                 libraryOptions,
                 libraryOptionValues,
                 numLibraryOptions,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuLibraryLoadFromFile(
+                    library,
+                    fileName,
+                    jitOptions,
+                    jitOptionsValues,
+                    numJitOptions,
+                    libraryOptions,
+                    libraryOptionValues,
+                    numLibraryOptions,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(680, || unsafe { plain::cuLibraryUnload(library) })
+        activity::driver_call(680, &Parameters1(library), || unsafe { plain::cuLibraryUnload(library) })
     }
 
     #[cold]
@@ -21667,14 +22362,16 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(681, || unsafe { plain::cuLibraryGetKernel(pKernel, library, name) })
+        activity::driver_call(681, &Parameters3(pKernel, library, name), || unsafe {
+            plain::cuLibraryGetKernel(pKernel, library, name)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(739, || unsafe { plain::cuLibraryGetKernelCount(count, lib) })
+        activity::driver_call(739, &Parameters2(count, lib), || unsafe { plain::cuLibraryGetKernelCount(count, lib) })
     }
 
     #[cold]
@@ -21685,14 +22382,16 @@ mod recorded {
         lib: CUlibrary,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(740, || unsafe { plain::cuLibraryEnumerateKernels(kernels, numKernels, lib) })
+        activity::driver_call(740, &Parameters3(kernels, numKernels, lib), || unsafe {
+            plain::cuLibraryEnumerateKernels(kernels, numKernels, lib)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(682, || unsafe { plain::cuLibraryGetModule(pMod, library) })
+        activity::driver_call(682, &Parameters2(pMod, library), || unsafe { plain::cuLibraryGetModule(pMod, library) })
     }
 
     #[cold]
@@ -21704,7 +22403,9 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(684, || unsafe { plain::cuLibraryGetGlobal(dptr, bytes, library, name) })
+        activity::driver_call(684, &Parameters4(dptr, bytes, library, name), || unsafe {
+            plain::cuLibraryGetGlobal(dptr, bytes, library, name)
+        })
     }
 
     #[cold]
@@ -21716,7 +22417,9 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(685, || unsafe { plain::cuLibraryGetManaged(dptr, bytes, library, name) })
+        activity::driver_call(685, &Parameters4(dptr, bytes, library, name), || unsafe {
+            plain::cuLibraryGetManaged(dptr, bytes, library, name)
+        })
     }
 
     #[cold]
@@ -21727,28 +22430,30 @@ mod recorded {
         symbol: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(700, || unsafe { plain::cuLibraryGetUnifiedFunction(fptr, library, symbol) })
+        activity::driver_call(700, &Parameters3(fptr, library, symbol), || unsafe {
+            plain::cuLibraryGetUnifiedFunction(fptr, library, symbol)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(683, || unsafe { plain::cuKernelGetFunction(pFunc, kernel) })
+        activity::driver_call(683, &Parameters2(pFunc, kernel), || unsafe { plain::cuKernelGetFunction(pFunc, kernel) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(754, || unsafe { plain::cuKernelGetLibrary(pLib, kernel) })
+        activity::driver_call(754, &Parameters2(pLib, kernel), || unsafe { plain::cuKernelGetLibrary(pLib, kernel) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(719, || unsafe { plain::cuKernelGetName(name, hfunc) })
+        activity::driver_call(719, &Parameters2(name, hfunc), || unsafe { plain::cuKernelGetName(name, hfunc) })
     }
 
     #[cold]
@@ -21760,7 +22465,7 @@ mod recorded {
         paramSize: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(734, || unsafe {
+        activity::driver_call(734, &Parameters4(kernel, paramIndex, paramOffset, paramSize), || unsafe {
             plain::cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize)
         })
     }
@@ -21774,7 +22479,9 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(686, || unsafe { plain::cuKernelGetAttribute(pi, attrib, kernel, dev) })
+        activity::driver_call(686, &Parameters4(pi, attrib, kernel, dev), || unsafe {
+            plain::cuKernelGetAttribute(pi, attrib, kernel, dev)
+        })
     }
 
     #[cold]
@@ -21786,28 +22493,32 @@ mod recorded {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(687, || unsafe { plain::cuKernelSetAttribute(attrib, val, kernel, dev) })
+        activity::driver_call(687, &Parameters4(attrib, val, kernel, dev), || unsafe {
+            plain::cuKernelSetAttribute(attrib, val, kernel, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(688, || unsafe { plain::cuKernelSetCacheConfig(kernel, config, dev) })
+        activity::driver_call(688, &Parameters3(kernel, config, dev), || unsafe {
+            plain::cuKernelSetCacheConfig(kernel, config, dev)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(242, || unsafe { plain::cuMemGetInfo_v2(free, total) })
+        activity::driver_call(242, &Parameters2(free, total), || unsafe { plain::cuMemGetInfo_v2(free, total) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(243, || unsafe { plain::cuMemAlloc_v2(dptr, bytesize) })
+        activity::driver_call(243, &Parameters2(dptr, bytesize), || unsafe { plain::cuMemAlloc_v2(dptr, bytesize) })
     }
 
     #[cold]
@@ -21820,7 +22531,7 @@ mod recorded {
         ElementSizeBytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(244, || unsafe {
+        activity::driver_call(244, &Parameters5(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), || unsafe {
             plain::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
         })
     }
@@ -21829,7 +22540,7 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(245, || unsafe { plain::cuMemFree_v2(dptr) })
+        activity::driver_call(245, &Parameters1(dptr), || unsafe { plain::cuMemFree_v2(dptr) })
     }
 
     #[cold]
@@ -21840,28 +22551,32 @@ mod recorded {
         dptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(246, || unsafe { plain::cuMemGetAddressRange_v2(pbase, psize, dptr) })
+        activity::driver_call(246, &Parameters3(pbase, psize, dptr), || unsafe {
+            plain::cuMemGetAddressRange_v2(pbase, psize, dptr)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(39, || unsafe { plain::cuMemHostAlloc(pp, bytesize, Flags) })
+        activity::driver_call(39, &Parameters3(pp, bytesize, Flags), || unsafe {
+            plain::cuMemHostAlloc(pp, bytesize, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(294, || unsafe { plain::cuMemAllocHost_v2(pp, bytesize) })
+        activity::driver_call(294, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost_v2(pp, bytesize) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(38, || unsafe { plain::cuMemFreeHost(p) })
+        activity::driver_call(38, &Parameters1(p), || unsafe { plain::cuMemFreeHost(p) })
     }
 
     #[cold]
@@ -21872,35 +22587,41 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(247, || unsafe { plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) })
+        activity::driver_call(247, &Parameters3(pdptr, p, Flags), || unsafe {
+            plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(42, || unsafe { plain::cuMemHostGetFlags(pFlags, p) })
+        activity::driver_call(42, &Parameters2(pFlags, p), || unsafe { plain::cuMemHostGetFlags(pFlags, p) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(379, || unsafe { plain::cuMemHostRegister_v2(p, bytesize, Flags) })
+        activity::driver_call(379, &Parameters3(p, bytesize, Flags), || unsafe {
+            plain::cuMemHostRegister_v2(p, bytesize, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(302, || unsafe { plain::cuMemHostUnregister(p) })
+        activity::driver_call(302, &Parameters1(p), || unsafe { plain::cuMemHostUnregister(p) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(301, || unsafe { plain::cuMemHostRegister(p, bytesize, Flags) })
+        activity::driver_call(301, &Parameters3(p, bytesize, Flags), || unsafe {
+            plain::cuMemHostRegister(p, bytesize, Flags)
+        })
     }
 
     #[cold]
@@ -21911,7 +22632,9 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(310, || unsafe { plain::cuPointerGetAttribute(data, attribute, ptr) })
+        activity::driver_call(310, &Parameters3(data, attribute, ptr), || unsafe {
+            plain::cuPointerGetAttribute(data, attribute, ptr)
+        })
     }
 
     #[cold]
@@ -21923,7 +22646,9 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(450, || unsafe { plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr) })
+        activity::driver_call(450, &Parameters4(numAttributes, attributes, data, ptr), || unsafe {
+            plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr)
+        })
     }
 
     #[cold]
@@ -21934,14 +22659,18 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(378, || unsafe { plain::cuPointerSetAttribute(value, attribute, ptr) })
+        activity::driver_call(378, &Parameters3(value, attribute, ptr), || unsafe {
+            plain::cuPointerSetAttribute(value, attribute, ptr)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(371, || unsafe { plain::cuMemAllocManaged(dptr, bytesize, flags) })
+        activity::driver_call(371, &Parameters3(dptr, bytesize, flags), || unsafe {
+            plain::cuMemAllocManaged(dptr, bytesize, flags)
+        })
     }
 
     #[cold]
@@ -21953,7 +22682,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(377, || unsafe { plain::cuStreamAttachMemAsync(hStream, dptr, length, flags) })
+        activity::driver_call(377, &Parameters4(hStream, dptr, length, flags), || unsafe {
+            plain::cuStreamAttachMemAsync(hStream, dptr, length, flags)
+        })
     }
 
     #[cold]
@@ -21965,7 +22696,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(438, || unsafe { plain::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags) })
+        activity::driver_call(438, &Parameters4(hStream, dptr, length, flags), || unsafe {
+            plain::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags)
+        })
     }
 
     #[cold]
@@ -21978,7 +22711,7 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(471, || unsafe {
+        activity::driver_call(471, &Parameters5(data, dataSize, attribute, devPtr, count), || unsafe {
             plain::cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count)
         })
     }
@@ -21994,7 +22727,7 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(472, || unsafe {
+        activity::driver_call(472, &Parameters6(data, dataSizes, attributes, numAttributes, devPtr, count), || unsafe {
             plain::cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count)
         })
     }
@@ -22012,18 +22745,22 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(784, || unsafe {
-            plain::cuMemPrefetchBatchAsync(
-                dptrs,
-                sizes,
-                count,
-                prefetchLocs,
-                prefetchLocIdxs,
-                numPrefetchLocs,
-                flags,
-                hStream,
-            )
-        })
+        activity::driver_call(
+            784,
+            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+            || unsafe {
+                plain::cuMemPrefetchBatchAsync(
+                    dptrs,
+                    sizes,
+                    count,
+                    prefetchLocs,
+                    prefetchLocIdxs,
+                    numPrefetchLocs,
+                    flags,
+                    hStream,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -22039,18 +22776,22 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(785, || unsafe {
-            plain::cuMemPrefetchBatchAsync_ptsz(
-                dptrs,
-                sizes,
-                count,
-                prefetchLocs,
-                prefetchLocIdxs,
-                numPrefetchLocs,
-                flags,
-                hStream,
-            )
-        })
+        activity::driver_call(
+            785,
+            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+            || unsafe {
+                plain::cuMemPrefetchBatchAsync_ptsz(
+                    dptrs,
+                    sizes,
+                    count,
+                    prefetchLocs,
+                    prefetchLocIdxs,
+                    numPrefetchLocs,
+                    flags,
+                    hStream,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -22063,7 +22804,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(789, || unsafe { plain::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream) })
+        activity::driver_call(789, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
+            plain::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
+        })
     }
 
     #[cold]
@@ -22076,7 +22819,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(790, || unsafe {
+        activity::driver_call(790, &Parameters5(dptrs, sizes, count, flags, hStream), || unsafe {
             plain::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream)
         })
     }
@@ -22094,18 +22837,22 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(791, || unsafe {
-            plain::cuMemDiscardAndPrefetchBatchAsync(
-                dptrs,
-                sizes,
-                count,
-                prefetchLocs,
-                prefetchLocIdxs,
-                numPrefetchLocs,
-                flags,
-                hStream,
-            )
-        })
+        activity::driver_call(
+            791,
+            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+            || unsafe {
+                plain::cuMemDiscardAndPrefetchBatchAsync(
+                    dptrs,
+                    sizes,
+                    count,
+                    prefetchLocs,
+                    prefetchLocIdxs,
+                    numPrefetchLocs,
+                    flags,
+                    hStream,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -22121,18 +22868,22 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(792, || unsafe {
-            plain::cuMemDiscardAndPrefetchBatchAsync_ptsz(
-                dptrs,
-                sizes,
-                count,
-                prefetchLocs,
-                prefetchLocIdxs,
-                numPrefetchLocs,
-                flags,
-                hStream,
-            )
-        })
+        activity::driver_call(
+            792,
+            &Parameters8(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream),
+            || unsafe {
+                plain::cuMemDiscardAndPrefetchBatchAsync_ptsz(
+                    dptrs,
+                    sizes,
+                    count,
+                    prefetchLocs,
+                    prefetchLocIdxs,
+                    numPrefetchLocs,
+                    flags,
+                    hStream,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -22144,7 +22895,9 @@ mod recorded {
         device: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(457, || unsafe { plain::cuMemAdvise(devPtr, count, advice, device) })
+        activity::driver_call(457, &Parameters4(devPtr, count, advice, device), || unsafe {
+            plain::cuMemAdvise(devPtr, count, advice, device)
+        })
     }
 
     #[cold]
@@ -22156,7 +22909,9 @@ mod recorded {
         location: CUmemLocation,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(715, || unsafe { plain::cuMemAdvise_v2(devPtr, count, advice, location) })
+        activity::driver_call(715, &Parameters4(devPtr, count, advice, location), || unsafe {
+            plain::cuMemAdvise_v2(devPtr, count, advice, location)
+        })
     }
 
     #[cold]
@@ -22168,7 +22923,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(467, || unsafe { plain::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream) })
+        activity::driver_call(467, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
+            plain::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream)
+        })
     }
 
     #[cold]
@@ -22180,7 +22937,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(468, || unsafe { plain::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream) })
+        activity::driver_call(468, &Parameters4(devPtr, count, dstDevice, hStream), || unsafe {
+            plain::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream)
+        })
     }
 
     #[cold]
@@ -22193,7 +22952,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(716, || unsafe { plain::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream) })
+        activity::driver_call(716, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
+            plain::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream)
+        })
     }
 
     #[cold]
@@ -22206,7 +22967,7 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(717, || unsafe {
+        activity::driver_call(717, &Parameters5(devPtr, count, location, flags, hStream), || unsafe {
             plain::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream)
         })
     }
@@ -22221,7 +22982,7 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(674, || unsafe {
+        activity::driver_call(674, &Parameters5(handle, dptr, size, handleType, flags), || unsafe {
             plain::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags)
         })
     }
@@ -22236,7 +22997,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(761, || unsafe {
+        activity::driver_call(761, &Parameters5(paramsArray, count, flags, errorIndex, stream), || unsafe {
             plain::cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream)
         })
     }
@@ -22251,7 +23012,7 @@ mod recorded {
         stream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(762, || unsafe {
+        activity::driver_call(762, &Parameters5(paramsArray, count, flags, errorIndex, stream), || unsafe {
             plain::cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, stream)
         })
     }
@@ -22260,21 +23021,25 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(334, || unsafe { plain::cuIpcGetEventHandle(pHandle, event) })
+        activity::driver_call(334, &Parameters2(pHandle, event), || unsafe {
+            plain::cuIpcGetEventHandle(pHandle, event)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(335, || unsafe { plain::cuIpcOpenEventHandle(phEvent, handle) })
+        activity::driver_call(335, &Parameters2(phEvent, handle), || unsafe {
+            plain::cuIpcOpenEventHandle(phEvent, handle)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(328, || unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) })
+        activity::driver_call(328, &Parameters2(pHandle, dptr), || unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) })
     }
 
     #[cold]
@@ -22285,14 +23050,16 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(567, || unsafe { plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) })
+        activity::driver_call(567, &Parameters3(pdptr, handle, Flags), || unsafe {
+            plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(330, || unsafe { plain::cuIpcCloseMemHandle(dptr) })
+        activity::driver_call(330, &Parameters1(dptr), || unsafe { plain::cuIpcCloseMemHandle(dptr) })
     }
 
     #[cold]
@@ -22303,21 +23070,23 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(329, || unsafe { plain::cuIpcOpenMemHandle(pdptr, handle, Flags) })
+        activity::driver_call(329, &Parameters3(pdptr, handle, Flags), || unsafe {
+            plain::cuIpcOpenMemHandle(pdptr, handle, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(27, || unsafe { plain::cuMemGetInfo(free, total) })
+        activity::driver_call(27, &Parameters2(free, total), || unsafe { plain::cuMemGetInfo(free, total) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(29, || unsafe { plain::cuMemAlloc(dptr, bytesize) })
+        activity::driver_call(29, &Parameters2(dptr, bytesize), || unsafe { plain::cuMemAlloc(dptr, bytesize) })
     }
 
     #[cold]
@@ -22330,7 +23099,7 @@ mod recorded {
         ElementSizeBytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(31, || unsafe {
+        activity::driver_call(31, &Parameters5(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), || unsafe {
             plain::cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
         })
     }
@@ -22339,7 +23108,7 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(33, || unsafe { plain::cuMemFree(dptr) })
+        activity::driver_call(33, &Parameters1(dptr), || unsafe { plain::cuMemFree(dptr) })
     }
 
     #[cold]
@@ -22350,14 +23119,16 @@ mod recorded {
         dptr: CUdeviceptr_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(35, || unsafe { plain::cuMemGetAddressRange(pbase, psize, dptr) })
+        activity::driver_call(35, &Parameters3(pbase, psize, dptr), || unsafe {
+            plain::cuMemGetAddressRange(pbase, psize, dptr)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(37, || unsafe { plain::cuMemAllocHost(pp, bytesize) })
+        activity::driver_call(37, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost(pp, bytesize) })
     }
 
     #[cold]
@@ -22368,28 +23139,32 @@ mod recorded {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(40, || unsafe { plain::cuMemHostGetDevicePointer(pdptr, p, Flags) })
+        activity::driver_call(40, &Parameters3(pdptr, p, Flags), || unsafe {
+            plain::cuMemHostGetDevicePointer(pdptr, p, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(18, || unsafe { plain::cuModuleLoad(module, fname) })
+        activity::driver_call(18, &Parameters2(module, fname), || unsafe { plain::cuModuleLoad(module, fname) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(19, || unsafe { plain::cuModuleLoadData(module, image) })
+        activity::driver_call(19, &Parameters2(module, image), || unsafe { plain::cuModuleLoadData(module, image) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(21, || unsafe { plain::cuModuleLoadFatBinary(module, fatCubin) })
+        activity::driver_call(21, &Parameters2(module, fatCubin), || unsafe {
+            plain::cuModuleLoadFatBinary(module, fatCubin)
+        })
     }
 
     #[cold]
@@ -22402,7 +23177,7 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(20, || unsafe {
+        activity::driver_call(20, &Parameters5(module, image, numOptions, options, optionValues), || unsafe {
             plain::cuModuleLoadDataEx(module, image, numOptions, options, optionValues)
         })
     }
@@ -22411,7 +23186,7 @@ mod recorded {
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(22, || unsafe { plain::cuModuleUnload(hmod) })
+        activity::driver_call(22, &Parameters1(hmod), || unsafe { plain::cuModuleUnload(hmod) })
     }
 
     #[cold]
@@ -22422,14 +23197,18 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(23, || unsafe { plain::cuModuleGetFunction(hfunc, hmod, name) })
+        activity::driver_call(23, &Parameters3(hfunc, hmod, name), || unsafe {
+            plain::cuModuleGetFunction(hfunc, hmod, name)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(737, || unsafe { plain::cuModuleGetFunctionCount(count, mod_) })
+        activity::driver_call(737, &Parameters2(count, mod_), || unsafe {
+            plain::cuModuleGetFunctionCount(count, mod_)
+        })
     }
 
     #[cold]
@@ -22440,7 +23219,9 @@ mod recorded {
         mod_: CUmodule,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(738, || unsafe { plain::cuModuleEnumerateFunctions(functions, numFunctions, mod_) })
+        activity::driver_call(738, &Parameters3(functions, numFunctions, mod_), || unsafe {
+            plain::cuModuleEnumerateFunctions(functions, numFunctions, mod_)
+        })
     }
 
     #[cold]
@@ -22452,14 +23233,16 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(241, || unsafe { plain::cuModuleGetGlobal_v2(dptr, bytes, hmod, name) })
+        activity::driver_call(241, &Parameters4(dptr, bytes, hmod, name), || unsafe {
+            plain::cuModuleGetGlobal_v2(dptr, bytes, hmod, name)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(673, || unsafe { plain::cuModuleGetLoadingMode(mode) })
+        activity::driver_call(673, &Parameters1(mode), || unsafe { plain::cuModuleGetLoadingMode(mode) })
     }
 
     #[cold]
@@ -22471,7 +23254,9 @@ mod recorded {
         stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(381, || unsafe { plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) })
+        activity::driver_call(381, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
+            plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut)
+        })
     }
 
     #[cold]
@@ -22487,9 +23272,11 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(382, || unsafe {
-            plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
-        })
+        activity::driver_call(
+            382,
+            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+            || unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) },
+        )
     }
 
     #[cold]
@@ -22503,7 +23290,7 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(383, || unsafe {
+        activity::driver_call(383, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
             plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues)
         })
     }
@@ -22516,14 +23303,16 @@ mod recorded {
         sizeOut: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(365, || unsafe { plain::cuLinkComplete(state, cubinOut, sizeOut) })
+        activity::driver_call(365, &Parameters3(state, cubinOut, sizeOut), || unsafe {
+            plain::cuLinkComplete(state, cubinOut, sizeOut)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(366, || unsafe { plain::cuLinkDestroy(state) })
+        activity::driver_call(366, &Parameters1(state), || unsafe { plain::cuLinkDestroy(state) })
     }
 
     #[cold]
@@ -22535,7 +23324,9 @@ mod recorded {
         stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(362, || unsafe { plain::cuLinkCreate(numOptions, options, optionValues, stateOut) })
+        activity::driver_call(362, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
+            plain::cuLinkCreate(numOptions, options, optionValues, stateOut)
+        })
     }
 
     #[cold]
@@ -22551,9 +23342,11 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(363, || unsafe {
-            plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues)
-        })
+        activity::driver_call(
+            363,
+            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+            || unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) },
+        )
     }
 
     #[cold]
@@ -22567,7 +23360,7 @@ mod recorded {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(364, || unsafe {
+        activity::driver_call(364, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
             plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues)
         })
     }
@@ -22580,7 +23373,9 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(26, || unsafe { plain::cuModuleGetTexRef(pTexRef, hmod, name) })
+        activity::driver_call(26, &Parameters3(pTexRef, hmod, name), || unsafe {
+            plain::cuModuleGetTexRef(pTexRef, hmod, name)
+        })
     }
 
     #[cold]
@@ -22591,7 +23386,9 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(190, || unsafe { plain::cuModuleGetSurfRef(pSurfRef, hmod, name) })
+        activity::driver_call(190, &Parameters3(pSurfRef, hmod, name), || unsafe {
+            plain::cuModuleGetSurfRef(pSurfRef, hmod, name)
+        })
     }
 
     #[cold]
@@ -22603,14 +23400,18 @@ mod recorded {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(24, || unsafe { plain::cuModuleGetGlobal(dptr, bytes, hmod, name) })
+        activity::driver_call(24, &Parameters4(dptr, bytes, hmod, name), || unsafe {
+            plain::cuModuleGetGlobal(dptr, bytes, hmod, name)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(598, || unsafe { plain::cuMemAllocAsync(dptr, bytesize, hStream) })
+        activity::driver_call(598, &Parameters3(dptr, bytesize, hStream), || unsafe {
+            plain::cuMemAllocAsync(dptr, bytesize, hStream)
+        })
     }
 
     #[cold]
@@ -22621,7 +23422,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(599, || unsafe { plain::cuMemAllocAsync_ptsz(dptr, bytesize, hStream) })
+        activity::driver_call(599, &Parameters3(dptr, bytesize, hStream), || unsafe {
+            plain::cuMemAllocAsync_ptsz(dptr, bytesize, hStream)
+        })
     }
 
     #[cold]
@@ -22633,7 +23436,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(611, || unsafe { plain::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) })
+        activity::driver_call(611, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
+            plain::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream)
+        })
     }
 
     #[cold]
@@ -22645,28 +23450,32 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(612, || unsafe { plain::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream) })
+        activity::driver_call(612, &Parameters4(dptr, bytesize, pool, hStream), || unsafe {
+            plain::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(600, || unsafe { plain::cuMemFreeAsync(dptr, hStream) })
+        activity::driver_call(600, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync(dptr, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(601, || unsafe { plain::cuMemFreeAsync_ptsz(dptr, hStream) })
+        activity::driver_call(601, &Parameters2(dptr, hStream), || unsafe { plain::cuMemFreeAsync_ptsz(dptr, hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(602, || unsafe { plain::cuMemPoolTrimTo(pool, minBytesToKeep) })
+        activity::driver_call(602, &Parameters2(pool, minBytesToKeep), || unsafe {
+            plain::cuMemPoolTrimTo(pool, minBytesToKeep)
+        })
     }
 
     #[cold]
@@ -22677,7 +23486,9 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(603, || unsafe { plain::cuMemPoolSetAttribute(pool, attr, value) })
+        activity::driver_call(603, &Parameters3(pool, attr, value), || unsafe {
+            plain::cuMemPoolSetAttribute(pool, attr, value)
+        })
     }
 
     #[cold]
@@ -22688,7 +23499,9 @@ mod recorded {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(604, || unsafe { plain::cuMemPoolGetAttribute(pool, attr, value) })
+        activity::driver_call(604, &Parameters3(pool, attr, value), || unsafe {
+            plain::cuMemPoolGetAttribute(pool, attr, value)
+        })
     }
 
     #[cold]
@@ -22699,7 +23512,9 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(605, || unsafe { plain::cuMemPoolSetAccess(pool, map, count) })
+        activity::driver_call(605, &Parameters3(pool, map, count), || unsafe {
+            plain::cuMemPoolSetAccess(pool, map, count)
+        })
     }
 
     #[cold]
@@ -22710,35 +23525,39 @@ mod recorded {
         location: *mut CUmemLocation,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(617, || unsafe { plain::cuMemPoolGetAccess(flags, memPool, location) })
+        activity::driver_call(617, &Parameters3(flags, memPool, location), || unsafe {
+            plain::cuMemPoolGetAccess(flags, memPool, location)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(607, || unsafe { plain::cuMemPoolCreate(pool, poolProps) })
+        activity::driver_call(607, &Parameters2(pool, poolProps), || unsafe { plain::cuMemPoolCreate(pool, poolProps) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(608, || unsafe { plain::cuMemPoolDestroy(pool) })
+        activity::driver_call(608, &Parameters1(pool), || unsafe { plain::cuMemPoolDestroy(pool) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(610, || unsafe { plain::cuDeviceGetMemPool(pool, dev) })
+        activity::driver_call(610, &Parameters2(pool, dev), || unsafe { plain::cuDeviceGetMemPool(pool, dev) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(606, || unsafe { plain::cuDeviceGetDefaultMemPool(pool_out, dev) })
+        activity::driver_call(606, &Parameters2(pool_out, dev), || unsafe {
+            plain::cuDeviceGetDefaultMemPool(pool_out, dev)
+        })
     }
 
     #[cold]
@@ -22749,7 +23568,9 @@ mod recorded {
         type_: CUmemAllocationType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(801, || unsafe { plain::cuMemGetDefaultMemPool(pool_out, location, type_) })
+        activity::driver_call(801, &Parameters3(pool_out, location, type_), || unsafe {
+            plain::cuMemGetDefaultMemPool(pool_out, location, type_)
+        })
     }
 
     #[cold]
@@ -22760,14 +23581,16 @@ mod recorded {
         type_: CUmemAllocationType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(802, || unsafe { plain::cuMemGetMemPool(pool, location, type_) })
+        activity::driver_call(802, &Parameters3(pool, location, type_), || unsafe {
+            plain::cuMemGetMemPool(pool, location, type_)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(609, || unsafe { plain::cuDeviceSetMemPool(dev, pool) })
+        activity::driver_call(609, &Parameters2(dev, pool), || unsafe { plain::cuDeviceSetMemPool(dev, pool) })
     }
 
     #[cold]
@@ -22778,7 +23601,9 @@ mod recorded {
         pool: CUmemoryPool,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(803, || unsafe { plain::cuMemSetMemPool(location, type_, pool) })
+        activity::driver_call(803, &Parameters3(location, type_, pool), || unsafe {
+            plain::cuMemSetMemPool(location, type_, pool)
+        })
     }
 
     #[cold]
@@ -22790,7 +23615,7 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(613, || unsafe {
+        activity::driver_call(613, &Parameters4(handle_out, pool, handleType, flags), || unsafe {
             plain::cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags)
         })
     }
@@ -22804,7 +23629,7 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(614, || unsafe {
+        activity::driver_call(614, &Parameters4(pool_out, handle, handleType, flags), || unsafe {
             plain::cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags)
         })
     }
@@ -22816,7 +23641,9 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(615, || unsafe { plain::cuMemPoolExportPointer(shareData_out, ptr) })
+        activity::driver_call(615, &Parameters2(shareData_out, ptr), || unsafe {
+            plain::cuMemPoolExportPointer(shareData_out, ptr)
+        })
     }
 
     #[cold]
@@ -22827,14 +23654,16 @@ mod recorded {
         shareData: *mut CUmemPoolPtrExportData,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(616, || unsafe { plain::cuMemPoolImportPointer(ptr_out, pool, shareData) })
+        activity::driver_call(616, &Parameters3(ptr_out, pool, shareData), || unsafe {
+            plain::cuMemPoolImportPointer(ptr_out, pool, shareData)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(124, || unsafe { plain::cuStreamCreate(phStream, Flags) })
+        activity::driver_call(124, &Parameters2(phStream, Flags), || unsafe { plain::cuStreamCreate(phStream, Flags) })
     }
 
     #[cold]
@@ -22845,91 +23674,107 @@ mod recorded {
         priority: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(367, || unsafe { plain::cuStreamCreateWithPriority(phStream, flags, priority) })
+        activity::driver_call(367, &Parameters3(phStream, flags, priority), || unsafe {
+            plain::cuStreamCreateWithPriority(phStream, flags, priority)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(326, || unsafe { plain::cuStreamDestroy_v2(hStream) })
+        activity::driver_call(326, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy_v2(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(127, || unsafe { plain::cuStreamDestroy(hStream) })
+        activity::driver_call(127, &Parameters1(hStream), || unsafe { plain::cuStreamDestroy(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(368, || unsafe { plain::cuStreamGetPriority(hStream, priority) })
+        activity::driver_call(368, &Parameters2(hStream, priority), || unsafe {
+            plain::cuStreamGetPriority(hStream, priority)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetPriority_ptsz(hStream: CUstream, priority: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(434, || unsafe { plain::cuStreamGetPriority_ptsz(hStream, priority) })
+        activity::driver_call(434, &Parameters2(hStream, priority), || unsafe {
+            plain::cuStreamGetPriority_ptsz(hStream, priority)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(369, || unsafe { plain::cuStreamGetFlags(hStream, flags) })
+        activity::driver_call(369, &Parameters2(hStream, flags), || unsafe { plain::cuStreamGetFlags(hStream, flags) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetFlags_ptsz(hStream: CUstream, flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(435, || unsafe { plain::cuStreamGetFlags_ptsz(hStream, flags) })
+        activity::driver_call(435, &Parameters2(hStream, flags), || unsafe {
+            plain::cuStreamGetFlags_ptsz(hStream, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(693, || unsafe { plain::cuStreamGetId(hStream, streamId) })
+        activity::driver_call(693, &Parameters2(hStream, streamId), || unsafe {
+            plain::cuStreamGetId(hStream, streamId)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetId_ptsz(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(694, || unsafe { plain::cuStreamGetId_ptsz(hStream, streamId) })
+        activity::driver_call(694, &Parameters2(hStream, streamId), || unsafe {
+            plain::cuStreamGetId_ptsz(hStream, streamId)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(774, || unsafe { plain::cuStreamGetDevice(hStream, device) })
+        activity::driver_call(774, &Parameters2(hStream, device), || unsafe {
+            plain::cuStreamGetDevice(hStream, device)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(775, || unsafe { plain::cuStreamGetDevice_ptsz(hStream, device) })
+        activity::driver_call(775, &Parameters2(hStream, device), || unsafe {
+            plain::cuStreamGetDevice_ptsz(hStream, device)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(483, || unsafe { plain::cuStreamGetCtx(hStream, pctx) })
+        activity::driver_call(483, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx(hStream, pctx) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(484, || unsafe { plain::cuStreamGetCtx_ptsz(hStream, pctx) })
+        activity::driver_call(484, &Parameters2(hStream, pctx), || unsafe { plain::cuStreamGetCtx_ptsz(hStream, pctx) })
     }
 
     #[cold]
@@ -22940,7 +23785,9 @@ mod recorded {
         pGreenCtx: *mut CUgreenCtx,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(759, || unsafe { plain::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) })
+        activity::driver_call(759, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
+            plain::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx)
+        })
     }
 
     #[cold]
@@ -22951,56 +23798,64 @@ mod recorded {
         pGreenCtx: *mut CUgreenCtx,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(760, || unsafe { plain::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx) })
+        activity::driver_call(760, &Parameters3(hStream, pCtx, pGreenCtx), || unsafe {
+            plain::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(752, || unsafe { plain::cuStreamGetGreenCtx(hStream, phCtx) })
+        activity::driver_call(752, &Parameters2(hStream, phCtx), || unsafe {
+            plain::cuStreamGetGreenCtx(hStream, phCtx)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(295, || unsafe { plain::cuStreamWaitEvent(hStream, hEvent, Flags) })
+        activity::driver_call(295, &Parameters3(hStream, hEvent, Flags), || unsafe {
+            plain::cuStreamWaitEvent(hStream, hEvent, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(436, || unsafe { plain::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags) })
+        activity::driver_call(436, &Parameters3(hStream, hEvent, Flags), || unsafe {
+            plain::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(125, || unsafe { plain::cuStreamQuery(hStream) })
+        activity::driver_call(125, &Parameters1(hStream), || unsafe { plain::cuStreamQuery(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(439, || unsafe { plain::cuStreamQuery_ptsz(hStream) })
+        activity::driver_call(439, &Parameters1(hStream), || unsafe { plain::cuStreamQuery_ptsz(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(126, || unsafe { plain::cuStreamSynchronize(hStream) })
+        activity::driver_call(126, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(440, || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
+        activity::driver_call(440, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
     }
 
     #[cold]
@@ -23012,7 +23867,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(346, || unsafe { plain::cuStreamAddCallback(hStream, callback, userData, flags) })
+        activity::driver_call(346, &Parameters4(hStream, callback, userData, flags), || unsafe {
+            plain::cuStreamAddCallback(hStream, callback, userData, flags)
+        })
     }
 
     #[cold]
@@ -23024,7 +23881,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(437, || unsafe { plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) })
+        activity::driver_call(437, &Parameters4(hStream, callback, userData, flags), || unsafe {
+            plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
+        })
     }
 
     #[cold]
@@ -23035,7 +23894,9 @@ mod recorded {
         value: *mut CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(574, || unsafe { plain::cuStreamGetAttribute(hStream, attr, value) })
+        activity::driver_call(574, &Parameters3(hStream, attr, value), || unsafe {
+            plain::cuStreamGetAttribute(hStream, attr, value)
+        })
     }
 
     #[cold]
@@ -23046,7 +23907,9 @@ mod recorded {
         value: *mut CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(575, || unsafe { plain::cuStreamGetAttribute_ptsz(hStream, attr, value) })
+        activity::driver_call(575, &Parameters3(hStream, attr, value), || unsafe {
+            plain::cuStreamGetAttribute_ptsz(hStream, attr, value)
+        })
     }
 
     #[cold]
@@ -23057,7 +23920,9 @@ mod recorded {
         param: *const CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(576, || unsafe { plain::cuStreamSetAttribute(hStream, attr, param) })
+        activity::driver_call(576, &Parameters3(hStream, attr, param), || unsafe {
+            plain::cuStreamSetAttribute(hStream, attr, param)
+        })
     }
 
     #[cold]
@@ -23068,21 +23933,27 @@ mod recorded {
         param: *const CUstreamAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(577, || unsafe { plain::cuStreamSetAttribute_ptsz(hStream, attr, param) })
+        activity::driver_call(577, &Parameters3(hStream, attr, param), || unsafe {
+            plain::cuStreamSetAttribute_ptsz(hStream, attr, param)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(572, || unsafe { plain::cuStreamCopyAttributes(dstStream, srcStream) })
+        activity::driver_call(572, &Parameters2(dstStream, srcStream), || unsafe {
+            plain::cuStreamCopyAttributes(dstStream, srcStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCopyAttributes_ptsz(dstStream: CUstream, srcStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(573, || unsafe { plain::cuStreamCopyAttributes_ptsz(dstStream, srcStream) })
+        activity::driver_call(573, &Parameters2(dstStream, srcStream), || unsafe {
+            plain::cuStreamCopyAttributes_ptsz(dstStream, srcStream)
+        })
     }
 
     #[cold]
@@ -23094,7 +23965,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(460, || unsafe { plain::cuStreamWriteValue32(stream, addr, value, flags) })
+        activity::driver_call(460, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue32(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23106,7 +23979,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(461, || unsafe { plain::cuStreamWriteValue32_ptsz(stream, addr, value, flags) })
+        activity::driver_call(461, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue32_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23118,7 +23993,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(458, || unsafe { plain::cuStreamWaitValue32(stream, addr, value, flags) })
+        activity::driver_call(458, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue32(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23130,7 +24007,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(459, || unsafe { plain::cuStreamWaitValue32_ptsz(stream, addr, value, flags) })
+        activity::driver_call(459, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue32_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23142,7 +24021,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(475, || unsafe { plain::cuStreamWriteValue64(stream, addr, value, flags) })
+        activity::driver_call(475, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue64(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23154,7 +24035,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(476, || unsafe { plain::cuStreamWriteValue64_ptsz(stream, addr, value, flags) })
+        activity::driver_call(476, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue64_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23166,7 +24049,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(473, || unsafe { plain::cuStreamWaitValue64(stream, addr, value, flags) })
+        activity::driver_call(473, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue64(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23178,7 +24063,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(474, || unsafe { plain::cuStreamWaitValue64_ptsz(stream, addr, value, flags) })
+        activity::driver_call(474, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue64_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23190,7 +24077,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(663, || unsafe { plain::cuStreamWriteValue32_v2(stream, addr, value, flags) })
+        activity::driver_call(663, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue32_v2(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23202,7 +24091,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(664, || unsafe { plain::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags) })
+        activity::driver_call(664, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23214,7 +24105,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(659, || unsafe { plain::cuStreamWaitValue32_v2(stream, addr, value, flags) })
+        activity::driver_call(659, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue32_v2(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23226,7 +24119,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(660, || unsafe { plain::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags) })
+        activity::driver_call(660, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23238,7 +24133,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(665, || unsafe { plain::cuStreamWriteValue64_v2(stream, addr, value, flags) })
+        activity::driver_call(665, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue64_v2(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23250,7 +24147,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(666, || unsafe { plain::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags) })
+        activity::driver_call(666, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23262,7 +24161,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(661, || unsafe { plain::cuStreamWaitValue64_v2(stream, addr, value, flags) })
+        activity::driver_call(661, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue64_v2(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23274,7 +24175,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(662, || unsafe { plain::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags) })
+        activity::driver_call(662, &Parameters4(stream, addr, value, flags), || unsafe {
+            plain::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags)
+        })
     }
 
     #[cold]
@@ -23286,7 +24189,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(462, || unsafe { plain::cuStreamBatchMemOp(stream, count, paramArray, flags) })
+        activity::driver_call(462, &Parameters4(stream, count, paramArray, flags), || unsafe {
+            plain::cuStreamBatchMemOp(stream, count, paramArray, flags)
+        })
     }
 
     #[cold]
@@ -23298,7 +24203,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(463, || unsafe { plain::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags) })
+        activity::driver_call(463, &Parameters4(stream, count, paramArray, flags), || unsafe {
+            plain::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags)
+        })
     }
 
     #[cold]
@@ -23310,7 +24217,9 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(667, || unsafe { plain::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) })
+        activity::driver_call(667, &Parameters4(stream, count, paramArray, flags), || unsafe {
+            plain::cuStreamBatchMemOp_v2(stream, count, paramArray, flags)
+        })
     }
 
     #[cold]
@@ -23322,42 +24231,48 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(668, || unsafe { plain::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags) })
+        activity::driver_call(668, &Parameters4(stream, count, paramArray, flags), || unsafe {
+            plain::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(541, || unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) })
+        activity::driver_call(541, &Parameters1(mode), || unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(495, || unsafe { plain::cuStreamBeginCapture(hStream) })
+        activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(496, || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
+        activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(539, || unsafe { plain::cuStreamBeginCapture_v2(hStream, mode) })
+        activity::driver_call(539, &Parameters2(hStream, mode), || unsafe {
+            plain::cuStreamBeginCapture_v2(hStream, mode)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(540, || unsafe { plain::cuStreamBeginCapture_v2_ptsz(hStream, mode) })
+        activity::driver_call(540, &Parameters2(hStream, mode), || unsafe {
+            plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
+        })
     }
 
     #[cold]
@@ -23371,9 +24286,13 @@ mod recorded {
         mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(720, || unsafe {
-            plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
-        })
+        activity::driver_call(
+            720,
+            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+            || unsafe {
+                plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+            },
+        )
     }
 
     #[cold]
@@ -23387,30 +24306,38 @@ mod recorded {
         mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(721, || unsafe {
-            plain::cuStreamBeginCaptureToGraph_ptsz(
-                hStream,
-                hGraph,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                mode,
-            )
-        })
+        activity::driver_call(
+            721,
+            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+            || unsafe {
+                plain::cuStreamBeginCaptureToGraph_ptsz(
+                    hStream,
+                    hGraph,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
+                    mode,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(497, || unsafe { plain::cuStreamEndCapture(hStream, phGraph) })
+        activity::driver_call(497, &Parameters2(hStream, phGraph), || unsafe {
+            plain::cuStreamEndCapture(hStream, phGraph)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(498, || unsafe { plain::cuStreamEndCapture_ptsz(hStream, phGraph) })
+        activity::driver_call(498, &Parameters2(hStream, phGraph), || unsafe {
+            plain::cuStreamEndCapture_ptsz(hStream, phGraph)
+        })
     }
 
     #[cold]
@@ -23420,7 +24347,9 @@ mod recorded {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(499, || unsafe { plain::cuStreamIsCapturing(hStream, captureStatus) })
+        activity::driver_call(499, &Parameters2(hStream, captureStatus), || unsafe {
+            plain::cuStreamIsCapturing(hStream, captureStatus)
+        })
     }
 
     #[cold]
@@ -23430,7 +24359,9 @@ mod recorded {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(500, || unsafe { plain::cuStreamIsCapturing_ptsz(hStream, captureStatus) })
+        activity::driver_call(500, &Parameters2(hStream, captureStatus), || unsafe {
+            plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
+        })
     }
 
     #[cold]
@@ -23441,7 +24372,9 @@ mod recorded {
         id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(536, || unsafe { plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) })
+        activity::driver_call(536, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+            plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
+        })
     }
 
     #[cold]
@@ -23452,7 +24385,9 @@ mod recorded {
         id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(537, || unsafe { plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) })
+        activity::driver_call(537, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+            plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
+        })
     }
 
     #[cold]
@@ -23466,16 +24401,20 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(629, || unsafe {
-            plain::cuStreamGetCaptureInfo_v2(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
-            )
-        })
+        activity::driver_call(
+            629,
+            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v2(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23489,16 +24428,20 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(630, || unsafe {
-            plain::cuStreamGetCaptureInfo_v2_ptsz(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
-            )
-        })
+        activity::driver_call(
+            630,
+            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v2_ptsz(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23513,8 +24456,9 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(729, || unsafe {
-            plain::cuStreamGetCaptureInfo_v3(
+        activity::driver_call(
+            729,
+            &Parameters7(
                 hStream,
                 captureStatus_out,
                 id_out,
@@ -23522,8 +24466,19 @@ mod recorded {
                 dependencies_out,
                 edgeData_out,
                 numDependencies_out,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v3(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    edgeData_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23538,8 +24493,9 @@ mod recorded {
         numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(730, || unsafe {
-            plain::cuStreamGetCaptureInfo_v3_ptsz(
+        activity::driver_call(
+            730,
+            &Parameters7(
                 hStream,
                 captureStatus_out,
                 id_out,
@@ -23547,8 +24503,19 @@ mod recorded {
                 dependencies_out,
                 edgeData_out,
                 numDependencies_out,
-            )
-        })
+            ),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v3_ptsz(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    edgeData_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23560,7 +24527,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(631, || unsafe {
+        activity::driver_call(631, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
             plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
         })
     }
@@ -23574,7 +24541,7 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(632, || unsafe {
+        activity::driver_call(632, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
             plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
         })
     }
@@ -23589,9 +24556,19 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(731, || unsafe {
-            plain::cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, dependencyData, numDependencies, flags)
-        })
+        activity::driver_call(
+            731,
+            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+            || unsafe {
+                plain::cuStreamUpdateCaptureDependencies_v2(
+                    hStream,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
+                    flags,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23604,15 +24581,19 @@ mod recorded {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(732, || unsafe {
-            plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
-                hStream,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                flags,
-            )
-        })
+        activity::driver_call(
+            732,
+            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+            || unsafe {
+                plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
+                    hStream,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
+                    flags,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -23625,14 +24606,16 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(547, || unsafe { plain::cuMemAddressReserve(ptr, size, alignment, addr, flags) })
+        activity::driver_call(547, &Parameters5(ptr, size, alignment, addr, flags), || unsafe {
+            plain::cuMemAddressReserve(ptr, size, alignment, addr, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(548, || unsafe { plain::cuMemAddressFree(ptr, size) })
+        activity::driver_call(548, &Parameters2(ptr, size), || unsafe { plain::cuMemAddressFree(ptr, size) })
     }
 
     #[cold]
@@ -23644,14 +24627,16 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(549, || unsafe { plain::cuMemCreate(handle, size, prop, flags) })
+        activity::driver_call(549, &Parameters4(handle, size, prop, flags), || unsafe {
+            plain::cuMemCreate(handle, size, prop, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(550, || unsafe { plain::cuMemRelease(handle) })
+        activity::driver_call(550, &Parameters1(handle), || unsafe { plain::cuMemRelease(handle) })
     }
 
     #[cold]
@@ -23664,14 +24649,16 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(551, || unsafe { plain::cuMemMap(ptr, size, offset, handle, flags) })
+        activity::driver_call(551, &Parameters5(ptr, size, offset, handle, flags), || unsafe {
+            plain::cuMemMap(ptr, size, offset, handle, flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(552, || unsafe { plain::cuMemUnmap(ptr, size) })
+        activity::driver_call(552, &Parameters2(ptr, size), || unsafe { plain::cuMemUnmap(ptr, size) })
     }
 
     #[cold]
@@ -23683,7 +24670,9 @@ mod recorded {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(553, || unsafe { plain::cuMemSetAccess(ptr, size, desc, count) })
+        activity::driver_call(553, &Parameters4(ptr, size, desc, count), || unsafe {
+            plain::cuMemSetAccess(ptr, size, desc, count)
+        })
     }
 
     #[cold]
@@ -23694,7 +24683,9 @@ mod recorded {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(558, || unsafe { plain::cuMemGetAccess(flags, location, ptr) })
+        activity::driver_call(558, &Parameters3(flags, location, ptr), || unsafe {
+            plain::cuMemGetAccess(flags, location, ptr)
+        })
     }
 
     #[cold]
@@ -23706,7 +24697,7 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(554, || unsafe {
+        activity::driver_call(554, &Parameters4(shareableHandle, handle, handleType, flags), || unsafe {
             plain::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags)
         })
     }
@@ -23719,7 +24710,9 @@ mod recorded {
         shHandleType: CUmemAllocationHandleType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(555, || unsafe { plain::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) })
+        activity::driver_call(555, &Parameters3(handle, osHandle, shHandleType), || unsafe {
+            plain::cuMemImportFromShareableHandle(handle, osHandle, shHandleType)
+        })
     }
 
     #[cold]
@@ -23730,7 +24723,9 @@ mod recorded {
         option: CUmemAllocationGranularity_flags,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(556, || unsafe { plain::cuMemGetAllocationGranularity(granularity, prop, option) })
+        activity::driver_call(556, &Parameters3(granularity, prop, option), || unsafe {
+            plain::cuMemGetAllocationGranularity(granularity, prop, option)
+        })
     }
 
     #[cold]
@@ -23740,7 +24735,9 @@ mod recorded {
         handle: CUmemGenericAllocationHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(557, || unsafe { plain::cuMemGetAllocationPropertiesFromHandle(prop, handle) })
+        activity::driver_call(557, &Parameters2(prop, handle), || unsafe {
+            plain::cuMemGetAllocationPropertiesFromHandle(prop, handle)
+        })
     }
 
     #[cold]
@@ -23750,7 +24747,9 @@ mod recorded {
         addr: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(565, || unsafe { plain::cuMemRetainAllocationHandle(handle, addr) })
+        activity::driver_call(565, &Parameters2(handle, addr), || unsafe {
+            plain::cuMemRetainAllocationHandle(handle, addr)
+        })
     }
 
     #[cold]
@@ -23761,7 +24760,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(584, || unsafe { plain::cuMemMapArrayAsync(mapInfoList, count, hStream) })
+        activity::driver_call(584, &Parameters3(mapInfoList, count, hStream), || unsafe {
+            plain::cuMemMapArrayAsync(mapInfoList, count, hStream)
+        })
     }
 
     #[cold]
@@ -23772,7 +24773,9 @@ mod recorded {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(585, || unsafe { plain::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream) })
+        activity::driver_call(585, &Parameters3(mapInfoList, count, hStream), || unsafe {
+            plain::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream)
+        })
     }
 
     #[cold]
@@ -23782,14 +24785,16 @@ mod recorded {
         prop: *const CUmulticastObjectProp,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(706, || unsafe { plain::cuMulticastCreate(mcHandle, prop) })
+        activity::driver_call(706, &Parameters2(mcHandle, prop), || unsafe { plain::cuMulticastCreate(mcHandle, prop) })
     }
 
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(707, || unsafe { plain::cuMulticastAddDevice(mcHandle, dev) })
+        activity::driver_call(707, &Parameters2(mcHandle, dev), || unsafe {
+            plain::cuMulticastAddDevice(mcHandle, dev)
+        })
     }
 
     #[cold]
@@ -23803,7 +24808,7 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(708, || unsafe {
+        activity::driver_call(708, &Parameters6(mcHandle, mcOffset, memHandle, memOffset, size, flags), || unsafe {
             plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
         })
     }
@@ -23818,7 +24823,9 @@ mod recorded {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(709, || unsafe { plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) })
+        activity::driver_call(709, &Parameters5(mcHandle, mcOffset, memptr, size, flags), || unsafe {
+            plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
+        })
     }
 
     #[cold]
@@ -23830,7 +24837,9 @@ mod recorded {
         size: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(710, || unsafe { plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size) })
+        activity::driver_call(710, &Parameters4(mcHandle, dev, mcOffset, size), || unsafe {
+            plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size)
+        })
     }
 
     #[cold]
@@ -23841,6 +24850,8 @@ mod recorded {
         option: CUmulticastGranularity_flags,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(711, || unsafe { plain::cuMulticastGetGranularity(granularity, prop, option) })
+        activity::driver_call(711, &Parameters3(granularity, prop, option), || unsafe {
+            plain::cuMulticastGetGranularity(granularity, prop, option)
+        })
     }
 }

@@ -63,7 +63,8 @@ impl Parts {
             self.recorded,
             "#[cold]\n#[inline(never)]\npub {head}\
              // SAFETY: the caller's promises are the same.\n\
-             activity::driver_call({cbid}, || unsafe {{ plain::{symbol}({arguments}) }})\n}}\n"
+             activity::driver_call({cbid}, &Parameters{count}({arguments}), || unsafe {{ plain::{symbol}({arguments}) }})\n}}\n",
+            count = params.len()
         )
         .unwrap();
     }
@@ -290,7 +291,8 @@ fn decoder(row: &Row) -> String {
 
 const PLAIN: &str = "/// What the exports do.\nmod plain {\nuse super::*;\n\n";
 
-const RECORDED: &str = "/// And while a profiler records.\nmod recorded {\nuse super::*;\n\n";
+const RECORDED: &str =
+    "/// And while a profiler records.\nmod recorded {\nuse super::*;\nuse crate::activity::parameters::*;\n\n";
 
 const PRELUDE: &str = r#"//! The exported functions.
 

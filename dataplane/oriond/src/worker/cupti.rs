@@ -14,6 +14,7 @@ use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Complete, Request, Timestamp};
 use orion_cuda::sys::CUcontext;
 use orion_wire::activity::{COPIES, KERNELS, SETS};
+use orion_wire::handle::Kind;
 
 use super::activity::{Store, structure_bytes};
 use super::session::log;
@@ -89,6 +90,9 @@ functions! {
     push_external = "cuptiActivityPushExternalCorrelationId"(u32, u64);
     pop_external = "cuptiActivityPopExternalCorrelationId"(u32, *mut u64);
     result_string = "cuptiGetResultString"(CUptiResult, *mut *const c_char);
+    graph_number = "cuptiGetGraphId"(*mut c_void, *mut u32);
+    exec_number = "cuptiGetGraphExecId"(*mut c_void, *mut u32);
+    node_number = "cuptiGetGraphNodeId"(*mut c_void, *mut u64);
 }
 
 /// Where to look for it.
@@ -107,6 +111,22 @@ static STORE: LazyLock<Mutex<Store>> = LazyLock::new(Mutex::default);
 /// What was recorded in this process, which has one session.
 pub fn store() -> MutexGuard<'static, Store> {
     STORE.lock().expect("no panic happens under this lock")
+}
+
+impl Cupti {
+    /// The number that records have for a graph, an executable graph or a node of this session's.
+    pub fn graph_id(&self, kind: Kind, object: *mut c_void) -> Option<u64> {
+        let (mut short, mut long) = (0, 0);
+        // SAFETY: a live object of its kind, and valid places.
+        let code = unsafe {
+            match kind {
+                Kind::Graph => (self.graph_number)(object, &mut short),
+                Kind::GraphExec => (self.exec_number)(object, &mut short),
+                _ => (self.node_number)(object, &mut long),
+            }
+        };
+        (code == CUPTI_SUCCESS).then_some(if kind == Kind::GraphNode { long } else { short.into() })
+    }
 }
 
 /// The library, if a client has asked for activities before.

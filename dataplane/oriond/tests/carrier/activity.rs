@@ -324,13 +324,16 @@ fn unknown_kinds_are_refused_in_words() {
 
 #[test]
 fn bad_bodies_end_the_session() {
-    let bad: [(u16, &[u64]); 9] = [
+    let bad: [(u16, &[u64]); 12] = [
         (op::ACTIVITY_ENABLE, &[]),
         (op::ACTIVITY_ENABLE, &[1, 1]),
         (op::ACTIVITY_TAKE, &[]),
         (op::ACTIVITY_TAKE, &[2]),
         (op::ACTIVITY_TAKE, &[1, 0]),
         (op::ACTIVITY_CLOCK, &[0]),
+        (op::ACTIVITY_GRAPH_ID, &[0]),
+        (op::ACTIVITY_GRAPH_ID, &[3, 0]),
+        (op::ACTIVITY_GRAPH_ID, &[0, 0, 0]),
         (op::ACTIVITY_CORRELATION, &[]),
         (op::ACTIVITY_CORRELATION, &[1 << 32]),
         (op::ACTIVITY_CORRELATION, &[1, 1]),

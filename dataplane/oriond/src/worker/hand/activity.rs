@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
-use orion_wire::activity::{COPIES, KERNELS, SETS};
+use orion_wire::activity::{COPIES, GRAPH, GRAPH_EXEC, GRAPH_NODE, KERNELS, SETS};
+use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
@@ -71,6 +72,30 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
             }))
         }
         _ => Err(Fault("activities with an unknown way to take them")),
+    }
+}
+
+/// Asked of the profiler, whose records have it too.
+pub fn graph_id(s: &mut Session, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    let (what, word) = (r.word()?, r.word()?);
+    r.finish()?;
+    let kind = match what {
+        GRAPH => Kind::Graph,
+        GRAPH_EXEC => Kind::GraphExec,
+        GRAPH_NODE => Kind::GraphNode,
+        _ => return Err(Fault("the number of an unknown part of a graph")),
+    };
+    let object = match s.handle(kind, word) {
+        Ok(object) if !object.is_null() => object,
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE)),
+    };
+    let Some(cupti) = cupti::loaded() else { return Ok(Outcome::Done(CUDA_ERROR_NOT_INITIALIZED)) };
+    match cupti.graph_id(kind, object) {
+        Some(id) => {
+            reply.word(id);
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        None => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
     }
 }
 

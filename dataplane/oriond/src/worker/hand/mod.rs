@@ -59,6 +59,7 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         op::ACTIVITY_CORRELATION => activity::correlation(s, header, r),
+        op::ACTIVITY_GRAPH_ID => activity::graph_id(s, r, reply),
         op::ACTIVITY_CLOCK => activity::clock(r, reply),
         op::ACTIVITY_TAKE => activity::take(s, header, r, reply),
         op::ACTIVITY_ENABLE => activity::enable(s, header, r, reply),
