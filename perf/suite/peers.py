@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs other people's tests natively and through Orion over shm and tcp, several at a time, and prints only what differs.
+"""Runs other people's tests natively and through Orion, several at a time, and prints only what differs.
 
     git clone --branch v14.2.0 https://github.com/cupy/cupy; git clone https://github.com/jax-ml/jax
     python3 perf/suite/peers.py --jobs 8 --cupy cupy/tests/cupy_tests --jax jax/tests --out peers.json
     python3 perf/suite/peers.py --jobs 8 --samples cuda-samples --ggml ggml/build/bin/test-backend-ops
 
-The paths are yours: nothing is downloaded. CuPy's and JAX's tests are run by pytest, one process a file; `--only a,b` takes
-files whose path has one of these in it. NVIDIA's samples are built and compared as by samples.py. ggml's program is asked
-for each backend operation. A test that differs runs once more natively, by itself; one that does not agree with itself is
-listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside this file.
+The paths are yours: nothing is downloaded. CuPy's and JAX's tests are run by pytest, one process a file; `--only a,b`
+takes files whose path has one of these in it. NVIDIA's samples are built and compared as by samples.py. ggml's program
+is asked for each backend operation. A test that differs runs once more natively, by itself; one that does not agree
+with itself is listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside this file.
 """
 
 import argparse
@@ -98,7 +98,8 @@ def run_pytest(name, folder, options, scratch, began):
     todo = [(mode, path) for path in files for mode in options.modes]
     outcomes = {mode: {} for mode in options.modes}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for (mode, path), found in zip(todo, pool.map(lambda t: run_file(*t, folder, options, scratch, began), todo)):
+        runs = pool.map(lambda file: run_file(*file, folder, options, scratch, began), todo)
+        for (mode, _), found in zip(todo, runs):
             outcomes[mode].update(found)
     if "native" in options.modes:
         again = {test for mode in options.modes for test in differing(outcomes, mode)}
@@ -150,7 +151,8 @@ def pytest(tests, dead, mode, root, options, scratch, log):
                "-p", "no:cacheprovider", "-p", "orion_peers_plugin", f"--rootdir={root}", *options.pytest_args.split()]
     command += [part for test in dead for part in ("--deselect", test)] + tests
     caches = run.caches(scratch / "cache" / mode, "full")
-    environment = os.environ | caches | {"PEERS_OUTCOMES": log, "PYTHONPATH": f"{scratch}:{os.environ.get('PYTHONPATH', '')}"}
+    path = f"{scratch}:{os.environ.get('PYTHONPATH', '')}"
+    environment = os.environ | caches | {"PEERS_OUTCOMES": log, "PYTHONPATH": path}
     # Several at once share a GPU, and JAX would take three quarters of it each.
     environment |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONDONTWRITEBYTECODE": "1", "ORION_QUIET": "1"}
     process = subprocess.Popen([str(part) for part in command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
@@ -178,7 +180,8 @@ def run_ggml(program, options):
         except subprocess.TimeoutExpired as late:
             said, end = (late.stdout or b"").decode(errors="replace"), f"no end after {options.timeout:g} s"
         plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
-        outcomes[mode] = {case: (said, "") for case, said in re.findall(r"^\s*(\w+\(.*\)): (.*)$", plain, re.MULTILINE)}
+        cases = re.findall(r"^\s*(\w+\(.*\)): (.*)$", plain, re.MULTILINE)
+        outcomes[mode] = {case: (verdict, "") for case, verdict in cases}
         outcomes[mode]["the program"] = (f"ended with {end}", "")
     return outcomes
 
@@ -203,7 +206,8 @@ def differing(outcomes, mode):
     native = outcomes.get("native", {})
     if mode == "native" or not native:
         return []
-    return sorted(t for t in native.keys() | outcomes[mode].keys() if verdict(native.get(t)) != verdict(outcomes[mode].get(t)))
+    here = outcomes[mode]
+    return sorted(t for t in native.keys() | here.keys() if verdict(native.get(t)) != verdict(here.get(t)))
 
 
 def verdict(found):

@@ -232,15 +232,19 @@ static void called_back(CUpti_SubscriberHandle subscriber, Told &told, float *da
         CUPTI_CBID_RESOURCE_GRAPH_CLONED,        CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
         CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING,
     };
-    const CUpti_CallbackId launches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
-                                         CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
+    const CUpti_CallbackId launches[] = {
+        CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+        CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+        CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+    };
     for (auto id : graphs) FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id));
     for (auto id : launches) FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id));
-    FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020));
+    const CUpti_CallbackId wait = CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020;
+    FINE(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, wait));
     holds("a number that is no function is refused",
           cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, 100000) == CUPTI_ERROR_INVALID_PARAMETER);
-    holds("modules do not call back", cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE,
-                                                           CUPTI_CBID_RESOURCE_MODULE_LOADED) == CUPTI_ERROR_NOT_SUPPORTED);
+    auto modules = cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+    holds("modules do not call back", modules == CUPTI_ERROR_NOT_SUPPORTED);
     FINE(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MARKER));
     FINE(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MARKER));
 
@@ -251,7 +255,8 @@ static void called_back(CUpti_SubscriberHandle subscriber, Told &told, float *da
     OK(cudaStreamSynchronize(stream));
     holds("a launch calls back with its kernel and its grid",
           told.kernel.find("scale") != std::string::npos && told.launched == 5);
-    holds("a call of the runtime calls back", std::count(told.calls.begin(), told.calls.end(), "cudaStreamSynchronize") == 1);
+    holds("a call of the runtime calls back",
+          std::count(told.calls.begin(), told.calls.end(), "cudaStreamSynchronize") == 1);
     holds("entry and exit share a word", told.paired == 2 && told.calls.size() == 2);
     uint32_t correlation = told.launch_correlation;
 

@@ -110,7 +110,7 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => set(EXTERNAL, value),
         // What CUPTI itself costs: there are no such records where CUPTI is elsewhere.
         CUPTI_ACTIVITY_KIND_OVERHEAD => {}
-        // NVTX hands its ranges to a library that the application names so; to nobody otherwise, and then CUPTI has none.
+        // NVTX hands its ranges to a library that the application names so. Otherwise CUPTI has none.
         CUPTI_ACTIVITY_KIND_MARKER | CUPTI_ACTIVITY_KIND_MARKER_DATA
             if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => {}
         _ if worker::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
