@@ -8,7 +8,7 @@
 The paths are yours: nothing is downloaded. CuPy's and JAX's tests are run by pytest, one process a file; `--only a,b`
 takes files whose path has one of these in it. NVIDIA's samples are built and compared as by samples.py. ggml's program
 is asked for each backend operation. A test that differs runs once more natively, by itself; one that does not agree
-with itself is listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside this file.
+with itself is listed as varying and not held against Orion. Exits 1 when a test differs. See README.md beside it.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def parse_options():
     parser.add_argument("--samples", type=Path, metavar="DIR", help="a checkout of NVIDIA/cuda-samples")
     parser.add_argument("--ggml", type=Path, metavar="PROGRAM", help="ggml's test-backend-ops, built for CUDA")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
-    parser.add_argument("--pytest-args", default="", metavar="ARGS", help="more arguments for pytest, such as -k memory")
+    parser.add_argument("--pytest-args", default="", metavar="ARGS", help="more for pytest, such as -k memory")
     run.add_common_options(parser)
     options = parser.parse_args()
     asked = [options.cupy, options.jax, options.samples, options.ggml]
@@ -104,7 +104,7 @@ def run_pytest(name, folder, options, scratch, began):
     if "native" in options.modes:
         again = {test for mode in options.modes for test in differing(outcomes, mode)}
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            runs = pool.map(lambda test: run_tests([test], "native", folder, options, scratch), sorted(again))
+            runs = pool.map(lambda t: run_tests([t], "native", folder, options, scratch), sorted(again))
             outcomes["native again"] = {test: found for one in runs for test, found in one.items()}
     return outcomes
 
@@ -191,8 +191,8 @@ def run_ggml(program, options):
 
 def run_samples(options):
     command = [sys.executable, Path(__file__).with_name("samples.py"), "--samples", options.samples, "--modes",
-               ",".join(options.modes), "--jobs", options.jobs, "--orion-run", options.orion_run, "--nvcc", options.nvcc,
-               "--arch", options.arch]
+               ",".join(options.modes), "--jobs", options.jobs, "--orion-run", options.orion_run,
+               "--nvcc", options.nvcc, "--arch", options.arch]
     if options.orion_args:
         command += ["--orion-args", " ".join(options.orion_args)]
     return subprocess.run([str(part) for part in command]).returncode
