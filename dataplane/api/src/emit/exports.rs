@@ -63,7 +63,8 @@ impl Parts {
             self.recorded,
             "#[cold]\n#[inline(never)]\npub {head}\
              // SAFETY: the caller's promises are the same.\n\
-             activity::driver_call({cbid}, &Parameters{count}({arguments}), || unsafe {{ plain::{symbol}({arguments}) }})\n}}\n",
+             activity::driver_call({cbid}, &Parameters{count}({arguments}), || unsafe {{\n\
+             plain::{symbol}({arguments})\n}})\n}}\n",
             count = params.len()
         )
         .unwrap();
