@@ -100,6 +100,7 @@ fn cuArray3DGetDescriptor(pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, hAr
 /// The object is the driver's own number: kernels receive it. Arrays in the description are the session's handles.
 #[by_hand(0x058d, array)]
 #[since(5000)]
+#[creates(pTexObject)]
 fn cuTexObjectCreate(
     pTexObject: *mut CUtexObject,
     pResDesc: *const CUDA_RESOURCE_DESC,
@@ -110,14 +111,17 @@ fn cuTexObjectCreate(
 /// The object is the driver's own number: kernels receive it. Arrays in the description are the session's handles.
 #[by_hand(0x058e, array)]
 #[since(5000)]
+#[creates(pSurfObject)]
 fn cuSurfObjectCreate(pSurfObject: *mut CUsurfObject, pResDesc: *const CUDA_RESOURCE_DESC);
 
 #[by_hand(0x058f, array, client)]
 #[since(5000)]
+#[destroys(texObject)]
 fn cuTexObjectDestroy(texObject: CUtexObject);
 
 #[by_hand(0x0590, array, client)]
 #[since(5000)]
+#[destroys(surfObject)]
 fn cuSurfObjectDestroy(surfObject: CUsurfObject);
 
 /// Remembered here.

@@ -3,6 +3,7 @@
 /// Counted here; the worker retains the context when it is first used.
 #[by_hand(0x0180, local::context)]
 #[since(7000)]
+#[creates(pctx)]
 fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
 
 #[by_hand(0x0181, local::context, client)]
@@ -16,19 +17,23 @@ fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active: *mut i32);
 /// Drops every object of the context on both sides.
 #[by_hand(0x0182, local::context)]
 #[since(11000)]
+#[destroys(dev)]
 fn cuDevicePrimaryCtxReset_v2(dev: CUdevice);
 
 /// Reaches the worker when the count falls to zero.
 #[by_hand(0x0183, local::context)]
 #[since(11000)]
+#[destroys(dev)]
 fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
 
 #[local(context)]
 #[since(7000)]
+#[destroys(dev)]
 fn cuDevicePrimaryCtxRelease(dev: CUdevice);
 
 #[local(context)]
 #[since(7000)]
+#[destroys(dev)]
 fn cuDevicePrimaryCtxReset(dev: CUdevice);
 
 #[local(context)]
@@ -37,15 +42,18 @@ fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: u32);
 
 #[by_hand(0x0184, local::context)]
 #[since(3020)]
+#[creates(pctx)]
 fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice);
 
 #[local(context)]
 #[since(2000)]
+#[creates(pctx)]
 fn cuCtxCreate(pctx: *mut CUcontext, flags: u32, dev: CUdevice);
 
 /// As `cuCtxCreate_v2`; execution affinity and CIG parameters are refused.
 #[local(context)]
 #[since(11040)]
+#[creates(pctx)]
 fn cuCtxCreate_v3(
     pctx: *mut CUcontext,
     paramsArray: *mut CUexecAffinityParam,
@@ -57,14 +65,17 @@ fn cuCtxCreate_v3(
 /// As `cuCtxCreate_v2`; execution affinity and CIG parameters are refused.
 #[local(context)]
 #[since(12050)]
+#[creates(pctx)]
 fn cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: u32, dev: CUdevice);
 
 #[by_hand(0x0185, local::context)]
 #[since(4000)]
+#[destroys(ctx)]
 fn cuCtxDestroy_v2(ctx: CUcontext);
 
 #[local(context)]
 #[since(2000)]
+#[destroys(ctx)]
 fn cuCtxDestroy(ctx: CUcontext);
 
 #[local(context)]
@@ -73,6 +84,7 @@ fn cuCtxPushCurrent_v2(ctx: CUcontext);
 
 #[local(context)]
 #[since(4000)]
+#[finds(pctx)]
 fn cuCtxPopCurrent_v2(pctx: *mut CUcontext);
 
 #[local(context)]
@@ -81,6 +93,7 @@ fn cuCtxPushCurrent(ctx: CUcontext);
 
 #[local(context)]
 #[since(2000)]
+#[finds(pctx)]
 fn cuCtxPopCurrent(pctx: *mut CUcontext);
 
 /// The calling thread's context stack lives in the shim.
@@ -91,6 +104,7 @@ fn cuCtxSetCurrent(ctx: CUcontext);
 /// The calling thread's context stack lives in the shim.
 #[local(context)]
 #[since(4000)]
+#[finds(pctx)]
 fn cuCtxGetCurrent(pctx: *mut CUcontext);
 
 /// The calling thread's context stack lives in the shim.
@@ -184,11 +198,13 @@ fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent);
 /// Counted contexts were deprecated in CUDA 4.0; primary contexts replaced them.
 #[local(context)]
 #[since(2000)]
+#[creates(pctx)]
 fn cuCtxAttach(pctx: *mut CUcontext, flags: u32);
 
 /// Counted contexts were deprecated in CUDA 4.0; primary contexts replaced them.
 #[local(context)]
 #[since(2000)]
+#[destroys(ctx)]
 fn cuCtxDetach(ctx: CUcontext);
 
 #[call(0x018e)]

@@ -24,12 +24,14 @@ fn cuCoredumpSetAttributeGlobal(attrib: CUcoredumpSettings, value: *mut c_void, 
 /// call that caused them.
 #[local(logs)]
 #[since(12090)]
+#[creates(callback_out)]
 fn cuLogsRegisterCallback(callbackFunc: CUlogsCallback, userData: *mut c_void, callback_out: *mut CUlogsCallbackHandle);
 
 /// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
 /// call that caused them.
 #[local(logs)]
 #[since(12090)]
+#[destroys(callback)]
 fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle);
 
 /// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the

@@ -92,6 +92,7 @@ fn cuFuncLoad(function: CUfunction);
 
 #[client(module)]
 #[since(11000)]
+#[finds(hmod)]
 fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
 
 /// All occupancy questions go by this id; answers are kept by their arguments.

@@ -14,15 +14,18 @@ fn cuGraphClone(phGraphClone: Out<CUgraph>, originalGraph: CUgraph);
 /// The nodes' handles go with it.
 #[by_hand(0x0702, graph)]
 #[since(10000)]
+#[destroys(hGraph)]
 fn cuGraphDestroy(hGraph: CUgraph);
 
 /// The nodes' handles go with it.
 #[by_hand(0x0703, graph)]
 #[since(10000)]
+#[destroys(hNode)]
 fn cuGraphDestroyNode(hNode: CUgraphNode);
 
 #[client(graph)]
 #[since(10000)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddKernelNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -49,6 +52,7 @@ fn cuGraphExecKernelNodeSetParams(
 
 #[by_hand(0x0704, graph)]
 #[since(12000)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddKernelNode_v2(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -75,6 +79,7 @@ fn cuGraphExecKernelNodeSetParams_v2(
 
 #[by_hand(0x0708, graph)]
 #[since(10000)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddMemcpyNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -133,6 +138,7 @@ fn cuGraphExecMemsetNodeSetParams(
 /// The function runs in the application's process.
 #[by_hand(0x0710, graph)]
 #[since(10000)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddHostNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -212,18 +218,22 @@ fn cuGraphAddMemFreeNode(
 
 #[by_hand(0x0719, graph)]
 #[since(10000)]
+#[finds(phGraph)]
 fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
 
 #[by_hand(0x071a, graph)]
 #[since(11010)]
+#[finds(event_out)]
 fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
 
 #[by_hand(0x071b, graph)]
 #[since(11010)]
+#[finds(event_out)]
 fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
 
 #[by_hand(0x071c, graph)]
 #[since(10000)]
+#[finds(phNode)]
 fn cuGraphNodeFindInClone(phNode: *mut CUgraphNode, hOriginalNode: CUgraphNode, hClonedGraph: CUgraph);
 
 #[call(0x071d)]
@@ -309,6 +319,7 @@ fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
 
 #[by_hand(0x0722, graph)]
 #[since(11070)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddBatchMemOpNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -336,6 +347,7 @@ fn cuGraphExecBatchMemOpNodeSetParams(
 /// Counts against the session's memory limit.
 #[by_hand(0x0726, graph)]
 #[since(11040)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddMemAllocNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -374,18 +386,22 @@ fn cuGraphNodeGetType(hNode: CUgraphNode, type_: Out<CUgraphNodeType>);
 
 #[by_hand(0x072d, graph)]
 #[since(10000)]
+#[finds(nodes)]
 fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize);
 
 #[by_hand(0x072e, graph)]
 #[since(10000)]
+#[finds(rootNodes)]
 fn cuGraphGetRootNodes(hGraph: CUgraph, rootNodes: *mut CUgraphNode, numRootNodes: *mut usize);
 
 #[by_hand(0x072f, graph)]
 #[since(10000)]
+#[finds(from, to)]
 fn cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize);
 
 #[by_hand(0x0730, graph)]
 #[since(12030)]
+#[finds(from, to)]
 fn cuGraphGetEdges_v2(
     hGraph: CUgraph,
     from: *mut CUgraphNode,
@@ -396,10 +412,12 @@ fn cuGraphGetEdges_v2(
 
 #[by_hand(0x0731, graph)]
 #[since(10000)]
+#[finds(dependencies)]
 fn cuGraphNodeGetDependencies(hNode: CUgraphNode, dependencies: *mut CUgraphNode, numDependencies: *mut usize);
 
 #[by_hand(0x0732, graph)]
 #[since(12030)]
+#[finds(dependencies)]
 fn cuGraphNodeGetDependencies_v2(
     hNode: CUgraphNode,
     dependencies: *mut CUgraphNode,
@@ -409,10 +427,12 @@ fn cuGraphNodeGetDependencies_v2(
 
 #[by_hand(0x0733, graph)]
 #[since(10000)]
+#[finds(dependentNodes)]
 fn cuGraphNodeGetDependentNodes(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, numDependentNodes: *mut usize);
 
 #[by_hand(0x0734, graph)]
 #[since(12030)]
+#[finds(dependentNodes)]
 fn cuGraphNodeGetDependentNodes_v2(
     hNode: CUgraphNode,
     dependentNodes: *mut CUgraphNode,
@@ -461,11 +481,13 @@ fn cuGraphRemoveDependencies_v2(
 /// The reply says which host memory the graph copies from and to.
 #[by_hand(0x0739, graph)]
 #[since(11040)]
+#[creates(phGraphExec)]
 fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: u64);
 
 #[by_hand(0x073a, graph)]
 #[since(12000)]
 #[per_thread(ptsz)]
+#[creates(phGraphExec)]
 fn cuGraphInstantiateWithParams(
     phGraphExec: *mut CUgraphExec,
     hGraph: CUgraph,
@@ -475,6 +497,8 @@ fn cuGraphInstantiateWithParams(
 /// As `cuGraphInstantiateWithFlags`; the log stays empty.
 #[client(graph)]
 #[since(10000)]
+#[creates(phGraphExec)]
+#[finds(phErrorNode)]
 fn cuGraphInstantiate(
     phGraphExec: *mut CUgraphExec,
     hGraph: CUgraph,
@@ -486,6 +510,8 @@ fn cuGraphInstantiate(
 /// As `cuGraphInstantiateWithFlags`; the log stays empty.
 #[client(graph)]
 #[since(11000)]
+#[creates(phGraphExec)]
+#[finds(phErrorNode)]
 fn cuGraphInstantiate_v2(
     phGraphExec: *mut CUgraphExec,
     hGraph: CUgraph,
@@ -511,10 +537,12 @@ fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream);
 
 #[by_hand(0x073e, graph)]
 #[since(10000)]
+#[destroys(hGraphExec)]
 fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
 
 #[client(graph)]
 #[since(10020)]
+#[finds(hErrorNode_out)]
 fn cuGraphExecUpdate(
     hGraphExec: CUgraphExec,
     hGraph: CUgraph,
@@ -557,6 +585,7 @@ fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32);
 /// The destructor runs in the application's process.
 #[by_hand(0x0746, callback)]
 #[since(11030)]
+#[creates(object_out)]
 fn cuUserObjectCreate(
     object_out: *mut CUuserObject,
     ptr: *mut c_void,
@@ -568,25 +597,30 @@ fn cuUserObjectCreate(
 /// The destructor runs in the application's process.
 #[by_hand(0x0747, callback)]
 #[since(11030)]
+#[creates(object)]
 fn cuUserObjectRetain(object: CUuserObject, count: u32);
 
 /// The destructor runs in the application's process.
 #[by_hand(0x0748, callback)]
 #[since(11030)]
+#[destroys(object)]
 fn cuUserObjectRelease(object: CUuserObject, count: u32);
 
 /// The destructor runs in the application's process.
 #[by_hand(0x0749, callback)]
 #[since(11030)]
+#[creates(object)]
 fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
 
 /// The destructor runs in the application's process.
 #[by_hand(0x074a, callback)]
 #[since(11030)]
+#[destroys(object)]
 fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32);
 
 #[client(graph)]
 #[since(12020)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -597,6 +631,7 @@ fn cuGraphAddNode(
 
 #[by_hand(0x074b, graph)]
 #[since(12030)]
+#[creates(phGraphNode, hGraph)]
 fn cuGraphAddNode_v2(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,

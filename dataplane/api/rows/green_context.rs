@@ -3,15 +3,18 @@
 /// Made together with the `CUcontext` that it converts to.
 #[by_hand(0x0800, green_context)]
 #[since(12040)]
+#[creates(phCtx)]
 fn cuGreenCtxCreate(phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: u32);
 
 #[by_hand(0x0801, green_context)]
 #[since(12040)]
+#[destroys(hCtx)]
 fn cuGreenCtxDestroy(hCtx: CUgreenCtx);
 
 /// Known since the green context was created.
 #[client(green_context)]
 #[since(12040)]
+#[finds(pContext)]
 fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx);
 
 /// Opaque to the client: the worker accepts only resources that it gave out, because the driver trusts what is in
@@ -47,13 +50,13 @@ fn cuDevSmResourceSplitByCount(
 
 /// Opaque to the client: the worker accepts only resources that it gave out, because the driver trusts what is in
 /// them.
-#[by_hand(0x0807, green_context, worker)]
+#[by_hand(0x0807, green_context)]
 #[since(12040)]
 #[limit(64)]
 #[creates(phDesc)]
 fn cuDevResourceGenerateDesc(
-    phDesc: Out<CUdevResourceDesc>,
-    resources: In<[CUdevResource; nbResources]>,
+    phDesc: *mut CUdevResourceDesc,
+    resources: *mut CUdevResource,
     nbResources: u32,
 );
 

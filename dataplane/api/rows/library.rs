@@ -3,6 +3,7 @@
 /// The reply brings the kernels' names, attributes and parameter layouts.
 #[by_hand(0x0280, module)]
 #[since(12000)]
+#[creates(library)]
 fn cuLibraryLoadData(
     library: *mut CUlibrary,
     code: *const c_void,
@@ -16,6 +17,7 @@ fn cuLibraryLoadData(
 
 #[client(module)]
 #[since(12000)]
+#[creates(library)]
 fn cuLibraryLoadFromFile(
     library: *mut CUlibrary,
     fileName: *const c_char,
@@ -29,10 +31,12 @@ fn cuLibraryLoadFromFile(
 
 #[by_hand(0x0281, module)]
 #[since(12000)]
+#[destroys(library)]
 fn cuLibraryUnload(library: CUlibrary);
 
 #[by_hand(0x0282, module)]
 #[since(12000)]
+#[creates(pKernel, library)]
 fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
 
 #[client(module)]
@@ -41,10 +45,12 @@ fn cuLibraryGetKernelCount(count: *mut u32, lib: CUlibrary);
 
 #[by_hand(0x0283, module)]
 #[since(12040)]
+#[finds(kernels)]
 fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary);
 
 #[by_hand(0x0284, module)]
 #[since(12000)]
+#[creates(pMod, library)]
 fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
 
 #[by_hand(0x0285, module)]
@@ -63,10 +69,12 @@ fn cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CUlibrary, symbo
 
 #[client(execution)]
 #[since(12000)]
+#[finds(pFunc)]
 fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
 
 #[client(execution)]
 #[since(12050)]
+#[finds(pLib)]
 fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
 
 #[client(execution)]

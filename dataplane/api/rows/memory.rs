@@ -8,11 +8,13 @@ fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 /// Past the session's limit the answer is `CUDA_ERROR_OUT_OF_MEMORY`, as on a full device.
 #[by_hand(0x0381, memory)]
 #[since(3020)]
+#[creates(dptr)]
 fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
 
 /// Past the session's limit the answer is `CUDA_ERROR_OUT_OF_MEMORY`, as on a full device.
 #[by_hand(0x0382, memory)]
 #[since(3020)]
+#[creates(dptr)]
 fn cuMemAllocPitch_v2(
     dptr: *mut CUdeviceptr,
     pPitch: *mut usize,
@@ -23,6 +25,7 @@ fn cuMemAllocPitch_v2(
 
 #[by_hand(0x0383, memory)]
 #[since(3020)]
+#[destroys(dptr)]
 fn cuMemFree_v2(dptr: CUdeviceptr);
 
 #[local(pointer)]
@@ -32,14 +35,17 @@ fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUd
 /// Memory of the session's heap, which the worker maps at the same address.
 #[by_hand(0x0384, host_memory)]
 #[since(2020)]
+#[creates(pp)]
 fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32);
 
 #[client(host_memory)]
 #[since(3020)]
+#[creates(pp)]
 fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize);
 
 #[by_hand(0x0385, host_memory)]
 #[since(2000)]
+#[destroys(p)]
 fn cuMemFreeHost(p: *mut c_void);
 
 #[client(host_memory)]
@@ -53,10 +59,12 @@ fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void);
 /// The pages are moved onto the session's heap in place.
 #[by_hand(0x0386, host_memory)]
 #[since(6050)]
+#[creates(p)]
 fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32);
 
 #[by_hand(0x0387, host_memory)]
 #[since(4000)]
+#[destroys(p)]
 fn cuMemHostUnregister(p: *mut c_void);
 
 #[alias(cuMemHostRegister_v2)]
@@ -219,10 +227,12 @@ fn cuIpcGetMemHandle(pHandle: Out<CUipcMemHandle>, dptr: CUdeviceptr);
 
 #[by_hand(0x038f, ipc)]
 #[since(11000)]
+#[creates(pdptr)]
 fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
 
 #[by_hand(0x0390, ipc)]
 #[since(4010)]
+#[destroys(dptr)]
 fn cuIpcCloseMemHandle(dptr: CUdeviceptr);
 
 #[alias(cuIpcOpenMemHandle_v2)]

@@ -3,21 +3,25 @@
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
 #[client(module)]
 #[since(2000)]
+#[creates(module)]
 fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char);
 
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
 #[client(module)]
 #[since(2000)]
+#[creates(module)]
 fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
 
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
 #[client(module)]
 #[since(2000)]
+#[creates(module)]
 fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void);
 
 /// The reply brings the functions' names, attributes and parameter layouts.
 #[by_hand(0x0200, module)]
 #[since(2010)]
+#[creates(module)]
 fn cuModuleLoadDataEx(
     module: *mut CUmodule,
     image: *const c_void,
@@ -28,10 +32,12 @@ fn cuModuleLoadDataEx(
 
 #[by_hand(0x0201, module)]
 #[since(2000)]
+#[destroys(hmod)]
 fn cuModuleUnload(hmod: CUmodule);
 
 #[by_hand(0x0202, module)]
 #[since(2000)]
+#[creates(hfunc, hmod)]
 fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
 
 #[client(module)]
@@ -40,6 +46,7 @@ fn cuModuleGetFunctionCount(count: *mut u32, mod_: CUmodule);
 
 #[by_hand(0x0203, module)]
 #[since(12040)]
+#[finds(functions)]
 fn cuModuleEnumerateFunctions(functions: *mut CUfunction, numFunctions: u32, mod_: CUmodule);
 
 #[by_hand(0x0204, module)]
@@ -52,6 +59,7 @@ fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
 
 #[by_hand(0x0205, link)]
 #[since(6050)]
+#[creates(stateOut)]
 fn cuLinkCreate_v2(
     numOptions: u32,
     options: *mut CUjit_option,
@@ -90,6 +98,7 @@ fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut 
 
 #[by_hand(0x0208, link)]
 #[since(5050)]
+#[destroys(state)]
 fn cuLinkDestroy(state: CUlinkState);
 
 #[alias(cuLinkCreate_v2)]

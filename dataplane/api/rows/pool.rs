@@ -3,16 +3,19 @@
 #[by_hand(0x0500, pool)]
 #[since(11020)]
 #[per_thread(ptsz)]
+#[creates(dptr)]
 fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream);
 
 #[by_hand(0x0501, pool)]
 #[since(11020)]
 #[per_thread(ptsz)]
+#[creates(dptr)]
 fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream);
 
 #[by_hand(0x0502, pool)]
 #[since(11020)]
 #[per_thread(ptsz)]
+#[destroys(dptr)]
 fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream);
 
 #[call(0x0503)]
@@ -40,30 +43,36 @@ fn cuMemPoolGetAccess(flags: Out<CUmemAccess_flags>, memPool: CUmemoryPool, loca
 
 #[by_hand(0x0508, pool)]
 #[since(11020)]
+#[creates(pool)]
 fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);
 
 #[by_hand(0x0509, pool)]
 #[since(11020)]
+#[destroys(pool)]
 fn cuMemPoolDestroy(pool: CUmemoryPool);
 
 /// Remembered here: the same handle for the same pool.
 #[client(pool)]
 #[since(11020)]
+#[finds(pool)]
 fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
 
 /// Remembered here: the same handle for the same pool.
 #[by_hand(0x050b, pool)]
 #[since(11020)]
+#[finds(pool_out)]
 fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice);
 
 /// Remembered here: the same handle for the same pool.
 #[client(pool)]
 #[since(13000)]
+#[finds(pool_out)]
 fn cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
 /// Remembered here: the same handle for the same pool.
 #[client(pool)]
 #[since(13000)]
+#[finds(pool)]
 fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
 /// Changes what `cuMemGetMemPool` answers.

@@ -2,6 +2,7 @@
 
 #[client(stream)]
 #[since(2000)]
+#[creates(phStream)]
 fn cuStreamCreate(phStream: *mut CUstream, Flags: u32);
 
 /// Not awaited: the shim chooses the handle.
@@ -12,6 +13,7 @@ fn cuStreamCreateWithPriority(phStream: Out<CUstream>, flags: u32, priority: i32
 
 #[by_hand(0x0601, stream, sync)]
 #[since(4000)]
+#[destroys(hStream)]
 fn cuStreamDestroy_v2(hStream: CUstream);
 
 #[alias(cuStreamDestroy_v2)]
@@ -46,17 +48,20 @@ fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice);
 #[client(stream)]
 #[since(9020)]
 #[per_thread(ptsz)]
+#[finds(pctx)]
 fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext);
 
 /// Known since the stream was created.
 #[client(stream)]
 #[since(12050)]
 #[per_thread(ptsz)]
+#[finds(pCtx, pGreenCtx)]
 fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx);
 
 /// Known since the stream was created.
 #[client(stream)]
 #[since(12040)]
+#[finds(phCtx)]
 fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);
 
 #[by_hand(0x0602, event, client)]
@@ -178,6 +183,7 @@ fn cuStreamBeginCaptureToGraph(
 #[by_hand(0x0616, capture)]
 #[since(10000)]
 #[per_thread(ptsz)]
+#[creates(phGraph)]
 fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph);
 
 /// Answered here while no capture is open.
@@ -194,6 +200,7 @@ fn cuStreamGetCaptureInfo(hStream: CUstream, captureStatus_out: *mut CUstreamCap
 #[client(capture)]
 #[since(11030)]
 #[per_thread(ptsz)]
+#[finds(graph_out)]
 fn cuStreamGetCaptureInfo_v2(
     hStream: CUstream,
     captureStatus_out: *mut CUstreamCaptureStatus,
@@ -207,6 +214,7 @@ fn cuStreamGetCaptureInfo_v2(
 #[by_hand(0x0618, capture)]
 #[since(12030)]
 #[per_thread(ptsz)]
+#[finds(graph_out)]
 fn cuStreamGetCaptureInfo_v3(
     hStream: CUstream,
     captureStatus_out: *mut CUstreamCaptureStatus,

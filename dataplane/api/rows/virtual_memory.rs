@@ -3,26 +3,32 @@
 /// The shim reserves the same range of its own address space.
 #[by_hand(0x0480, virtual_memory)]
 #[since(10020)]
+#[creates(ptr)]
 fn cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: u64);
 
 #[by_hand(0x0481, virtual_memory)]
 #[since(10020)]
+#[destroys(ptr)]
 fn cuMemAddressFree(ptr: CUdeviceptr, size: usize);
 
 #[by_hand(0x0482, virtual_memory)]
 #[since(10020)]
+#[creates(handle)]
 fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
 
 #[by_hand(0x0483, virtual_memory)]
 #[since(10020)]
+#[destroys(handle)]
 fn cuMemRelease(handle: CUmemGenericAllocationHandle);
 
 #[by_hand(0x0484, virtual_memory)]
 #[since(10020)]
+#[creates(ptr)]
 fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
 
 #[by_hand(0x0485, virtual_memory)]
 #[since(10020)]
+#[destroys(ptr)]
 fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
 
 #[by_hand(0x0486, virtual_memory)]
@@ -46,6 +52,7 @@ fn cuMemExportToShareableHandle(
 /// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
 #[client(virtual_memory)]
 #[since(10020)]
+#[creates(handle)]
 fn cuMemImportFromShareableHandle(
     handle: *mut CUmemGenericAllocationHandle,
     osHandle: *mut c_void,
@@ -67,6 +74,7 @@ fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle
 
 #[by_hand(0x048c, virtual_memory)]
 #[since(11000)]
+#[creates(handle)]
 fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void);
 
 /// Sparse arrays are not forwarded; the device attribute says so.

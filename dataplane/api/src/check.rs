@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::Api;
 use crate::header::Type;
-use crate::rows::{Answered, Element, Kind, Row};
+use crate::rows::{Answered, Element, Kind, Row, handle_kind};
 
 const ID_FIRST: u16 = 0x0100;
 const ID_LAST: u16 = 0x7fff;
@@ -139,13 +139,29 @@ fn words(api: &Api, row: &Row, say: &mut impl FnMut(String)) {
     {
         say(format!("per_thread({p}): ptsz or ptds"));
     }
-    for named in [&row.creates, &row.inside, &row.destroys].into_iter().flatten() {
+    for named in [&row.creates, &row.inside, &row.destroys].into_iter().flatten().chain(&row.finds) {
         if !row.params.iter().any(|p| p.name == *named) {
             say(format!("{named} is not a parameter"));
         }
     }
+    if !matches!(row.answered, Answered::Refuse(_) | Answered::Absent | Answered::Alias(_)) {
+        for param in row.params.iter().filter(|p| comes_back(&p.kind)) {
+            if row.creates.as_ref() != Some(&param.name) && !row.finds.contains(&param.name) {
+                say(format!("{} comes back: the row says neither creates({0}) nor finds({0})", param.name));
+            }
+        }
+    }
     if row.has_wire() {
         wire(api, row, say);
+    }
+}
+
+/// Whether a parameter is where a handle is written to, or several.
+fn comes_back(kind: &Kind) -> bool {
+    match kind {
+        Kind::Out { element, .. } | Kind::OutArray { element, .. } => matches!(element, Element::Handle { .. }),
+        Kind::Raw(Type::Pointer { mutable: true, to }) => to.name().and_then(handle_kind).is_some(),
+        _ => false,
     }
 }
 
@@ -194,7 +210,7 @@ fn wire(api: &Api, row: &Row, say: &mut impl FnMut(String)) {
         if created && !matches!(&param.kind, Kind::Out { element: Element::Handle { .. }, optional: false }) {
             say(format!("{name}: only an Out<handle> is created"));
         }
-        if destroyed && !matches!(&param.kind, Kind::Value(Element::Handle { .. })) {
+        if destroyed && !row.hand_client() && !matches!(&param.kind, Kind::Value(Element::Handle { .. })) {
             say(format!("{name}: only a handle is destroyed"));
         }
         if let Some(element) = element(&param.kind)

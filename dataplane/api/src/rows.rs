@@ -96,6 +96,8 @@ pub struct Row {
     /// The parameter whose object the created one lives in and ends with.
     pub inside: Option<String>,
     pub destroys: Option<String>,
+    /// Handles that come back of objects that exist already.
+    pub finds: Vec<String>,
     pub answers: Vec<String>,
     pub needs_context: bool,
     /// Elements that an array parameter may have.
@@ -292,6 +294,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         creates: None,
         inside: None,
         destroys: None,
+        finds: Vec::new(),
         answers: Vec::new(),
         needs_context: true,
         limit: LIMIT_DEFAULT,
@@ -338,6 +341,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
             "per_thread" => row.per_thread = Some(one()?),
             "creates" => (row.creates, row.inside) = (Some(one()?), args.get(1).cloned()),
             "destroys" => row.destroys = Some(one()?),
+            "finds" => row.finds = args.clone(),
             "answers" => row.answers = args.clone(),
             "no_context" => row.needs_context = false,
             "limit" => row.limit = one()?.parse().map_err(|_| fail("limit: not a number".to_owned()))?,

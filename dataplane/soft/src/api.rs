@@ -144,6 +144,11 @@ impl<T> Registry<T> {
     pub fn remove<H>(&self, h: *mut H) -> Option<Arc<T>> {
         self.map.write().ok()?.remove(&(h as usize))
     }
+    pub fn retain(&self, keeps: impl Fn(&T) -> bool) {
+        if let Ok(mut m) = self.map.write() {
+            m.retain(|_, v| keeps(v));
+        }
+    }
     pub fn all(&self) -> Vec<Arc<T>> {
         self.map.read().map(|m| m.values().cloned().collect()).unwrap_or_default()
     }

@@ -107,6 +107,7 @@ impl Context {
             s.wait_all();
             s.close();
         }
+        self.forget_streams();
         self.alive.store(false, Ordering::Release);
         CONTEXTS.remove::<CUctx_st>(handle(self));
         stack(|s| {
@@ -172,13 +173,8 @@ impl Context {
         self.check()
     }
 
-    /// Ends everything that lives in the context.
-    fn tear_down(&self) {
-        for s in self.every_stream() {
-            s.wait_all();
-            s.close();
-            stream::STREAMS.remove(Arc::as_ptr(&s).cast_mut());
-        }
+    /// A stream refers to its context, and the context to its streams.
+    fn forget_streams(&self) {
         if let Ok(mut l) = self.legacy.lock() {
             *l = None;
         }
@@ -188,6 +184,17 @@ impl Context {
         if let Ok(mut s) = self.streams.lock() {
             s.clear();
         }
+    }
+
+    /// Ends everything that lives in the context.
+    fn tear_down(&self) {
+        for s in self.every_stream() {
+            s.wait_all();
+            s.close();
+            stream::STREAMS.remove(Arc::as_ptr(&s).cast_mut());
+        }
+        self.forget_streams();
+        crate::event::end_context(self.id);
         crate::module::unload_context(self.id);
         crate::texture::end_context(self.id);
         crate::array::end_context(self.id);

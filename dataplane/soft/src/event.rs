@@ -30,6 +30,11 @@ struct Recorded {
 
 pub static EVENTS: Registry<Event> = Registry::new();
 
+/// A context ends: its events go with it.
+pub fn end_context(id: u64) {
+    EVENTS.retain(|e| e.context.id != id);
+}
+
 impl Event {
     pub fn point(&self) -> Option<Point> {
         self.state.lock().ok()?.as_ref().map(|r| r.point.clone())

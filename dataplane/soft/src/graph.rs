@@ -1330,8 +1330,10 @@ api! {
         s.nodes.retain(|m| !Arc::ptr_eq(m, &n));
         s.edges.retain(|(a, b)| *a != address(&n) && *b != address(&n));
         NODES.remove(h);
-        if let Work::Conditional(c) = &*lock(&n.work)? {
-            c.forget();
+        match &*lock(&n.work)? {
+            Work::Child(g) => g.forget(),
+            Work::Conditional(c) => c.forget(),
+            _ => {}
         }
         Ok(())
     }

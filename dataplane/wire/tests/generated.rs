@@ -2260,21 +2260,6 @@ fn every_struct(visit: &mut impl FnMut(&str, fn(&mut Random, &mut Vec<u8>), Deco
         },
     );
     visit(
-        "cuDevResourceGenerateDesc",
-        |g, out| {
-            let b1 = g.bytes();
-            calls::cuDevResourceGenerateDesc { phDesc: g.word(), resources: &b1, nbResources: g.word() as u32 }
-                .encode(out);
-        },
-        |r| {
-            let value = calls::cuDevResourceGenerateDesc::decode(r)?;
-            r.finish()?;
-            let mut again = Vec::new();
-            value.encode(&mut again);
-            Ok(again)
-        },
-    );
-    visit(
         "cuGreenCtxRecordEvent",
         |g, out| {
             calls::cuGreenCtxRecordEvent { hCtx: g.word(), hEvent: g.word() }.encode(out);

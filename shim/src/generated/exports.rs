@@ -14367,24 +14367,8 @@ mod plain {
         resources: *mut CUdevResource,
         nbResources: c_uint,
     ) -> CUresult {
-        if phDesc.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if nbResources as usize > 64 || (resources.is_null() && nbResources != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        let created = handles::reserve(Kind::DevResourceDesc);
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_resources = unsafe { bytes_at(resources.cast(), nbResources as usize * size_of::<CUdevResource>()) };
-        let q = calls::cuDevResourceGenerateDesc { phDesc: created.0, resources: sent_resources, nbResources };
-        let result = answer(call(ops::CU_DEV_RESOURCE_GENERATE_DESC, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        if result == CUDA_SUCCESS {
-            // SAFETY: not null, and the caller's to write.
-            unsafe { phDesc.write(created.0 as CUdevResourceDesc) };
-        } else {
-            handles::release(created);
-        }
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::green_context::cuDevResourceGenerateDesc(phDesc, resources, nbResources) }
     }
 
     #[inline(never)]

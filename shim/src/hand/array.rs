@@ -277,6 +277,7 @@ pub unsafe fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, array: CU
 
 #[derive(Clone, Copy)]
 struct Object {
+    context: u64,
     resource: CUDA_RESOURCE_DESC,
     texture: Option<CUDA_TEXTURE_DESC>,
     view: Option<CUDA_RESOURCE_VIEW_DESC>,
@@ -291,6 +292,13 @@ static SURFACES: Mutex<Option<HashMap<u64, Object>>> = Mutex::new(None);
 
 fn objects<T>(of: &Mutex<Option<HashMap<u64, Object>>>, f: impl FnOnce(&mut HashMap<u64, Object>) -> T) -> T {
     f(of.lock().expect("no panic happens under this lock").get_or_insert_default())
+}
+
+/// A context has ended, and with it its objects.
+pub fn context_ended(context: u64) {
+    for of in [&TEXTURES, &SURFACES] {
+        objects(of, |all| all.retain(|_, object| object.context != context));
+    }
 }
 
 /// The resource's words, and a description with nothing but the fields that its type has.
@@ -359,8 +367,10 @@ pub unsafe fn cuTexObjectCreate(
         if out.is_null() || resource.is_null() || texture.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let context = context::current_home();
         // SAFETY: not null where it may not be, valid by the caller's promise.
-        let object = unsafe { Object { resource: *resource, texture: Some(*texture), view: view.as_ref().copied() } };
+        let object =
+            unsafe { Object { context, resource: *resource, texture: Some(*texture), view: view.as_ref().copied() } };
         let mut body = Vec::new();
         put_resource(&mut body, &object.resource)?;
         // SAFETY: as above.
@@ -383,7 +393,8 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, valid by the caller's promise.
-        let object = Object { resource: unsafe { *resource }, texture: None, view: None };
+        let object =
+            Object { context: context::current_home(), resource: unsafe { *resource }, texture: None, view: None };
         let mut body = Vec::new();
         put_resource(&mut body, &object.resource)?;
         let number = call(ops::CU_SURF_OBJECT_CREATE, |w| w.put(&body), |r| r.word())?;

@@ -5,6 +5,9 @@
 
 // UNSAFETY: reads resources from the application's memory and writes answers to it.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
@@ -47,6 +50,49 @@ fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
 /// The context that a green one converts to.
 pub fn context_of(green: CUgreenCtx) -> Result<u64, CUresult> {
     find(green).map(|g| g.context.0)
+}
+
+/// Descriptors by the resources that they were made of: CUDA has nothing to destroy one with, so equal ones are one.
+static DESCRIPTORS: Mutex<Option<HashMap<Vec<u8>, u64>>> = Mutex::new(None);
+/// Groups of a descriptor; as in the worker.
+const GROUPS_MAX: u32 = 64;
+
+/// # Safety
+/// As CUDA's `cuDevResourceGenerateDesc`.
+pub unsafe fn cuDevResourceGenerateDesc(
+    out: *mut CUdevResourceDesc,
+    resources: *mut CUdevResource,
+    count: u32,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() || count > GROUPS_MAX || (resources.is_null() && count != 0) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let bytes = match count {
+            0 => Vec::new(),
+            // SAFETY: not null, and so many by the contract: integers and bytes without gaps.
+            _ => {
+                unsafe { std::slice::from_raw_parts(resources.cast::<u8>(), count as usize * RESOURCE_BYTES) }.to_vec()
+            }
+        };
+        let mut known = DESCRIPTORS.lock().expect("no panic happens under this lock");
+        let known = known.get_or_insert_default();
+        if let Some(descriptor) = known.get(&bytes) {
+            return Ok(*descriptor as CUdevResourceDesc);
+        }
+        let handle = handles::reserve(Kind::DevResourceDesc);
+        let request = |w: &mut Vec<u8>| {
+            w.word(handle.0);
+            w.word(count as u64);
+            w.bytes(&bytes);
+        };
+        handles::made(handle, call(ops::CU_DEV_RESOURCE_GENERATE_DESC, request, |_| Ok(())))?;
+        known.insert(bytes, handle.0);
+        Ok(handle.0 as CUdevResourceDesc)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
 }
 
 /// # Safety

@@ -224,7 +224,7 @@ pub unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
 /// A link was destroyed, or its context was.
 pub fn ended(handle: Handle) {
     let Some(gone) = LINKS.remove(handle) else { return };
-    // The table keeps its values for ever; what is large goes now.
+    // The table keeps its values for a while; what is large goes now.
     gone.cubin.lock().expect("no panic happens under this lock").take();
     *gone.options.lock().expect("no panic happens under this lock") = Options::default();
 }

@@ -47,6 +47,7 @@ pub fn context_died(handle: u64) {
         crate::hand::address_map::forget_context(handle);
         crate::call::poison::forget(handle);
         crate::handles::release_all_in(handle);
+        crate::hand::array::context_ended(handle);
     }
     #[cfg(test)]
     let _ = handle;

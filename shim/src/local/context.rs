@@ -2,8 +2,8 @@
 //!
 //! The stack is the application's business alone; the worker learns which context a command is for from the
 //! command. `cuCtxGetCurrent` and `cuCtxGetDevice` are asked millions of times, so they read one thread-local
-//! word and the context behind it. Contexts are never freed: a destroyed one stays on the stacks it is on, as
-//! in the driver, and still answers there.
+//! word and the context behind it. A destroyed context stays on the stacks it is on, as in the driver, and still
+//! answers there; it is freed when it is on none.
 
 // UNSAFETY: writes through the application's out pointers.
 
@@ -135,7 +135,7 @@ fn end_green(c: &'static Context) -> bool {
     if mine {
         c.end_life();
         pop_if_top(c);
-        CREATED.remove(Handle(c.handle));
+        bury(c);
     }
     mine
 }
@@ -319,9 +319,16 @@ fn destroy(context: &'static Context) -> Result<(), CUresult> {
     let destroyed = context_wire::destroy(context.handle);
     context.end_life();
     pop_if_top(context);
-    CREATED.remove(Handle(context.handle));
+    bury(context);
     handles::release(Handle(context.handle));
     destroyed
+}
+
+/// Forgets a dead context that had a handle of its own.
+fn bury(context: &Context) {
+    let mut dead = DEAD.lock().expect("no panic happens under this lock");
+    dead.extend(CREATED.remove(Handle(context.handle)));
+    dead.retain(|c| c.on_stacks.load(Ordering::Relaxed) > 0);
 }
 
 /// Deprecated: one more user of the current context.
@@ -650,10 +657,14 @@ pub struct Context {
     limits: [AtomicU64; LIMITS],
     /// Retains of a primary context; creator and `cuCtxAttach`es of another.
     users: Mutex<u32>,
+    /// How often it is on threads' stacks. Of a primary context, which is never freed, nobody counts.
+    on_stacks: AtomicU32,
     pub storage: Storage,
 }
 
 static CREATED: handles::Table<Context> = handles::Table::new();
+/// Dead ones that are on the stack of some thread, and those that have left it since the last one died.
+static DEAD: Mutex<Vec<handles::Removed<Context>>> = Mutex::new(Vec::new());
 /// Those of green contexts.
 static GREEN: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -680,6 +691,7 @@ impl Context {
             cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
             limits: [const { AtomicU64::new(LIMIT_UNTOUCHED) }; LIMITS],
             users: Mutex::new(1),
+            on_stacks: AtomicU32::new(0),
             storage: Storage::new(),
         }
     }
@@ -801,6 +813,9 @@ fn current_any() -> Result<&'static Context, CUresult> {
 }
 
 fn push(context: &'static Context) {
+    if !context.is_primary {
+        context.on_stacks.fetch_add(1, Ordering::Relaxed);
+    }
     STACK.with(|s| {
         let depth = s.depth.get();
         match s.entries.get(depth) {
@@ -825,6 +840,9 @@ fn pop() -> Option<&'static Context> {
             1..=STACK_INLINE => s.entries[depth - 1].get(),
             _ => STACK_DEEP.with_borrow(|deep| deep.last().copied()),
         });
+        if !popped.is_primary {
+            popped.on_stacks.fetch_sub(1, Ordering::Relaxed);
+        }
         Some(popped)
     })
 }

@@ -13,6 +13,7 @@ mod driver;
 mod exports;
 mod names;
 mod ops;
+mod pairs;
 pub mod proc_address;
 mod roundtrip;
 
@@ -36,6 +37,7 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         rust("shim/src/generated/proc_address.rs", proc_address::emit(api))?,
         rust("dataplane/oriond/src/generated/mod.rs", dispatch::module())?,
         rust("dataplane/oriond/src/generated/dispatch.rs", dispatch::emit(api))?,
+        rust("dataplane/conformance/src/generated/pairs.rs", pairs::emit(api))?,
         Generated { path: "API_COVERAGE.md", text: coverage::emit(api) },
     ])
 }

@@ -2774,25 +2774,6 @@ impl<'a> cuGreenCtxGetDevResource_reply<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct cuDevResourceGenerateDesc<'a> {
-    pub phDesc: u64,
-    pub resources: &'a [u8],
-    pub nbResources: u32,
-}
-
-impl<'a> cuDevResourceGenerateDesc<'a> {
-    pub fn encode(&self, w: &mut impl Writer) {
-        w.word(self.phDesc);
-        w.bytes(self.resources);
-        w.word(u64::from(self.nbResources));
-    }
-
-    pub fn decode(r: &mut Reader<'a>) -> Result<Self, Fault> {
-        Ok(cuDevResourceGenerateDesc { phDesc: r.word()?, resources: r.bytes()?, nbResources: narrow_u32(r)? })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
 pub struct cuGreenCtxRecordEvent {
     pub hCtx: u64,
     pub hEvent: u64,

@@ -31,7 +31,7 @@ pub fn cuLaunchHostFunc(
         // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
         let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
-            (CUDA_SUCCESS, Some(graph)) => keep_ticket(s, graph, ticket),
+            (CUDA_SUCCESS, Some(graph)) => _ = keep_ticket(s, graph, ticket),
             (CUDA_SUCCESS, None) => {}
             // SAFETY: the driver keeps no reference after a failed call.
             _ => unsafe { drop_ticket(ticket) },

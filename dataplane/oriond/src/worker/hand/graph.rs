@@ -45,6 +45,8 @@ pub struct State {
     graph_of: HashMap<usize, usize>,
     /// Named graphs inside a node: a child graph, or the bodies of a conditional node.
     inside: HashMap<usize, Vec<(u64, usize)>>,
+    /// What a graph owns for the sake of one of its nodes, and is to give up with the node.
+    kept: HashMap<usize, Vec<(usize, usize)>>,
     /// Functions of kernel nodes as the client named them.
     functions: HashMap<usize, u64>,
     /// Heap memory that executable graphs copy from and to, by the top-level node that does.
@@ -201,6 +203,7 @@ impl Ending {
             s.graph_nodes.graph_of.remove(&node);
             s.graph_nodes.functions.remove(&node);
             s.graph_nodes.inside.remove(&node);
+            s.graph_nodes.kept.remove(&node);
             s.unbind(Kind::GraphNode, name);
             gone.push(name);
         }
@@ -217,38 +220,56 @@ fn put_gone(reply: &mut Vec<u8>, gone: &[u64]) {
     }
 }
 
-/// Makes a graph, its clones and its executable graphs share the ownership of a ticket.
-fn share_ticket(s: &Session, graph: CUgraph, ticket: *mut c_void, destroy: unsafe extern "C" fn(*mut c_void)) -> bool {
+/// Makes a graph, its clones and its executable graphs share the ownership of a ticket: by the object that it answers.
+fn share_ticket(
+    s: &Session,
+    graph: CUgraph,
+    ticket: *mut c_void,
+    destroy: unsafe extern "C" fn(*mut c_void),
+) -> Option<CUuserObject> {
     let mut object = ptr::null_mut();
     // SAFETY: a valid out pointer; `destroy` frees the ticket.
     let made = unsafe {
         s.driver.cuUserObjectCreate(&mut object, ticket, Some(destroy), 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     };
     if made != CUDA_SUCCESS {
-        return false;
+        return None;
     }
     // SAFETY: a live graph; our only reference moves into it.
     let moved = unsafe { s.driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) };
     if moved != CUDA_SUCCESS {
         // Released, the object would free a ticket that a node may still use; so both are left alone.
         crate::worker::session::log::debug(&format!("keeping a host function's ticket for good: {moved}"));
+        return None;
     }
-    true
+    Some(object)
 }
 
 /// The host functions of a graph's nodes live as long as the graph and what was made from it.
-pub fn keep_ticket(s: &Session, graph: CUgraph, ticket: *mut c_void) {
-    share_ticket(s, graph, ticket, callback::drop_ticket);
+pub fn keep_ticket(s: &Session, graph: CUgraph, ticket: *mut c_void) -> Option<CUuserObject> {
+    share_ticket(s, graph, ticket, callback::drop_ticket)
+}
+
+/// A node has other parameters from now on, or is gone: its graph gives up what it had for the node's sake. Clones and
+/// executable graphs have shares of their own.
+fn give_up(s: &mut Session, node: CUgraphNode) {
+    for (graph, object) in s.graph_nodes.kept.remove(&(node as usize)).unwrap_or_default() {
+        // SAFETY: a graph that is alive, as its node was, and an object that it has a share of.
+        unsafe { s.driver.cuGraphReleaseUserObject(graph as CUgraph, object as CUuserObject, 1) };
+    }
 }
 
 /// Has the client told when no graph refers any more to the range it set aside at `offset`; at once if none does.
-pub fn keep_range(s: &Session, graph: Option<CUgraph>, offset: u64) {
+pub fn keep_range(s: &Session, graph: Option<CUgraph>, offset: u64) -> Option<CUuserObject> {
     let ticket = s.callbacks.ticket(0, offset, kind::HEAP_RANGE, 0, false);
     match graph {
         // A driver without user objects never tells, and the range stays set aside.
-        Some(graph) => _ = share_ticket(s, graph, ticket, callback::released),
-        // SAFETY: nothing refers to the ticket but this.
-        None => unsafe { callback::released(ticket) },
+        Some(graph) => share_ticket(s, graph, ticket, callback::released),
+        None => {
+            // SAFETY: nothing refers to the ticket but this.
+            unsafe { callback::released(ticket) };
+            None
+        }
     }
 }
 
@@ -375,6 +396,7 @@ handlers! {
         // SAFETY: a node of this session.
         let code = unsafe { s.driver.cuGraphDestroyNode(node) };
         if code == CUDA_SUCCESS {
+            give_up(s, node);
             let gone = ending.forget(s);
             put_gone(reply, &gone);
         }

@@ -255,6 +255,7 @@ pub fn cuDevSmResourceSplitByCount(
     })
 }
 
+/// name, number of resources, their copies
 pub fn cuDevResourceGenerateDesc(
     s: &mut Session,
     _: &Header,
@@ -262,18 +263,17 @@ pub fn cuDevResourceGenerateDesc(
     _: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     finish(|| {
-        let q = calls::cuDevResourceGenerateDesc::decode(&mut r)?;
-        let count = q.nbResources as usize;
-        if count > 64 || q.resources.len() != count * RESOURCE_BYTES {
+        let (name, count, resources) = (r.word()?, r.word()? as usize, r.bytes()?);
+        if count > 64 || resources.len() != count * RESOURCE_BYTES {
             return Err(Fault("resources of the wrong length").into());
         }
-        let copies = q.resources.chunks_exact(RESOURCE_BYTES);
+        let copies = resources.chunks_exact(RESOURCE_BYTES);
         let mut resources = copies.map(|c| s.green.original(c)).collect::<Result<Vec<_>, _>>()?;
         let mut descriptor = ptr::null_mut();
         // SAFETY: as many resources as the count says, and a valid out pointer.
         let code = unsafe { s.driver.cuDevResourceGenerateDesc(&mut descriptor, resources.as_mut_ptr(), count as u32) };
         if code == CUDA_SUCCESS {
-            s.bind(Kind::DevResourceDesc, q.phDesc, descriptor.cast())?;
+            s.bind(Kind::DevResourceDesc, name, descriptor.cast())?;
         }
         Ok(code)
     })

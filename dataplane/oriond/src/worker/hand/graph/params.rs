@@ -15,7 +15,7 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::super::host_memory;
-use super::{Answer, Fresh, Stop, existing, finish, graph_of, handlers, keep_range, keep_ticket, node};
+use super::{Answer, Fresh, Stop, existing, finish, give_up, graph_of, handlers, keep_range, keep_ticket, node};
 use crate::worker::callback::{self, kind};
 use crate::worker::session::{Outcome, Session};
 
@@ -256,11 +256,12 @@ impl Params {
         if graph.is_null() {
             return;
         }
-        if !self.ticket.is_null() {
-            keep_ticket(s, graph, self.ticket);
-        }
-        for offset in &self.staging {
-            keep_range(s, Some(graph), *offset);
+        give_up(s, node);
+        let ticket = Some(self.ticket).filter(|t| !t.is_null()).and_then(|t| keep_ticket(s, graph, t));
+        let ranges = self.staging.iter().filter_map(|offset| keep_range(s, Some(graph), *offset));
+        let kept: Vec<_> = ticket.into_iter().chain(ranges).map(|object| (graph as usize, object as usize)).collect();
+        if !kept.is_empty() {
+            s.graph_nodes.kept.insert(node as usize, kept);
         }
     }
 
