@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import statistics
 import subprocess
@@ -61,9 +60,7 @@ def main():
     with contextlib.ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="orion-network-")))
         host, inside = undo.enter_context(namespace()) if options.namespaces else ("127.0.0.1", [])
-        token = folder / "token"
-        token.touch(0o600)
-        token.write_text(secrets.token_hex(16))
+        token = server.write_token(folder / "token")
         listen = f"{host}:{server.free_port()}"
         link = undo.enter_context(link_to(listen, options))
         say_link(link, options)
@@ -76,6 +73,7 @@ def main():
 
         options.server = make_server
         check_token(make_server("tcp", folder, options), token, options)
+        os.environ.pop("ORION_TOKEN", None)
         os.environ["ORION_TOKEN_FILE"] = str(token)
 
         def keep(options, runs):

@@ -1,8 +1,13 @@
 """An oriond for one measured run, so that nothing of another run's server is on the GPU meanwhile."""
 
+import atexit
+import functools
 import os
+import secrets
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -61,8 +66,28 @@ class Server:
 
 
 def for_mode(mode, folder, options):
-    listen = {"shm": "none", "tcp": f"127.0.0.1:{free_port()}"}[mode]
-    return Server(options.orion_run.with_name("oriond"), options.driver, folder, listen=listen)
+    oriond = options.orion_run.with_name("oriond")
+    if mode == "shm":
+        return Server(oriond, options.driver, folder)
+    return Server(oriond, options.driver, folder, listen=f"127.0.0.1:{free_port()}", token_file=own_token())
+
+
+@functools.cache
+def own_token():
+    """The file with the token of every server that is started here, which the programs find in the environment."""
+    folder = tempfile.mkdtemp(prefix="orion-token-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    token = write_token(Path(folder) / "token")
+    os.environ.pop("ORION_TOKEN", None)
+    os.environ["ORION_TOKEN_FILE"] = str(token)
+    return token
+
+
+def write_token(path):
+    """A file that nobody else can read; oriond takes no other."""
+    path.touch(0o600)
+    path.write_text(secrets.token_hex(16))
+    return path
 
 
 def free_port():

@@ -14,7 +14,9 @@ use orion_transport::mirror::Side;
 use orion_wire::activity::{Activity, LOST, lost, lost_count};
 use orion_wire::bundle;
 use orion_wire::environment::Environment;
-use orion_wire::hello::{Device, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header};
+use orion_wire::hello::{
+    Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
+};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 use orion_wire::{PROTOCOL_VERSION, Reader, Writer};
 
@@ -36,6 +38,9 @@ impl Random {
 
 fn decode_as_everything(bytes: &[u8]) {
     let _ = Hello::decode(bytes);
+    let _ = Join::decode(bytes);
+    let _ = Challenge::decode(bytes);
+    let _ = Request::decode(bytes);
     let _ = Welcome::decode(bytes);
     let _ = Start::decode(bytes);
     if let Some(head) = bytes.first_chunk::<HEADER_BYTES>() {
@@ -153,14 +158,14 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// One valid encoding of each message.
 fn valid() -> Vec<Vec<u8>> {
-    let hello = Hello {
-        protocol_version: PROTOCOL_VERSION,
-        api_hash: 1,
-        token: "token".into(),
+    let hello = Hello { protocol_version: PROTOCOL_VERSION, api_hash: 1, nonce: [2; 32] };
+    let request = Request {
         pid: 2,
         program: "program".into(),
         environment: Environment::of(|name| (name == "CUDA_MODULE_LOADING").then(|| "EAGER".to_owned())),
     };
+    let request = request.encode(|_| Some([3; 32]));
+    Request::decode(&request).expect("valid");
     let device = Device {
         name: "a device".into(),
         pci_bus_id: "0000:40:00.0".into(),
@@ -170,7 +175,6 @@ fn valid() -> Vec<Vec<u8>> {
     };
     let welcome = Welcome {
         session: 1,
-        secret: 2,
         worker_pid: 3,
         driver_version: 13000,
         missing: vec![7, 8],
@@ -197,6 +201,9 @@ fn valid() -> Vec<Vec<u8>> {
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
         Start { heap_base: 1 << 40, mirrored: true }.encode(),
         frame(1, &hello.encode()),
+        request,
+        Join { session: 1, lane: 2, nonce: [4; 32] }.encode(),
+        Challenge { nonce: [5; 32], proof: Some([6; 32]) }.encode(),
         header.encode().to_vec(),
         ranges,
         strings,

@@ -37,8 +37,6 @@ pub enum Control {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assign {
     pub session: u64,
-    /// For Welcome; lets the client's further connections join.
-    pub secret: u64,
     /// What the session may allocate on each device; 0 is the whole device.
     pub memory_limit_bytes: u64,
     /// Share of GPU time in percent.
@@ -58,7 +56,7 @@ impl Control {
             }
             Control::Assign(a) => {
                 w.word(3);
-                for word in [a.session, a.secret, a.memory_limit_bytes, a.share_percent as u64, a.worker_pid as u64] {
+                for word in [a.session, a.memory_limit_bytes, a.share_percent as u64, a.worker_pid as u64] {
                     w.word(word);
                 }
             }
@@ -77,7 +75,6 @@ impl Control {
             2 => Control::Failed { reason: r.text()?.to_owned() },
             3 => Control::Assign(Assign {
                 session: r.word()?,
-                secret: r.word()?,
                 memory_limit_bytes: r.word()?,
                 share_percent: r.word()? as u32,
                 worker_pid: r.word()? as u32,
@@ -158,7 +155,7 @@ mod tests {
 
     #[test]
     fn control_messages_come_back() {
-        let assign = Assign { session: 1, secret: 2, memory_limit_bytes: 4, share_percent: 5, worker_pid: 6 };
+        let assign = Assign { session: 1, memory_limit_bytes: 4, share_percent: 5, worker_pid: 6 };
         let (reason, text) = ("no GPU".into(), "a line".into());
         for control in [Control::Ready, Control::Failed { reason }, Control::Assign(assign), Control::Log { text }] {
             let body = control.encode();

@@ -2,12 +2,13 @@
 
 // UNSAFETY: takes over descriptors that its starter passed by number, and waits for signals.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use orion_transport::proof::Token;
 use tracing::level_filters::LevelFilter;
 
 mod attach;
@@ -39,12 +40,16 @@ struct Serve {
     /// [default: $XDG_RUNTIME_DIR/orion/oriond.sock, /run/orion/oriond.sock for root, else /tmp/orion-UID/oriond.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
-    /// TCP address for programs elsewhere, or "none"; anything but a loopback address needs a token
-    #[arg(long, default_value = "127.0.0.1:7411", value_name = "ADDRESS:PORT")]
+    /// TCP address for programs elsewhere, such as 0.0.0.0:7411, or "none"; it needs a token
+    #[arg(long, default_value = "none", value_name = "ADDRESS:PORT")]
     listen: String,
-    /// File with the token that clients have to show; its last newline does not count
+    /// File with the token that clients have to know, readable by its owner only; its last newline does not count.
+    /// `openssl rand -hex 16` makes one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Let whoever reaches the TCP address use the GPUs, without a token
+    #[arg(long)]
+    insecure: bool,
     /// Engine threads [default: half the cores, at most 8]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     engines: usize,
@@ -184,13 +189,19 @@ fn serve(options: Serve) -> Result<(), String> {
     let signals = block_signals();
     let cells = plan_cells(&options)?;
     raise_descriptor_limit();
-    let token = options.token_file.as_deref().map(read_token).transpose()?;
+    let token = options.token_file.as_deref().map(Token::read).transpose()?;
     let listen = match options.listen.as_str() {
         "none" => None,
         text => Some(text.parse::<SocketAddr>().map_err(|_| {
             format!("--listen {text:?} is not an IP address with a port, such as 127.0.0.1:7411 or [::1]:7411")
         })?),
     };
+    if options.insecure && (token.is_some() || listen.is_none()) {
+        return Err(match token {
+            Some(_) => "--insecure and --token-file contradict each other; leave one of them out".into(),
+            None => "--insecure is about a TCP address; give --listen ADDRESS:PORT, or leave it out".into(),
+        });
+    }
     let socket = match options.socket.as_deref() {
         Some("none") => None,
         Some(path) => Some(PathBuf::from(path)),
@@ -207,6 +218,7 @@ fn serve(options: Serve) -> Result<(), String> {
         socket: socket.clone(),
         listen,
         token,
+        insecure: options.insecure,
         engines: options.engines,
         warm: options.warm,
         prestart: options.prestart,
@@ -218,6 +230,9 @@ fn serve(options: Serve) -> Result<(), String> {
         cells,
     })?;
     tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
+    if options.insecure {
+        tracing::warn!("INSECURE: whoever reaches the TCP address can use the GPUs, for --insecure was given");
+    }
     if let Some(fd) = options.ready_fd {
         // SAFETY: whoever started us passed this descriptor for us to own.
         let mut ready = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -292,18 +307,6 @@ fn wait_for_signal(set: &libc::sigset_t) {
     let mut number = 0;
     // SAFETY: both pointers are to live locals.
     while unsafe { libc::sigwait(set, &mut number) } != 0 {}
-}
-
-fn read_token(path: &std::path::Path) -> Result<String, String> {
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|f| f.take(4096).read_to_string(&mut text))
-        .map_err(|e| format!("reading the token file {} failed: {e}", path.display()))?;
-    let token = text.trim_end_matches(['\r', '\n']).to_owned();
-    if token.len() < 16 {
-        return Err(format!("the token in {} has {} characters; use at least 16", path.display(), token.len()));
-    }
-    Ok(token)
 }
 
 /// Where clients look, too.

@@ -17,6 +17,7 @@ pub mod fds;
 pub mod gather;
 pub mod lanes;
 pub mod mirror;
+pub mod proof;
 pub mod scatter;
 pub mod socket;
 pub mod stream;

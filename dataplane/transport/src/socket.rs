@@ -1,6 +1,6 @@
-//! Socket options that both ends of a carried session set.
+//! Socket options that both ends of a session set, and who is at the other end of a local one.
 
-// UNSAFETY: setsockopt.
+// UNSAFETY: setsockopt and getsockopt.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,6 +20,23 @@ pub fn tune_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub fn receive_timeout(socket: BorrowedFd<'_>, seconds: i64) -> io::Result<()> {
     let limit = libc::timeval { tv_sec: seconds, tv_usec: 0 };
     set(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit)
+}
+
+/// Who connected a local socket, or listens on it, as the namespaces of this process name him.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer has the size that is passed.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut len,
+        )
+    };
+    if rc == 0 { Ok(credentials) } else { Err(io::Error::last_os_error()) }
 }
 
 fn set<T>(socket: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {

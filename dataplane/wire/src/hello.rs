@@ -1,13 +1,22 @@
 //! The handshake: who is calling, what it is granted, and what the shim may answer by itself from then on.
 //!
 //! ```text
-//! client                                   oriond / worker
-//!   Hello  (version, API hash, token) --->   refuses in words, or
-//!          <---------------------- Welcome   (session, devices, memory layout)  [+ memfd on a local socket]
-//!   Start  (heap base) -------------------->  maps the heap at the client's address
-//!          <---------------------- Started
+//! client                                       oriond / worker
+//!   Hello    (version, API hash, nonce) -------->  refuses in words, or
+//!            <------------------------ Challenge   (nonce, proof that it knows the token)
+//!   Request  (program, settings, proof) -------->  refuses in words, or
+//!            <-------------------------- Welcome   (session, devices, memory layout)  [+ memfd on a local socket]
+//!   Start    (heap base) ----------------------->  maps the heap at the client's address
+//!            <-------------------------- Started
+//!
+//! a further connection, for bulk data:
+//!   Join     (session, lane, nonce) ------------>
+//!            <------------------------ Challenge   (nonce, proof)
+//!   Proof    ----------------------------------->
+//!            <-------------------------- Started
 //! ```
-//! Each message is a frame: magic u32, kind u32, body bytes u32, reserved u32, body.
+//! Each message is a frame: magic u32, kind u32, body bytes u32, reserved u32, body. What is proved, and how, is in
+//! `orion_transport::proof`; the token itself is never sent.
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::environment::Environment;
@@ -27,7 +36,18 @@ pub mod kind {
     pub const STARTED: u32 = 5;
     /// A further TCP connection of an existing session, for bulk data.
     pub const JOIN: u32 = 6;
+    /// The server's answer to HELLO and JOIN.
+    pub const CHALLENGE: u32 = 7;
+    /// What the client wants, once the server has proved itself.
+    pub const REQUEST: u32 = 8;
+    /// The client's answer to the challenge of a JOIN.
+    pub const PROOF: u32 = 9;
 }
+
+/// Fresh random bytes of one side, so that nothing of an earlier handshake is of use in a later one.
+pub type Nonce = [u8; 32];
+/// HMAC-SHA256 under a secret that both sides know.
+pub type Proof = [u8; 32];
 
 /// One frame: `kind` and `body`, ready to send.
 pub fn frame(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -53,17 +73,13 @@ pub fn frame_header(b: &[u8; FRAME_HEADER_BYTES]) -> Result<(u32, usize), Fault>
     Ok((word(4), len))
 }
 
+/// The first thing that a client says. It tells a stranger nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     pub protocol_version: u32,
     /// Hash of the API table this side was generated from.
     pub api_hash: u64,
-    pub token: String,
-    pub pid: u32,
-    /// The program's name, for `orion-smi` and logs; at most 255 bytes, no control characters.
-    pub program: String,
-    /// The application's settings for the driver, which the worker's driver obeys.
-    pub environment: Environment,
+    pub nonce: Nonce,
 }
 
 impl Hello {
@@ -71,14 +87,7 @@ impl Hello {
         let mut w = Vec::new();
         w.word(self.protocol_version as u64);
         w.word(self.api_hash);
-        w.bytes(self.token.as_bytes());
-        w.word(self.pid as u64);
-        w.bytes(self.program.as_bytes());
-        w.word(self.environment.pairs().len() as u64);
-        for (k, v) in self.environment.pairs() {
-            w.bytes(k.as_bytes());
-            w.bytes(v.as_bytes());
-        }
+        w.bytes(&self.nonce);
         w
     }
 
@@ -87,23 +96,110 @@ impl Hello {
         // The version comes first and alone: the rest may have another shape in another version.
         let protocol_version = r.word()? as u32;
         if protocol_version != crate::PROTOCOL_VERSION {
-            return Ok(Hello {
-                protocol_version,
-                api_hash: 0,
-                token: String::new(),
-                pid: 0,
-                program: String::new(),
-                environment: Environment::default(),
-            });
+            return Ok(Hello { protocol_version, api_hash: 0, nonce: [0; 32] });
         }
-        let api_hash = r.word()?;
-        let token = r.text()?.to_owned();
+        let hello = Hello { protocol_version, api_hash: r.word()?, nonce: r.array()? };
+        r.finish()?;
+        Ok(hello)
+    }
+}
+
+/// A further connection wants to carry bulk data of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    pub session: u64,
+    pub lane: u64,
+    pub nonce: Nonce,
+}
+
+impl Join {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        w.word(self.session);
+        w.word(self.lane);
+        w.bytes(&self.nonce);
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Join, Fault> {
+        let mut r = Reader::new(body);
+        let join = Join { session: r.word()?, lane: r.word()?, nonce: r.array()? };
+        r.finish()?;
+        Ok(join)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Challenge {
+    pub nonce: Nonce,
+    /// Of a server that has a token.
+    pub proof: Option<Proof>,
+}
+
+impl Challenge {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Vec::new();
+        w.bytes(&self.nonce);
+        put_proof(&mut w, self.proof);
+        w
+    }
+
+    pub fn decode(body: &[u8]) -> Result<Challenge, Fault> {
+        let mut r = Reader::new(body);
+        let challenge = Challenge { nonce: r.array()?, proof: get_proof(&mut r)? };
+        r.finish()?;
+        Ok(challenge)
+    }
+}
+
+/// Who calls, and the session it asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub pid: u32,
+    /// The program's name, for `orion-smi` and logs; at most 255 bytes, no control characters.
+    pub program: String,
+    /// The application's settings for the driver, which the worker's driver obeys.
+    pub environment: Environment,
+}
+
+impl Request {
+    /// With the proof behind it, which covers the bytes in front of it.
+    pub fn encode(&self, prove: impl FnOnce(&[u8]) -> Option<Proof>) -> Vec<u8> {
+        let mut w = Vec::new();
+        w.word(self.pid as u64);
+        w.bytes(self.program.as_bytes());
+        w.word(self.environment.pairs().len() as u64);
+        for (k, v) in self.environment.pairs() {
+            w.bytes(k.as_bytes());
+            w.bytes(v.as_bytes());
+        }
+        let proof = prove(&w);
+        put_proof(&mut w, proof);
+        w
+    }
+
+    /// The request, the bytes that its proof covers, and the proof.
+    pub fn decode(body: &[u8]) -> Result<(Request, &[u8], Option<Proof>), Fault> {
+        let mut r = Reader::new(body);
         let pid = r.word()? as u32;
         let program = r.text()?.to_owned();
         let pairs = r.list(Environment::pairs_max(), |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?;
         let environment = Environment::checked(pairs)?;
+        let covered = &body[..body.len() - r.rest().len()];
+        let proof = get_proof(&mut r)?;
         r.finish()?;
-        Ok(Hello { protocol_version, api_hash, token, pid, program, environment })
+        Ok((Request { pid, program, environment }, covered, proof))
+    }
+}
+
+fn put_proof(w: &mut Vec<u8>, proof: Option<Proof>) {
+    w.bytes(proof.as_ref().map_or(&[], |p| &p[..]));
+}
+
+fn get_proof(r: &mut Reader<'_>) -> Result<Option<Proof>, Fault> {
+    match r.bytes()? {
+        [] => Ok(None),
+        bytes => bytes.try_into().map(Some).map_err(|_| Fault("a proof is not 32 bytes")),
     }
 }
 
@@ -130,8 +226,6 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     pub session: u64,
-    /// Lets further TCP connections join this session.
-    pub secret: u64,
     pub worker_pid: u32,
     pub driver_version: u32,
     /// Functions the worker's driver has not: row ids for which the shim answers "not found".
@@ -149,7 +243,7 @@ pub struct Welcome {
 impl Welcome {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
-        for v in [self.session, self.secret, self.worker_pid as u64, self.driver_version as u64] {
+        for v in [self.session, self.worker_pid as u64, self.driver_version as u64] {
             w.word(v);
         }
         w.word(self.missing.len() as u64);
@@ -186,7 +280,6 @@ impl Welcome {
     pub fn decode(body: &[u8]) -> Result<Welcome, Fault> {
         let mut r = Reader::new(body);
         let session = r.word()?;
-        let secret = r.word()?;
         let worker_pid = r.word()? as u32;
         let driver_version = r.word()? as u32;
         let missing = r.list(0x8000, |r| Ok(r.word()? as u16))?;
@@ -217,7 +310,6 @@ impl Welcome {
         }
         let w = Welcome {
             session,
-            secret,
             worker_pid,
             driver_version,
             missing,
@@ -233,6 +325,11 @@ impl Welcome {
 }
 
 impl<'a> Reader<'a> {
+    /// A byte string of this length.
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        self.bytes()?.try_into().map_err(|_| Fault("byte string of the wrong length"))
+    }
+
     /// A counted list of at most `max` elements.
     pub fn list<T>(
         &mut self,
@@ -280,7 +377,6 @@ mod tests {
     fn welcome_comes_back() {
         let w = Welcome {
             session: 3,
-            secret: 4,
             worker_pid: 5,
             driver_version: 13000,
             missing: vec![0x101, 0x7fff],
@@ -308,24 +404,37 @@ mod tests {
     }
 
     #[test]
-    fn hello_comes_back_and_names_no_other_variables() {
+    fn greetings_come_back() {
+        let hello = Hello { protocol_version: crate::PROTOCOL_VERSION, api_hash: 1, nonce: [3; 32] };
+        let join = Join { session: 4, lane: 1, nonce: [5; 32] };
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()));
+        assert_eq!(Join::decode(&join.encode()), Ok(join.clone()));
+        for proof in [None, Some([7; 32])] {
+            let challenge = Challenge { nonce: [6; 32], proof };
+            let body = challenge.encode();
+            assert_eq!(Challenge::decode(&body), Ok(challenge));
+            assert!((0..body.len()).all(|cut| Challenge::decode(&body[..cut]).is_err()));
+        }
+        assert!((0..hello.encode().len()).all(|cut| Hello::decode(&hello.encode()[..cut]).is_err()));
+        assert!((0..join.encode().len()).all(|cut| Join::decode(&join.encode()[..cut]).is_err()));
+    }
+
+    #[test]
+    fn a_request_comes_back_and_names_no_other_variables() {
         let environment = Environment::of(|name| (name == "CUDA_FORCE_PTX_JIT").then(|| "1".to_owned()));
-        let hello = Hello {
-            protocol_version: crate::PROTOCOL_VERSION,
-            api_hash: 1,
-            token: "token".into(),
-            pid: 2,
-            program: "program".into(),
-            environment,
-        };
-        let mut body = hello.encode();
-        assert_eq!(Hello::decode(&body), Ok(hello));
+        let request = Request { pid: 2, program: "program".into(), environment };
+        let mut covered = Vec::new();
+        let mut body = request.encode(|bytes| {
+            covered = bytes.to_vec();
+            Some([9; 32])
+        });
+        assert_eq!(Request::decode(&body), Ok((request, &covered[..], Some([9; 32]))));
         for cut in 0..body.len() {
-            assert!(Hello::decode(&body[..cut]).is_err());
+            assert!(Request::decode(&body[..cut]).is_err());
         }
         let at = body.windows(18).position(|w| w == b"CUDA_FORCE_PTX_JIT").expect("it is in there");
         body[at] = b'L';
-        assert!(Hello::decode(&body).is_err());
+        assert!(Request::decode(&body).is_err());
     }
 
     #[test]

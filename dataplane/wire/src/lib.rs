@@ -21,4 +21,4 @@ pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;

@@ -116,10 +116,17 @@ impl Running {
                 command
             }
         };
+        let named = match task {
+            Task::RawRoundTrip { server, .. } => Some(server.as_str()),
+            _ => None,
+        };
         let task = serde_json::to_string(task).expect("a task is plain data");
         command.args(["child", &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(server) = server {
             command.env("ORION_SERVER", server).env_remove("ORION_TRANSPORT");
+        }
+        if let Some(path) = server.or(named).and_then(crate::place::token_file) {
+            command.env("ORION_TOKEN_FILE", path).env_remove("ORION_TOKEN");
         }
         let mut child = command.spawn().map_err(|e| format!("starting a child process failed: {e}"))?;
         let input = child.stdin.take();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orion_transport::client::Server;
+use orion_transport::proof::Token;
 
 use crate::child::{self, Task};
 use crate::compare::digits;
@@ -75,6 +76,9 @@ fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String>
     };
     let p99 = call.details.get("p99").copied().unwrap_or(f64::NAN);
     println!("\n{server}, transport {}", server.transport());
+    if server.transport() == "tcp" && Token::from_environment()?.is_none() {
+        println!("  INSECURE               this server asks for no token: whoever reaches it can use its GPUs");
+    }
     println!("  device                 {}, {:.0} GiB", device.case, device.value);
     println!("  call with answer       {} us p50, {} us p99", digits(call.value), digits(p99));
     println!("  launch enqueued in     {} ns", digits(enqueue.value));

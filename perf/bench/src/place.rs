@@ -2,11 +2,14 @@
 
 // UNSAFETY: prepares a child process between fork and exec, and signals it.
 
-use std::io::{BufRead, BufReader};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a built Orion consists of, and the driver to put behind it.
@@ -85,6 +88,23 @@ pub struct Oriond {
     pub tcp: String,
 }
 
+/// The address of every oriond that was started here, and the file that holds its token.
+static TOKENS: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
+
+/// The file with the token of a server that this process has started.
+pub fn token_file(server: &str) -> Option<PathBuf> {
+    let tokens = TOKENS.lock().expect("nothing panics under this lock");
+    tokens.iter().rev().find(|(address, _)| address == server).map(|(_, path)| path.clone())
+}
+
+fn write_token(path: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("writing {} failed: {e}", path.display());
+    let nonce = orion_transport::proof::fresh_nonce().map_err(failed)?;
+    let text: String = nonce.iter().map(|b| format!("{b:02x}")).collect();
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}
+
 impl Oriond {
     pub fn start(pieces: &Pieces, driver: &str, arguments: &[&str]) -> Result<Oriond, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -92,6 +112,8 @@ impl Oriond {
         let folder = std::env::temp_dir().join(format!("orion-bench-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
         let (socket, log) = (folder.join("oriond.sock"), folder.join("log"));
+        let token = folder.join("token");
+        write_token(&token)?;
         let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
         let (ready, theirs) = pipe()?;
         let fd = theirs.as_raw_fd();
@@ -99,6 +121,8 @@ impl Oriond {
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--sessions-max", "256", "--driver", driver])
             .args(["--ready-fd", &fd.to_string(), "--log-level", "warn"])
+            .arg("--token-file")
+            .arg(&token)
             .arg("--socket")
             .arg(&socket)
             .args(arguments)
@@ -120,6 +144,7 @@ impl Oriond {
         // Ends with a line once oriond listens, or empty if it does not come to that.
         let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
         let tcp = line.split_whitespace().find(|a| a.starts_with("tcp:")).unwrap_or_default().to_owned();
+        TOKENS.lock().expect("nothing panics under this lock").push((tcp.clone(), token));
         let oriond = Oriond { child, folder, unix: format!("unix:{}", socket.display()), tcp };
         match line.is_empty() {
             true => Err(format!("oriond did not start: {}", oriond.log().trim())),

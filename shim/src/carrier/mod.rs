@@ -10,15 +10,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use orion_ring::{Heap, Memory};
-use orion_transport::client::{self, Link, NoSession, Server, Tuning};
+use orion_transport::client::{self, Caller, Link, NoSession, Server, Tuning};
 pub use orion_transport::client::{Listener, set_heap_listener};
-use orion_wire::environment::Environment;
-use orion_wire::hello::{Hello, Welcome};
+use orion_transport::proof::Token;
+use orion_wire::hello::Welcome;
 
 /// What the environment says about the server and this program.
 pub struct Settings {
     pub server: Server,
-    pub hello: Hello,
+    pub caller: Caller,
     pub tuning: Tuning,
     pub verbose: bool,
 }
@@ -46,10 +46,11 @@ static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
 pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
-    let a = client::attach(&settings.server, &settings.hello, settings.tuning)?;
+    let a = client::attach(&settings.server, &settings.caller, settings.tuning)?;
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = settings.server.transport();
-    let description = format!("transport {transport}, device {device}, session {}", a.welcome.session);
+    let insecure = if a.insecure { " (insecure: no token)" } else { "" };
+    let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
     if settings.verbose {
         eprintln!("orion: {description}");
     }
@@ -116,16 +117,9 @@ impl Settings {
         if let Some(spin_us) = number("ORION_SPIN_US")? {
             tuning.spin_us = spin_us;
         }
-        let hello = Hello {
-            protocol_version: orion_wire::PROTOCOL_VERSION,
-            api_hash: orion_wire::API_HASH,
-            token: token()?,
-            pid: std::process::id(),
-            program: program(),
-            environment: Environment::of(|name| std::env::var(name).ok()),
-        };
+        let caller = Caller::new(program(), Token::from_environment()?);
         let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
-        Ok(Settings { server, hello, tuning, verbose })
+        Ok(Settings { server, caller, tuning, verbose })
     }
 }
 
@@ -140,15 +134,6 @@ fn text(name: &str) -> Result<Option<String>, String> {
 
 fn number(name: &str) -> Result<Option<u64>, String> {
     text(name)?.map(|v| v.parse().map_err(|_| format!("{name}={v} is not a number"))).transpose()
-}
-
-fn token() -> Result<String, String> {
-    if let Some(token) = text("ORION_TOKEN")? {
-        return Ok(token);
-    }
-    let Some(path) = text("ORION_TOKEN_FILE")? else { return Ok(String::new()) };
-    let token = std::fs::read_to_string(&path).map_err(|e| format!("reading ORION_TOKEN_FILE={path} failed: {e}"))?;
-    Ok(token.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn program() -> String {

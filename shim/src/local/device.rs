@@ -555,7 +555,6 @@ pub(super) mod tests {
         };
         Welcome {
             session: 1,
-            secret: 0,
             worker_pid: 0,
             driver_version: DRIVER_VERSION,
             missing: vec![],

@@ -1,8 +1,10 @@
 //! The door: listening sockets, handshakes, and the pool of workers. Lives on the first engine.
 //!
 //! ```text
-//! accepted -> Hello -> Waiting -> local client:  socket handed to a worker; done here
-//!                              -> TCP client:    Welcome <- worker, START <- client, STARTED <- worker; then carried
+//! accepted -> Hello -> Challenging -> Request -> Waiting -> local client: socket handed to a worker; done here
+//!                                                        -> TCP client: Welcome <- worker, START <- client,
+//!                                                                       STARTED <- worker; then carried
+//!             Join  -> Challenging -> Proof              -> a lane of a carried session
 //! worker:  Starting -> Warm -> Serving -> reaped; never Warm again
 //! ```
 //! A driver reads its environment when it is loaded, so a client whose settings differ from oriond's own gets a worker
@@ -12,7 +14,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -22,16 +24,20 @@ use std::time::{Duration, Instant};
 
 use orion_ring::Memory;
 use orion_ring::memory::Layout;
+use orion_transport::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
 use orion_transport::{fds, socket};
-use orion_wire::Reader;
 use orion_wire::environment::Environment;
-use orion_wire::hello::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Hello, Start, Welcome, frame, frame_header, kind};
+use orion_wire::hello::{
+    Challenge, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Hello, Join, Proof, Request, Start, Welcome, frame, frame_header,
+    kind,
+};
 use orion_wire::refusal::{Reason, Refusal};
 use tracing::{error, info, warn};
 
 use super::carried::{Carried, Shared, shutdown};
 use super::io_ring::{Did, Done};
 use super::nursery::{Newborn, Order, socketpair};
+use super::peer::{Peer, strangeness};
 use super::{Core, Mail, Owner, Post, Settings};
 use crate::attach::{Assign, Control, send_control};
 use crate::cell::User;
@@ -42,8 +48,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const WORKER_TIMEOUT: Duration = Duration::from_secs(110);
 /// Connections that have not said a valid Hello yet. More are closed unread.
 const STRANGERS_MAX: usize = 128;
-/// A Hello is a name, a token and some environment variables.
-const HELLO_BYTES_MAX: usize = 64 << 10;
+/// A Hello or a Join is a nonce and a few words, a Start two of them.
+const HELLO_BYTES_MAX: usize = 256;
+/// A Request is a name, a proof and some environment variables.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Workers that warm up at the same time: each loads the driver and opens the GPUs.
 const STARTING_MAX: usize = 4;
 /// A worker whose client is gone and that does not end by itself is killed after this.
@@ -91,7 +99,8 @@ enum Listener {
 
 struct Session {
     worker: u32,
-    secret: u64,
+    /// What its further connections have to know.
+    lane_key: LaneKey,
     /// For a carried session: what joining connections need.
     shared: Option<Weak<Shared>>,
     kill_after: Option<Instant>,
@@ -137,6 +146,9 @@ struct Greeting {
     memory: Option<OwnedFd>,
     attach: Option<OwnedFd>,
     shared: Option<Arc<Shared>>,
+    /// What was said before anybody proves anything, and what this connection is for.
+    said: Said,
+    purpose: Purpose,
     program: String,
     environment: Environment,
     session: u64,
@@ -144,16 +156,19 @@ struct Greeting {
     ending: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Peer {
-    Unix { uid: u32 },
-    Tcp(Option<SocketAddr>),
+enum Purpose {
+    Session,
+    Lane { session: u64, index: usize, key: LaneKey, shared: Weak<Shared> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Receiving Hello or Join.
     Hello,
+    /// Sending Challenge.
+    Challenging,
+    /// Receiving Request, or a lane's Proof.
+    Request,
     /// Accepted, no worker yet.
     Waiting,
     /// Receiving Welcome from the worker.
@@ -189,10 +204,10 @@ impl Front {
             listeners.push((0, Listener::Unix(listen_unix(path, settings.token.is_some())?)));
         }
         if let Some(address) = settings.listen {
-            if !address.ip().is_loopback() && settings.token.is_none() {
+            if settings.token.is_none() && !settings.insecure {
                 return Err(format!(
-                    "refusing to listen on {address} without a token: anybody who reaches it could use the GPUs; \
-                     give --token-file, or listen on 127.0.0.1"
+                    "refusing to listen on {address} without a token: every user of a machine that reaches it could \
+                     use the GPUs; give --token-file, or --insecure if that is what you want"
                 ));
             }
             let listener = TcpListener::bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
@@ -365,19 +380,19 @@ impl Front {
         let socket = unsafe { OwnedFd::from_raw_fd(done.result) };
         // Counted apart, so that nobody on the network can keep local programs out.
         let strangers =
-            self.greetings.values().filter(|g| g.stage == Stage::Hello && g.peer.is_unix() == is_unix).count();
+            self.greetings.values().filter(|g| g.stage.is_strangers() && g.peer.is_unix() == is_unix).count();
         if self.stopping.is_some() || strangers >= STRANGERS_MAX {
             return;
         }
         let peer = if is_unix {
-            let Ok(uid) = peer_uid(&socket) else { return };
-            Peer::Unix { uid }
+            let Ok(peer) = Peer::of_unix(&socket) else { return };
+            peer
         } else {
             if let Err(e) = socket::tune_tcp(socket.as_fd()) {
                 warn!(error = %e, "setting options of a connection failed");
                 return;
             }
-            Peer::Tcp(peer_address(&socket))
+            Peer::of_tcp(&socket)
         };
         let slot = core.allocate(Owner::Front);
         self.greetings.insert(slot, Box::new(Greeting::new(socket, peer)));
@@ -422,7 +437,7 @@ impl Front {
                     return g.receive(core, slot);
                 }
                 if done.result <= 0 {
-                    if g.stage != Stage::Hello {
+                    if !g.stage.is_strangers() {
                         let who = if done.did == Did::ReceiveAttach { "worker" } else { "client" };
                         info!(session = g.session, peer = %g.peer, who, "gone during the handshake");
                     }
@@ -449,6 +464,8 @@ impl Front {
         let outcome = match (g.stage, frame_kind) {
             (Stage::Hello, kind::HELLO) => return self.hello(core, slot, &body),
             (Stage::Hello, kind::JOIN) => return self.join(core, slot, &body),
+            (Stage::Request, kind::REQUEST) if g.purpose.is_session() => return self.request(core, slot, &body),
+            (Stage::Request, kind::PROOF) if !g.purpose.is_session() => return self.lane(core, slot, &body),
             (Stage::Welcome, kind::WELCOME) => self.welcome(slot, &body).map(|()| Stage::Welcoming),
             (Stage::Start, kind::START) => match Start::decode(&body) {
                 Ok(_) => Ok(Stage::Starting),
@@ -471,6 +488,7 @@ impl Front {
     fn sent(&mut self, core: &mut Core, slot: u32) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         match g.stage {
+            Stage::Challenging => self.expect_frame(core, slot, Stage::Request),
             Stage::Welcoming => {
                 g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
                 self.expect_frame(core, slot, Stage::Start);
@@ -485,14 +503,60 @@ impl Front {
     }
 
     fn hello(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
-        let g = self.greetings.get_mut(&slot).expect("the caller has it");
         let refused = match Hello::decode(body) {
-            Ok(hello) => {
-                g.environment = hello.environment.beyond(&self.inherited);
-                g.program = printable(&hello.program);
-                self.settings.objection(g.peer, &hello)
-            }
+            Ok(hello) => version_objection(&hello),
             Err(fault) => Some(Refusal::new(Reason::Other, format!("the greeting is damaged: {}", fault.0))),
+        };
+        if let Some(refusal) = refused {
+            return self.turn_away(core, slot, refusal);
+        }
+        let token = self.settings.token.clone();
+        self.challenge(core, slot, body, Purpose::Session, |said| token.map(|t| t.server_proof(said)));
+    }
+
+    /// A further connection of a session that is being carried.
+    fn join(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let Ok(Join { session, lane, .. }) = Join::decode(body) else {
+            return self.refuse(core, slot, Reason::Other, "the join frame is damaged");
+        };
+        let known = self.sessions.get(&session);
+        let known = known.and_then(|s| Some((s.lane_key.clone(), s.shared.clone()?)));
+        let Some((key, shared)) = known else {
+            // Its client has closed it before its last connection came in; nothing to worry about.
+            return self.refuse(core, slot, Reason::Other, "no such session");
+        };
+        let purpose = Purpose::Lane { session, index: lane as usize, key: key.clone(), shared };
+        self.challenge(core, slot, body, purpose, |said| Some(key.server_proof(said)));
+    }
+
+    fn challenge(
+        &mut self,
+        core: &mut Core,
+        slot: u32,
+        first: &[u8],
+        purpose: Purpose,
+        prove: impl FnOnce(&Said) -> Option<Proof>,
+    ) {
+        let nonce = match fresh_nonce() {
+            Ok(nonce) => nonce,
+            Err(e) => return self.refuse(core, slot, Reason::Other, format!("the server has no random bytes: {e}")),
+        };
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        g.said = Said { first: first.to_vec(), nonce };
+        g.purpose = purpose;
+        let challenge = Challenge { nonce, proof: prove(&g.said) };
+        self.send(core, slot, Stage::Challenging, frame(kind::CHALLENGE, &challenge.encode()));
+    }
+
+    fn request(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let refused = match Request::decode(body) {
+            Ok((request, covered, proof)) => {
+                g.environment = request.environment.beyond(&self.inherited);
+                g.program = printable(&request.program);
+                self.settings.objection(g, covered, proof)
+            }
+            Err(fault) => Some(Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0))),
         };
         let refused = refused.or_else(|| {
             let max = self.settings.sessions_max;
@@ -502,9 +566,8 @@ impl Front {
                 Refusal::new(Reason::Full, text)
             })
         });
-        if let Some(Refusal { reason, text }) = refused {
-            warn!(peer = %g.peer, reason = text, "session refused");
-            return self.refuse(core, slot, reason, text);
+        if let Some(refusal) = refused {
+            return self.turn_away(core, slot, refusal);
         }
         g.stage = Stage::Waiting;
         g.deadline = Instant::now() + WORKER_TIMEOUT;
@@ -512,24 +575,21 @@ impl Front {
         self.match_up(core);
     }
 
-    /// A further connection of a session that is being carried.
-    fn join(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
-        let g = self.greetings.get_mut(&slot).expect("the caller has it");
-        let mut r = Reader::new(body);
-        let (Ok(session), Ok(secret), Ok(index)) = (r.word(), r.word(), r.word()) else {
-            return self.refuse(core, slot, Reason::Other, "the join frame is damaged");
-        };
-        let Some(known) = self.sessions.get(&session) else {
-            // Its client has closed it before its last connection came in; nothing to worry about.
-            return self.refuse(core, slot, Reason::Other, "no such session");
-        };
-        let is_secret = equal(&known.secret.to_le_bytes(), &secret.to_le_bytes());
-        let shared = known.shared.as_ref().and_then(Weak::upgrade);
-        let Some(shared) = shared.filter(|s| is_secret && s.is_lane_free(index as usize)) else {
-            if !is_secret {
-                warn!(peer = %g.peer, session, "wrong secret for a session");
-            }
-            return self.refuse(core, slot, Reason::Other, "no such session, wrong secret, or the lane is taken");
+    fn turn_away(&mut self, core: &mut Core, slot: u32, refusal: Refusal) {
+        warn!(peer = %self.greetings[&slot].peer, reason = refusal.text, "session refused");
+        self.refuse(core, slot, refusal.reason, refusal.text);
+    }
+
+    fn lane(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = &self.greetings[&slot];
+        let Purpose::Lane { session, index, key, shared } = &g.purpose else { unreachable!("the caller looked") };
+        let (session, index, shared) = (*session, *index, shared.clone());
+        let is_proved = <&Proof>::try_from(body).is_ok_and(|proof| is_same(proof, &key.client_proof(&g.said)));
+        if !is_proved {
+            warn!(peer = %g.peer, session, "somebody who does not belong to a session tried to join it");
+        }
+        let Some(shared) = shared.upgrade().filter(|s| is_proved && s.is_lane_free(index)) else {
+            return self.refuse(core, slot, Reason::Other, "no such session, wrong proof, or the lane is taken");
         };
         // A fresh connection takes these few bytes at once.
         let ok = fds::send_some(g.socket.as_fd(), &frame(kind::STARTED, &[]), &[], libc::MSG_DONTWAIT);
@@ -539,8 +599,8 @@ impl Front {
         let greeting = self.greetings.remove(&slot).expect("the caller has it");
         core.release(slot);
         // Off the session's own engine, so that bulk data does not hold up its small records.
-        let engine = (session as usize + 1 + index as usize) % self.posts.len();
-        self.posts[engine].post(Mail::Join { socket: greeting.socket, shared, index: index as usize });
+        let engine = (session as usize + 1 + index) % self.posts.len();
+        self.posts[engine].post(Mail::Join { socket: greeting.socket, shared, index });
     }
 
     /// The worker's Welcome: its memory is mapped here too.
@@ -797,10 +857,8 @@ impl Front {
         let g = self.greetings.get_mut(&greeting).expect("it was waiting");
         let w = self.workers.get_mut(&worker).expect("it was warm");
         let session = self.sessions_begun + 1;
-        let secret = random_word()?;
         let assign = Control::Assign(Assign {
             session,
-            secret,
             memory_limit_bytes: self.settings.memory_limit_bytes,
             share_percent: self.settings.share_percent,
             worker_pid: w.pid as u32,
@@ -818,7 +876,8 @@ impl Front {
         g.session = session;
         let (pid, peer, program) = (w.pid, g.peer, g.program.as_str());
         info!(session, %peer, program, worker = pid, environment = %g.environment, "session begins");
-        self.sessions.insert(session, Session { worker, secret, shared: None, kill_after: None });
+        let lane_key = LaneKey::new(self.settings.token.as_ref(), &g.said);
+        self.sessions.insert(session, Session { worker, lane_key, shared: None, kill_after: None });
         if local {
             // From here on client and worker talk to each other; our copy of the socket must not keep it open.
             self.greetings.remove(&greeting);
@@ -893,6 +952,8 @@ impl Greeting {
             memory: None,
             attach: None,
             shared: None,
+            said: Said { first: Vec::new(), nonce: [0; 32] },
+            purpose: Purpose::Session,
             program: String::new(),
             environment: Environment::default(),
             session: 0,
@@ -939,8 +1000,12 @@ impl Greeting {
         }
         let header = self.buffer[..FRAME_HEADER_BYTES].try_into().expect("a whole header");
         let (kind, len) = frame_header(&header).map_err(|fault| fault.0)?;
-        let from_worker = matches!(self.stage, Stage::Welcome | Stage::Started);
-        if len > if from_worker { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX } {
+        let bytes_max = match self.stage {
+            Stage::Welcome | Stage::Started => FRAME_BYTES_MAX,
+            Stage::Request => REQUEST_BYTES_MAX,
+            _ => HELLO_BYTES_MAX,
+        };
+        if len > bytes_max {
             return Err("handshake frame too long");
         }
         if self.have < FRAME_HEADER_BYTES + len {
@@ -953,66 +1018,57 @@ impl Greeting {
 
 impl Settings {
     /// Why this client gets no session, if so.
-    fn objection(&self, peer: Peer, hello: &Hello) -> Option<Refusal> {
-        let refuse = |reason, text: String| Some(Refusal::new(reason, text));
-        if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
-            let text = format!(
-                "the client speaks protocol version {}, this server {}; install the same version of Orion on both \
-                 sides",
-                hello.protocol_version,
-                orion_wire::PROTOCOL_VERSION
-            );
-            return refuse(Reason::Version, text);
+    fn objection(&self, g: &Greeting, request: &[u8], proof: Option<Proof>) -> Option<Refusal> {
+        let refuse = |text: String| Some(Refusal::new(Reason::NotPermitted, text));
+        let right = |token: &Token| proof.is_some_and(|proof| is_same(&proof, &token.client_proof(&g.said, request)));
+        if self.token.as_ref().is_some_and(right) {
+            return None;
         }
-        if hello.api_hash != orion_wire::API_HASH {
-            let text = format!(
-                "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on \
-                 both sides",
-                hello.api_hash,
-                orion_wire::API_HASH
-            );
-            return refuse(Reason::Version, text);
-        }
-        let has_token = self.token.as_ref().is_some_and(|t| equal(t.as_bytes(), hello.token.as_bytes()));
-        // SAFETY: getuid cannot fail.
-        let ours = unsafe { libc::getuid() };
-        match peer {
-            Peer::Unix { uid } if uid == ours || has_token => None,
-            Peer::Unix { uid } => {
-                let text = format!(
-                    "user {uid} is not the user {ours} that runs this server; give its token (ORION_TOKEN_FILE), or \
-                     run your own"
-                );
-                refuse(Reason::NotPermitted, text)
-            }
-            Peer::Tcp(_) if self.token.is_none() || has_token => None,
-            Peer::Tcp(_) => {
-                let text = "the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into();
-                refuse(Reason::NotPermitted, text)
+        match g.peer {
+            Peer::Tcp(_) if self.token.is_none() => None,
+            Peer::Tcp(_) => refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
+            Peer::Unix { .. } => {
+                let why = strangeness(&g.socket)?;
+                refuse(match (&self.token, proof) {
+                    (None, _) => format!("{why}, and this server has no token (--token-file); run your own"),
+                    (Some(_), None) => format!("{why}; give its token (ORION_TOKEN_FILE), or run your own"),
+                    (Some(_), Some(_)) => format!("{why}, and the token in ORION_TOKEN or ORION_TOKEN_FILE is wrong"),
+                })
             }
         }
     }
 }
 
-impl Peer {
-    fn is_unix(self) -> bool {
-        matches!(self, Peer::Unix { .. })
+fn version_objection(hello: &Hello) -> Option<Refusal> {
+    let refuse = |text: String| Some(Refusal::new(Reason::Version, text));
+    if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
+        return refuse(format!(
+            "the client speaks protocol version {}, this server {}; install the same version of Orion on both sides",
+            hello.protocol_version,
+            orion_wire::PROTOCOL_VERSION
+        ));
+    }
+    if hello.api_hash != orion_wire::API_HASH {
+        return refuse(format!(
+            "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on both sides",
+            hello.api_hash,
+            orion_wire::API_HASH
+        ));
+    }
+    None
+}
+
+impl Purpose {
+    fn is_session(&self) -> bool {
+        matches!(self, Purpose::Session)
     }
 }
 
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Peer::Unix { uid } => write!(f, "unix:uid={uid}"),
-            Peer::Tcp(Some(address)) => write!(f, "tcp:{address}"),
-            Peer::Tcp(None) => f.write_str("tcp"),
-        }
+impl Stage {
+    /// Whether somebody at this stage has not shown yet that he may be here.
+    fn is_strangers(self) -> bool {
+        matches!(self, Stage::Hello | Stage::Challenging | Stage::Request)
     }
-}
-
-/// Takes the same time wherever the first difference is.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && std::hint::black_box(a.iter().zip(b).fold(0, |different, (x, y)| different | (x ^ y))) == 0
 }
 
 /// It goes into a log line.
@@ -1044,38 +1100,11 @@ fn listen_unix(path: &Path, has_token: bool) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-fn peer_uid(socket: &OwnedFd) -> io::Result<u32> {
-    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the buffer has the size that is passed.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &mut len,
-        )
-    };
-    if rc == 0 { Ok(credentials.uid) } else { Err(io::Error::last_os_error()) }
-}
-
-fn peer_address(socket: &OwnedFd) -> Option<SocketAddr> {
-    std::net::TcpStream::from(socket.try_clone().ok()?).peer_addr().ok()
-}
-
 /// Whether the client has closed its connection while it waited.
 fn is_still_there(socket: &OwnedFd) -> bool {
     let mut byte = 0u8;
     // SAFETY: looks at one byte, into a local.
     unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) != 0 }
-}
-
-fn random_word() -> io::Result<u64> {
-    let mut word = 0u64;
-    // SAFETY: eight bytes into a local; requests this small are never cut short.
-    let n = unsafe { libc::getrandom((&raw mut word).cast(), 8, 0) };
-    if n == 8 { Ok(word) } else { Err(io::Error::last_os_error()) }
 }
 
 fn signal(pidfd: &OwnedFd, number: i32) {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orion_ring::pause_after;
+use orion_transport::proof::Token;
 use orion_wire::environment::Environment;
 
 use crate::cell::Plan;
@@ -24,6 +25,7 @@ mod front;
 mod io_ring;
 mod mail;
 mod nursery;
+mod peer;
 
 use carried::{Carried, Lane, Shared};
 use front::Front;
@@ -34,7 +36,9 @@ use mail::Mailbox;
 pub struct Settings {
     pub socket: Option<PathBuf>,
     pub listen: Option<SocketAddr>,
-    pub token: Option<String>,
+    pub token: Option<Token>,
+    /// Whoever reaches the TCP address may use it.
+    pub insecure: bool,
     pub engines: usize,
     pub warm: usize,
     pub prestart: usize,

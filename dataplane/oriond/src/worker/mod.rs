@@ -129,7 +129,6 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d, assign)).collect::<Vec<_>>();
     let welcome = Welcome {
         session: assign.session,
-        secret: assign.secret,
         worker_pid: assign.worker_pid,
         driver_version: driver::version(warm.driver),
         missing: crate::generated::dispatch::missing(warm.driver),

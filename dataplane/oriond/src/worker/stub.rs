@@ -51,7 +51,6 @@ pub fn main(control: OwnedFd) -> Result<(), String> {
     let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
     let welcome = Welcome {
         session: assign.session,
-        secret: assign.secret,
         worker_pid: assign.worker_pid,
         driver_version: 13000,
         missing: Vec::new(),

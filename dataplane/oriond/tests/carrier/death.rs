@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use orion_transport::fds;
+use orion_transport::proof::{LaneKey, Said};
 use orion_transport::stream::{Frame, StreamHeader};
-use orion_wire::Writer;
-use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::hello::{Challenge, Hello, Join, Start, Welcome, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 
 use crate::harness::{
-    Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, hello, is_alive, read_rest, wait_until, words,
+    Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, hello, is_alive, read_rest, request, wait_until,
+    words,
 };
 use crate::on_each_carrier;
 
@@ -26,10 +27,15 @@ fn dial(server: &Oriond, transport: Transport) -> OwnedFd {
 }
 
 fn say_hello(socket: &OwnedFd) -> Welcome {
-    fds::send_frame(socket.as_fd(), kind::HELLO, &hello().encode(), &[]).expect("sending hello");
+    begin(socket).0
+}
+
+fn begin(socket: &OwnedFd) -> (Welcome, LaneKey) {
+    let (request, said) = request(socket, &hello());
+    fds::send(socket.as_fd(), &request, &[]).expect("sending the request");
     let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the welcome");
     assert_eq!(answer, kind::WELCOME);
-    Welcome::decode(&body).expect("a welcome")
+    (Welcome::decode(&body).expect("a welcome"), LaneKey::new(hello().token.as_ref(), &said))
 }
 
 /// After a peer died: its worker is gone, and the next client is served.
@@ -50,7 +56,8 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_in_mid_hello(server: &Oriond, transport: Transport) {
-        let bytes = orion_wire::hello::frame(kind::HELLO, &hello().encode());
+        let hello = Hello { protocol_version: orion_wire::PROTOCOL_VERSION, api_hash: orion_wire::API_HASH, nonce: [7; 32] };
+        let bytes = orion_wire::hello::frame(kind::HELLO, &hello.encode());
         for cut in [1, 15, 16, 17, bytes.len() - 1] {
             let socket = dial(server, transport);
             fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
@@ -60,10 +67,21 @@ on_each_carrier! {
 }
 
 on_each_carrier! {
-    fn client_gone_after_hello(server: &Oriond, transport: Transport) {
+    fn client_gone_in_mid_request(server: &Oriond, transport: Transport) {
+        for cut in [0, 1, 16, 17, 60] {
+            let socket = dial(server, transport);
+            let bytes = request(&socket, &hello()).0;
+            fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
+        }
+        check_recovered(server, transport, None);
+    }
+}
+
+on_each_carrier! {
+    fn client_gone_after_its_request(server: &Oriond, transport: Transport) {
         for _ in 0..5 {
             let socket = dial(server, transport);
-            fds::send_frame(socket.as_fd(), kind::HELLO, &hello().encode(), &[]).expect("sending");
+            fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
         }
         check_recovered(server, transport, None);
         wait_until("the pool to have its size", || server.workers().len() == 1);
@@ -247,13 +265,18 @@ fn client_killed_with_sigkill_frees_its_worker() {
 
 /// By hand up to the carried stream of a TCP session.
 fn carried(server: &Oriond) -> (TcpStream, Welcome) {
+    let (stream, welcome, _) = carried_with_key(server);
+    (stream, welcome)
+}
+
+fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
     let socket = dial(server, Transport::Tcp);
-    let welcome = say_hello(&socket);
+    let (welcome, key) = begin(&socket);
     let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
     fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
     let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("receiving");
     assert_eq!(answer, kind::STARTED);
-    (TcpStream::from(socket), welcome)
+    (TcpStream::from(socket), welcome, key)
 }
 
 fn stream_frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
@@ -338,8 +361,8 @@ fn a_barrier_that_is_never_reached_holds_up_nobody_else() {
 #[test]
 fn a_broken_lane_ends_the_session() {
     let server = Oriond::start(&[]);
-    let (mut stream, welcome) = carried(&server);
-    let mut lane = join(&server, welcome.session, welcome.secret, 0).expect("joining");
+    let (mut stream, welcome, key) = carried_with_key(&server);
+    let mut lane = join(&server, welcome.session, &key, 0).expect("joining");
     lane.write_all(&stream_frame(Frame::Chunk, 0, &[0; 64])[..40]).expect("sending");
     drop(lane);
     read_rest(&mut stream);
@@ -347,26 +370,47 @@ fn a_broken_lane_ends_the_session() {
 }
 
 #[test]
-fn only_who_knows_the_secret_joins() {
+fn only_who_began_the_session_joins() {
     let server = Oriond::start(&[]);
-    let (_stream, welcome) = carried(&server);
-    let (session, secret) = (welcome.session, welcome.secret);
-    assert!(join(&server, session, secret ^ 1, 0).is_none());
-    assert!(join(&server, session + 1, secret, 0).is_none());
-    assert!(join(&server, session, secret, 8).is_none());
-    let lane = join(&server, session, secret, 3);
+    let (_stream, welcome, key) = carried_with_key(&server);
+    let (_other_stream, other, others_key) = carried_with_key(&server);
+    let session = welcome.session;
+    assert!(join(&server, session, &others_key, 0).is_none());
+    assert!(join(&server, other.session, &key, 0).is_none());
+    assert!(join(&server, other.session + 1, &key, 0).is_none());
+    assert!(join(&server, session, &key, 8).is_none());
+    let lane = join(&server, session, &key, 3);
     assert!(lane.is_some());
     // The engine takes the lane in its own time.
-    wait_until("the lane to be taken", || join(&server, session, secret, 3).is_none());
+    wait_until("the lane to be taken", || join(&server, session, &key, 3).is_none());
 }
 
-fn join(server: &Oriond, session: u64, secret: u64, lane: u64) -> Option<TcpStream> {
-    let socket = dial(server, Transport::Tcp);
-    let mut body = Vec::new();
-    [session, secret, lane].iter().for_each(|w| body.word(*w));
-    fds::send_frame(socket.as_fd(), kind::JOIN, &body, &[]).expect("sending");
-    let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
-    (answer == kind::STARTED).then(|| TcpStream::from(socket))
+/// The client would have noticed that the server does not know its key; a stranger does not care.
+#[test]
+fn a_lane_that_does_not_prove_itself_is_refused() {
+    let server = Oriond::start(&[]);
+    let (_stream, welcome, key) = carried_with_key(&server);
+    let mut recorded = None;
+    for _ in 0..3 {
+        let socket = dial(&server, Transport::Tcp);
+        let first = Join { session: welcome.session, lane: 0, nonce: [1; 32] }.encode();
+        fds::send_frame(socket.as_fd(), kind::JOIN, &first, &[]).expect("sending");
+        let (kind::CHALLENGE, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer") else {
+            panic!("no challenge");
+        };
+        let challenge = Challenge::decode(&body).expect("a challenge");
+        // The server's own proof sent back, then an earlier one of the right client's.
+        let server_proof = challenge.proof.expect("the server proves itself");
+        let said = Said { first, nonce: challenge.nonce };
+        let proof = recorded.replace(key.client_proof(&said)).unwrap_or(server_proof);
+        fds::send_frame(socket.as_fd(), kind::PROOF, &proof, &[]).expect("sending");
+        let (answer, ..) = fds::recv_frame(socket.as_fd()).expect("an answer");
+        assert_eq!(answer, kind::REFUSED);
+    }
+}
+
+fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
+    orion_transport::client::join(&server.tcp, lane, session, key).ok().map(TcpStream::from)
 }
 
 /// Not a zombie: an orphan that nobody reaps here still counts as ended.

@@ -1,20 +1,22 @@
 //! Whose environment a worker's driver sees.
 
-use orion_transport::client::Tuning;
+use std::os::fd::{AsFd, OwnedFd};
+
+use orion_transport::client::{Caller, Tuning};
+use orion_transport::fds;
 use orion_wire::environment::Environment;
-use orion_wire::hello::Hello;
 use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, VARIABLE, hello, wait_until};
+use crate::harness::{Client, Oriond, Transport, VARIABLE, hello, request, wait_until};
 use crate::on_each_carrier;
 
-fn with(pairs: &[(&str, &str)]) -> Hello {
+fn with(pairs: &[(&str, &str)]) -> Caller {
     let environment = Environment::of(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()));
     assert_eq!(environment.pairs().len(), pairs.len());
-    Hello { environment, ..hello() }
+    Caller { environment, ..hello() }
 }
 
-fn attach(server: &Oriond, transport: Transport, hello: &Hello) -> Client {
+fn attach(server: &Oriond, transport: Transport, hello: &Caller) -> Client {
     Client::try_attach(server, transport, hello, Tuning::default()).expect("attaching")
 }
 
@@ -97,13 +99,10 @@ fn several_clients_with_settings_of_their_own_are_served_at_once() {
 /// One whose client did not wait for it serves nobody else.
 #[test]
 fn a_worker_started_for_a_client_that_left_is_retired() {
-    use std::io::Write;
     let server = Oriond::start(&["--warm", "0"]);
     let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "2")]);
-    let mut socket = std::os::unix::net::UnixStream::connect(&server.socket).expect("connecting");
-    socket
-        .write_all(&orion_wire::hello::frame(orion_wire::hello::kind::HELLO, &hello.encode()))
-        .expect("sending the greeting");
+    let socket = OwnedFd::from(std::os::unix::net::UnixStream::connect(&server.socket).expect("connecting"));
+    fds::send(socket.as_fd(), &request(&socket, &hello).0, &[]).expect("sending the request");
     drop(socket);
     server.wait_for_log(&["worker warm"]);
     wait_until("the worker to end", || server.workers().is_empty());

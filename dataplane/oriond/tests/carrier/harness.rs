@@ -1,7 +1,7 @@
 //! An oriond of the test's own, and a client that speaks records.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
-use orion_transport::client::{self, Link, NoSession, Server, Tuning};
-use orion_wire::hello::{Hello, Welcome};
+use orion_transport::client::{self, Caller, Link, NoSession, Server, Tuning};
+use orion_transport::fds;
+use orion_transport::proof::{Said, Token, fresh_nonce};
+use orion_wire::environment::Environment;
+use orion_wire::hello::{Challenge, Hello, Request, Welcome, frame, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
 
@@ -48,22 +51,33 @@ impl Oriond {
 
     /// With these environment variables.
     pub fn start_in(environment: &[(&str, &str)], arguments: &[&str]) -> Oriond {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("orion-test-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("creating the test's directory");
-        let (socket, log) = (dir.join("oriond.sock"), dir.join("log"));
-        let (ready, theirs) = pipe();
-        let fd = theirs.as_raw_fd();
+        let dir = new_folder();
+        let (socket, token) = (dir.join("oriond.sock"), dir.join("token"));
+        write_token(&token, TOKEN);
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         command
             .arg("serve")
             .args(["--driver", "echo", "--listen", "127.0.0.1:0", "--warm", "1", "--engines", "2"])
-            .args(["--ready-fd", &fd.to_string()])
+            .arg("--token-file")
+            .arg(&token)
             .arg("--socket")
             .arg(&socket)
             .args(arguments)
-            .envs(environment.iter().copied())
+            .envs(environment.iter().copied());
+        Oriond::run(&mut command, dir)
+    }
+
+    /// With a command line of the test's own.
+    pub fn start_as(command: &mut Command) -> Oriond {
+        Oriond::run(command, new_folder())
+    }
+
+    fn run(command: &mut Command, dir: PathBuf) -> Oriond {
+        let (socket, log) = (dir.join("oriond.sock"), dir.join("log"));
+        let (ready, theirs) = pipe();
+        let fd = theirs.as_raw_fd();
+        command
+            .args(["--ready-fd", &fd.to_string()])
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("creating the log"));
         // SAFETY: fcntl is async-signal-safe.
@@ -160,15 +174,45 @@ pub struct Client {
     pub context: u64,
 }
 
-pub fn hello() -> Hello {
-    Hello {
-        protocol_version: orion_wire::PROTOCOL_VERSION,
-        api_hash: orion_wire::API_HASH,
-        token: String::new(),
-        pid: std::process::id(),
-        program: "test".into(),
-        environment: orion_wire::environment::Environment::default(),
-    }
+/// What the orionds of the tests are given, unless a test says otherwise.
+pub const TOKEN: &str = "a token that only the tests know";
+
+/// Which nobody else can write to, whatever the umask.
+fn new_folder() -> PathBuf {
+    use std::os::unix::fs::DirBuilderExt;
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("orion-test-{}-{count}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&dir).expect("creating the test's directory");
+    dir
+}
+
+pub fn write_token(path: &std::path::Path, text: &str) {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).expect("a new file");
+    file.write_all(text.as_bytes()).expect("writing the token");
+}
+
+pub fn token(text: &str) -> Option<Token> {
+    Some(Token::new(text, "the test").expect("long enough"))
+}
+
+pub fn hello() -> Caller {
+    Caller { environment: Environment::default(), ..Caller::new("test", token(TOKEN)) }
+}
+
+/// By hand up to the server's challenge: what the client would say next, and what began the handshake.
+pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
+    let (protocol_version, api_hash) = (caller.protocol_version, caller.api_hash);
+    let first = Hello { protocol_version, api_hash, nonce: fresh_nonce().expect("random bytes") }.encode();
+    fds::send_frame(socket.as_fd(), kind::HELLO, &first, &[]).expect("sending");
+    let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the challenge");
+    assert_eq!(answer, kind::CHALLENGE);
+    let said = Said { first, nonce: Challenge::decode(&body).expect("a challenge").nonce };
+    let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
+    let body = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
+    (frame(kind::REQUEST, &body), said)
 }
 
 fn spin() -> Spin {
@@ -183,7 +227,7 @@ impl Client {
     pub fn try_attach(
         server: &Oriond,
         transport: Transport,
-        hello: &Hello,
+        hello: &Caller,
         tuning: Tuning,
     ) -> Result<Client, NoSession> {
         let a = client::attach(&server.server(transport), hello, tuning)?;

@@ -10,16 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
 pub use orion_wire::address::Server;
-use orion_wire::hello::{Hello, Start, Welcome, kind};
+use orion_wire::environment::Environment;
+use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
 use crate::fds;
+use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
 pub use crate::scatter::Listener;
 
 mod local;
 mod tcp;
 
-pub use tcp::connect as connect_tcp;
+pub use tcp::{connect as connect_tcp, join};
 
 /// A worker that has to be started first loads the driver and opens every GPU.
 const WELCOME_SECONDS_MAX: i64 = 120;
@@ -42,12 +44,39 @@ impl Default for Tuning {
     }
 }
 
+/// Who asks for a session, and what it shows.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub protocol_version: u32,
+    pub api_hash: u64,
+    pub token: Option<Token>,
+    pub pid: u32,
+    pub program: String,
+    pub environment: Environment,
+}
+
+impl Caller {
+    /// This process, as it is.
+    pub fn new(program: impl Into<String>, token: Option<Token>) -> Caller {
+        Caller {
+            protocol_version: orion_wire::PROTOCOL_VERSION,
+            api_hash: orion_wire::API_HASH,
+            token,
+            pid: std::process::id(),
+            program: program.into(),
+            environment: Environment::of(|name| std::env::var(name).ok()),
+        }
+    }
+}
+
 pub struct Attached {
     pub welcome: Welcome,
     pub memory: Memory,
     pub heap: Heap,
     /// The memory is a copy that pump threads keep in step, not the worker's own pages.
     pub mirrored: bool,
+    /// Neither side has proved to the other who it is.
+    pub insecure: bool,
     pub link: Arc<dyn Link>,
 }
 
@@ -79,10 +108,10 @@ impl From<String> for NoSession {
 }
 
 /// Attaches to a worker of `server`. The error says what was being done, with which value, and what to try.
-pub fn attach(server: &Server, hello: &Hello, tuning: Tuning) -> Result<Attached, NoSession> {
+pub fn attach(server: &Server, caller: &Caller, tuning: Tuning) -> Result<Attached, NoSession> {
     match server {
-        Server::Unix(path) => local::attach(server, path, hello),
-        Server::Tcp(address) => tcp::attach(server, address, hello, tuning),
+        Server::Unix(path) => local::attach(server, path, caller),
+        Server::Tcp(address) => tcp::attach(server, address, caller, tuning),
     }
 }
 
@@ -106,23 +135,65 @@ fn shutdown(socket: &OwnedFd) {
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
-fn say_hello(server: &Server, socket: BorrowedFd<'_>, hello: &Hello) -> Result<(Welcome, Vec<OwnedFd>), NoSession> {
+/// What the handshake has brought up to the welcome.
+pub struct Greeted {
+    pub welcome: Welcome,
+    pub fds: Vec<OwnedFd>,
+    pub lane_key: LaneKey,
+}
+
+/// From the first message to the server's welcome. A server that is `trusted`, because the system says who runs it,
+/// need not prove itself.
+pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<Greeted, NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
     crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
-    fds::send_frame(socket, kind::HELLO, &hello.encode(), &[]).map_err(failed)?;
-    let (answer, body, fds) = fds::recv_frame(socket).map_err(failed)?;
-    match answer {
-        kind::WELCOME => {
-            let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
-            if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
-                return Err(format!("the welcome of {server} announces impossible session memory").into());
-            }
-            Ok((welcome, fds))
-        }
-        kind::REFUSED => Err(refusal(server, &body)),
-        other => {
-            Err(format!("{server} answered the greeting with frame kind {other}: is it an oriond of this version?")
-                .into())
+    let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+    let first = Hello { protocol_version: caller.protocol_version, api_hash: caller.api_hash, nonce }.encode();
+    fds::send_frame(socket, kind::HELLO, &first, &[]).map_err(failed)?;
+    let body = answer_to(server, socket, kind::CHALLENGE, "the greeting")?.0;
+    let challenge = Challenge::decode(&body).map_err(|f| format!("the challenge of {server} is damaged: {f}"))?;
+    let said = Said { first, nonce: challenge.nonce };
+    if let Some(token) = caller.token.as_ref().filter(|_| !trusted) {
+        check_server(server, token, &said, &challenge)?;
+    }
+    let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
+    let request = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
+    fds::send_frame(socket, kind::REQUEST, &request, &[]).map_err(failed)?;
+    let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
+    let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
+    if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
+        return Err(format!("the welcome of {server} announces impossible session memory").into());
+    }
+    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(caller.token.as_ref(), &said) })
+}
+
+fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Challenge) -> Result<(), NoSession> {
+    let text = match &challenge.proof {
+        Some(proof) if is_same(proof, &token.server_proof(said)) => return Ok(()),
+        Some(_) => format!(
+            "{server} does not know this program's token: it has another one, or is not the server you mean; check \
+             ORION_TOKEN or ORION_TOKEN_FILE and the address"
+        ),
+        None => format!(
+            "{server} has no token and so cannot prove that it is the server you mean; unset ORION_TOKEN and \
+             ORION_TOKEN_FILE to use it all the same"
+        ),
+    };
+    Err(NoSession { refused: Some(Reason::NotPermitted), text })
+}
+
+fn answer_to(
+    server: &Server,
+    socket: BorrowedFd<'_>,
+    wanted: u32,
+    what: &str,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), NoSession> {
+    let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
+    match fds::recv_frame(socket).map_err(failed)? {
+        (answer, body, fds) if answer == wanted => Ok((body, fds)),
+        (kind::REFUSED, body, _) => Err(refusal(server, &body)),
+        (other, ..) => {
+            Err(format!("{server} answered {what} with frame kind {other}: is it an oriond of this version?").into())
         }
     }
 }
@@ -131,15 +202,9 @@ fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -
     let failed = |e: io::Error| lost_during(server, "starting the session", e);
     let start = Start { heap_base: heap.base() as u64, mirrored };
     fds::send_frame(socket, kind::START, &start.encode(), &[]).map_err(failed)?;
-    let (answer, body, _) = fds::recv_frame(socket).map_err(failed)?;
+    answer_to(server, socket, kind::STARTED, "the start")?;
     crate::socket::receive_timeout(socket, 0).map_err(failed)?;
-    match answer {
-        kind::STARTED => Ok(()),
-        kind::REFUSED => Err(refusal(server, &body)),
-        other => {
-            Err(format!("{server} answered the start with frame kind {other}: is it an oriond of this version?").into())
-        }
-    }
+    Ok(())
 }
 
 fn lost_during(server: &Server, doing: &str, e: io::Error) -> String {

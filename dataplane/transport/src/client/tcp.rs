@@ -18,13 +18,16 @@ use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
-use orion_wire::hello::{Hello, kind};
+use orion_wire::Fault;
+use orion_wire::hello::{Challenge, Join, kind};
 use orion_wire::record::HeapRange;
-use orion_wire::{Fault, Writer};
 
-use super::{Attached, Link, Lost, NoSession, Server, Tuning, layout, local, map_heap, say_hello, shutdown, start};
+use super::{
+    Attached, Caller, Greeted, Link, Lost, NoSession, Server, Tuning, greet, layout, local, map_heap, shutdown, start,
+};
 use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
+use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Blocked, Scatter};
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
 use crate::{fds, socket};
@@ -41,10 +44,10 @@ const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
-pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> Result<Attached, NoSession> {
+pub fn attach(server: &Server, address: &str, caller: &Caller, tuning: Tuning) -> Result<Attached, NoSession> {
     let main = connect(address).map_err(|e| unreachable(server, e))?;
-    let (welcome, _) = say_hello(server, main.as_fd(), hello)?;
-    let layout = layout(&welcome).expect("say_hello has checked it");
+    let Greeted { welcome, lane_key, .. } = greet(server, main.as_fd(), caller, false)?;
+    let layout = layout(&welcome).expect("greet has checked it");
     let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
     let heap = map_heap(&memory).map_err(|e| local::mapping_failed(layout.heap_bytes, e))?;
     start(server, main.as_fd(), &heap, true)?;
@@ -62,9 +65,9 @@ pub fn attach(server: &Server, address: &str, hello: &Hello, tuning: Tuning) -> 
         lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
         lost: Lost::default(),
     });
-    start_pumps(&link, &memory, commands, address, welcome.session, welcome.secret)
+    start_pumps(&link, &memory, commands, address, welcome.session, lane_key)
         .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
-    Ok(Attached { welcome, memory, heap, mirrored: true, link })
+    Ok(Attached { welcome, memory, heap, mirrored: true, insecure: caller.token.is_none(), link })
 }
 
 /// Connects with the options every connection of a session has.
@@ -154,7 +157,7 @@ fn start_pumps(
     commands: Consumer,
     address: &str,
     session: u64,
-    secret: u64,
+    lane_key: LaneKey,
 ) -> io::Result<()> {
     let scatter = Scatter::new(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
@@ -174,8 +177,8 @@ fn start_pumps(
         })?;
         for index in 0..link.lanes.len() {
             let l = link.clone();
-            let address = address.to_owned();
-            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &address, session, secret))?;
+            let (address, key) = (address.to_owned(), lane_key.clone());
+            spawn(format!("orion-lane-{index}"), move || serve_lane(&l, index, &address, session, &key))?;
         }
         Ok(())
     })
@@ -399,8 +402,8 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), End> {
 }
 
 /// Both directions of one lane. A lane that cannot join is not used; one that breaks later ends the session.
-fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, secret: u64) {
-    let Ok(socket) = join(address, index, session, secret) else { return };
+fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, key: &LaneKey) {
+    let Ok(socket) = join(address, index, session, key) else { return };
     let socket = Arc::new(socket);
     *link.lanes[index].socket.lock().expect("nothing panics under this lock") = Some(socket.clone());
     let (l, s) = (link.clone(), socket.clone());
@@ -423,17 +426,23 @@ fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, se
     }
 }
 
-fn join(address: &str, index: usize, session: u64, secret: u64) -> io::Result<OwnedFd> {
+/// A further connection of a session. Each side proves to the other that it knows what began the session.
+pub fn join(address: &str, lane: usize, session: u64, key: &LaneKey) -> io::Result<OwnedFd> {
     let socket = connect(address)?;
-    let mut body = Vec::new();
-    for word in [session, secret, index as u64] {
-        body.word(word);
-    }
+    let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
     socket::receive_timeout(socket.as_fd(), CONNECT_TIMEOUT.as_secs() as i64)?;
-    fds::send_frame(socket.as_fd(), kind::JOIN, &body, &[])?;
-    let (answer, _, _) = fds::recv_frame(socket.as_fd())?;
+    let first = Join { session, lane: lane as u64, nonce: fresh_nonce()? }.encode();
+    fds::send_frame(socket.as_fd(), kind::JOIN, &first, &[])?;
+    let (kind::CHALLENGE, body, _) = fds::recv_frame(socket.as_fd())? else { return Err(refused()) };
+    let challenge = Challenge::decode(&body).map_err(|_| refused())?;
+    let said = Said { first, nonce: challenge.nonce };
+    if !challenge.proof.is_some_and(|proof| is_same(&proof, &key.server_proof(&said))) {
+        return Err(refused());
+    }
+    fds::send_frame(socket.as_fd(), kind::PROOF, &key.client_proof(&said), &[])?;
+    let (kind::STARTED, ..) = fds::recv_frame(socket.as_fd())? else { return Err(refused()) };
     socket::receive_timeout(socket.as_fd(), 0)?;
-    if answer == kind::STARTED { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    Ok(socket)
 }
 
 fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), End> {

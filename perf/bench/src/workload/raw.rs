@@ -9,8 +9,9 @@ use std::time::Duration;
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Producer, Spin};
 use orion_transport::client::{self, Link, Server, Tuning};
+use orion_transport::proof::Token;
 use orion_wire::Writer;
-use orion_wire::hello::Hello;
+use orion_wire::environment::Environment;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 
 /// Operations of `oriond serve --driver echo` (its `worker/stub.rs`). With a seed of 0 this one only announces the
@@ -42,15 +43,9 @@ pub struct Caller<'a> {
 
 impl Client {
     pub fn attach(server: &str) -> Result<Client, String> {
-        let hello = Hello {
-            protocol_version: orion_wire::PROTOCOL_VERSION,
-            api_hash: orion_wire::API_HASH,
-            token: std::env::var("ORION_TOKEN").unwrap_or_default(),
-            pid: std::process::id(),
-            program: "orion-bench".into(),
-            environment: orion_wire::environment::Environment::default(),
-        };
-        let attached = client::attach(&Server::parse(server)?, &hello, Tuning::default()).map_err(|no| no.text)?;
+        let environment = Environment::default();
+        let caller = client::Caller { environment, ..client::Caller::new("orion-bench", Token::from_environment()?) };
+        let attached = client::attach(&Server::parse(server)?, &caller, Tuning::default()).map_err(|no| no.text)?;
         let failed = |e: std::io::Error| format!("mapping a ring failed: {e}");
         let client = Client {
             commands: Mutex::new(attached.memory.producer(Which::Command).map_err(failed)?),

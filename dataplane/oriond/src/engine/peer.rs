@@ -1,0 +1,122 @@
+//! Who is at the other end of a connection, as far as the system says.
+
+// UNSAFETY: getsockopt for a pidfd, pidfd_open and geteuid.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use orion_transport::socket::peer_credentials;
+
+/// Since Linux 6.5.
+const SO_PEERPIDFD: i32 = 77;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    Unix { uid: u32 },
+    Tcp(Option<SocketAddr>),
+}
+
+impl Peer {
+    pub fn of_unix(socket: &OwnedFd) -> io::Result<Peer> {
+        Ok(Peer::Unix { uid: peer_credentials(socket.as_fd())?.uid })
+    }
+
+    pub fn of_tcp(socket: &OwnedFd) -> Peer {
+        let address = socket.try_clone().and_then(|s| std::net::TcpStream::from(s).peer_addr());
+        Peer::Tcp(address.ok())
+    }
+
+    pub fn is_unix(self) -> bool {
+        matches!(self, Peer::Unix { .. })
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Unix { uid } => write!(f, "unix:uid={uid}"),
+            Peer::Tcp(Some(address)) => write!(f, "tcp:{address}"),
+            Peer::Tcp(None) => f.write_str("tcp"),
+        }
+    }
+}
+
+/// Why the program behind a local socket is not one of our own user's beside us, in words; `None` if it is.
+///
+/// A user id says who somebody is within one user namespace only, and root of a container without one is user 0 to
+/// everybody. So whoever needs no token has our user id, our user and pid namespace, and our root directory: a
+/// container has another one of these, whatever it shares with the host. What cannot be found out counts as different.
+pub fn strangeness(socket: &OwnedFd) -> Option<String> {
+    // SAFETY: geteuid cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    let peer = match peer_credentials(socket.as_fd()) {
+        Ok(peer) => peer,
+        Err(e) => return Some(format!("finding out which user it belongs to failed: {e}")),
+    };
+    if peer.uid != ours {
+        return Some(format!("user {} is not the user {ours} that runs this server", peer.uid));
+    }
+    if peer.pid <= 0 {
+        return Some("the program is in another pid namespace, such as a container's".into());
+    }
+    let difference = process_of(socket, peer.pid).and_then(|process| {
+        let difference = difference(peer.pid)?;
+        // Only while it has not ended is it known that this was not another process with the same number.
+        is_running(&process)?;
+        Ok(difference)
+    });
+    match difference {
+        Ok(None) => None,
+        Ok(Some(what)) => Some(format!("the program has {what}, as in a container")),
+        Err(e) => Some(format!("finding out whether process {} is in a container failed: {e}", peer.pid)),
+    }
+}
+
+/// The first thing in which its surroundings differ from ours.
+fn difference(pid: i32) -> io::Result<Option<&'static str>> {
+    for (name, what) in [
+        ("ns/user", "another user namespace"),
+        ("ns/pid", "another pid namespace"),
+        ("root/.", "another root directory"),
+    ] {
+        let at = |process: &str| std::fs::metadata(format!("/proc/{process}/{name}")).map(|m| (m.dev(), m.ino()));
+        if at(&pid.to_string())? != at("self")? {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+/// A hold on the process that connected. Kernels before 6.5 know it by its number only, which another process has if
+/// the first one ended before this call.
+fn process_of(socket: &OwnedFd, pid: i32) -> io::Result<OwnedFd> {
+    let mut fd = -1i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the buffer has the size that is passed.
+    let rc =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &mut len) };
+    if rc != 0 {
+        let e = io::Error::last_os_error();
+        if e.raw_os_error() != Some(libc::ENOPROTOOPT) {
+            return Err(e);
+        }
+        // SAFETY: a plain system call.
+        fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn is_running(process: &OwnedFd) -> io::Result<()> {
+    let mut entry = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry. A pidfd is readable once its process has ended.
+    match unsafe { libc::poll(&raw mut entry, 1, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::NotFound, "it has ended")),
+    }
+}
