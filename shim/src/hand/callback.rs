@@ -3,6 +3,9 @@
 //! Natively the driver runs them on threads of its own, and a program may rely on as much concurrency as it has.
 //! Here every function that the worker's driver has started, and so is waiting for, gets a thread at once: what
 //! the driver does one after the other stays so, and what it does at the same time may wait for each other.
+//!
+//! Functions and data stay in this process. The worker has numbers, and one that was not given out, or was used up, ends
+//! the session: a false server must not choose what a program calls.
 
 // UNSAFETY: calls functions of the application with the data it gave for them.
 
@@ -16,7 +19,7 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::{Header, HeapRange, op};
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Reader, Writer};
 
 use super::capture::check_stream;
 use crate::call::{call, post};
@@ -28,35 +31,112 @@ const HOST_FUNCTION: u64 = 0;
 const STREAM_CALLBACK: u64 = 1;
 const USER_OBJECT: u64 = 2;
 const HEAP_RANGE: u64 = 3;
+const FORGET: u64 = 4;
+
+/// A function that the application gave, and the data it is to be called with. The worker knows it by number only: what
+/// it says decides when this runs, never what.
+#[derive(Clone, Copy)]
+struct Registered {
+    function: Function,
+    data: usize,
+    /// The worker says when it is not needed any more; otherwise it runs once at most.
+    kept: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Function {
+    Host(unsafe extern "C" fn(*mut c_void)),
+    Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
+    /// Destroys the user object with this name.
+    Destroy(unsafe extern "C" fn(*mut c_void), Handle),
+}
+
+/// By index; a number is an index and how often it had been used.
+struct Table {
+    slots: Vec<(u32, Option<Registered>)>,
+    free: Vec<u32>,
+}
+
+static REGISTERED: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), free: Vec::new() });
+
+impl Table {
+    fn put(&mut self, registered: Registered) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        *slot = (slot.0.wrapping_add(1), Some(registered));
+        (slot.0 as u64) << 32 | index as u64
+    }
+
+    fn slot(&mut self, number: u64) -> Option<&mut Option<Registered>> {
+        let (generation, registered) = self.slots.get_mut(number as u32 as usize)?;
+        (*generation == (number >> 32) as u32).then_some(registered)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Registered> {
+        let taken = self.slot(number)?.take();
+        if taken.is_some() {
+            self.free.push(number as u32);
+        }
+        taken
+    }
+
+    /// What to call when the worker asks for `number`.
+    fn asked_for(&mut self, number: u64, kind: u64) -> Option<Registered> {
+        let registered = (*self.slot(number)?)?;
+        if registered.function.kind() != kind {
+            return None;
+        }
+        if registered.kept { Some(registered) } else { self.take(number) }
+    }
+}
+
+impl Function {
+    fn kind(self) -> u64 {
+        match self {
+            Function::Host(_) => HOST_FUNCTION,
+            Function::Stream(..) => STREAM_CALLBACK,
+            Function::Destroy(..) => USER_OBJECT,
+        }
+    }
+}
+
+fn register(function: Function, data: *mut c_void, kept: bool) -> u64 {
+    REGISTERED.lock().expect("no panic happens under this lock").put(Registered { function, data: data as usize, kept })
+}
+
+/// For a host node, whose function runs whenever the graph does.
+pub fn register_for_graph(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> u64 {
+    register(Function::Host(function), data, true)
+}
+
+/// What was registered for a host node under this number.
+pub fn of_graph(number: u64) -> Option<CUDA_HOST_NODE_PARAMS> {
+    let mut table = REGISTERED.lock().expect("no panic happens under this lock");
+    match (*table.slot(number)?)? {
+        Registered { function: Function::Host(function), data, .. } => {
+            Some(CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data as *mut c_void })
+        }
+        _ => None,
+    }
+}
 
 /// One function to run.
 struct Job {
     id: u64,
-    kind: u64,
-    function: u64,
-    data: u64,
-    stream: u64,
+    registered: Registered,
     status: CUresult,
 }
 
 impl Job {
-    fn decode(id: u64, r: &mut Reader<'_>) -> Result<Job, Fault> {
-        Ok(Job {
-            id,
-            kind: r.word()?,
-            function: r.word()?,
-            data: r.word()?,
-            stream: r.word()?,
-            status: r.word()? as CUresult,
-        })
-    }
-
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         ANY_CALLBACK.store(true, Ordering::Relaxed);
         super::graph::around_host_function(|| self.call());
-        if self.kind == USER_OBJECT {
-            handles::release(Handle(self.stream));
+        if let Function::Destroy(_, name) = self.registered.function {
+            handles::release(name);
         } else {
             announce_again();
             post(op::CALLBACK_DONE, |w| w.word(self.id));
@@ -66,23 +146,12 @@ impl Job {
     /// The application's function. Inside it CUDA may not be called.
     fn call(&self) {
         IN_CALLBACK.with(|flag| flag.set(true));
-        let data = self.data as *mut c_void;
-        match self.kind {
-            STREAM_CALLBACK => {
-                // SAFETY: the word is the application's own function, not null; the worker only kept it.
-                let function: CUstreamCallback = unsafe { std::mem::transmute(self.function as *const c_void) };
-                if let Some(function) = function {
-                    // SAFETY: called as CUDA calls it.
-                    unsafe { function(self.stream as CUstream, self.status, data) };
-                }
-            }
-            _ => {
-                // SAFETY: as above.
-                let function: CUhostFn = unsafe { std::mem::transmute(self.function as *const c_void) };
-                if let Some(function) = function {
-                    // SAFETY: called as CUDA calls it.
-                    unsafe { function(data) };
-                }
+        let data = self.registered.data as *mut c_void;
+        // SAFETY: the application's own function and data, called as CUDA calls it.
+        unsafe {
+            match self.registered.function {
+                Function::Host(function) | Function::Destroy(function, _) => function(data),
+                Function::Stream(function, stream) => function(stream as CUstream, self.status, data),
             }
         }
         IN_CALLBACK.with(|flag| flag.set(false));
@@ -162,14 +231,23 @@ static WORK: Condvar = Condvar::new();
 
 /// The worker asks for a function to be run. The service thread hands it on: it has output to print meanwhile.
 pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
-    let Ok(job) = Job::decode(header.context, &mut r) else {
+    let (Ok(kind), Ok(number), Ok(status)) = (r.word(), r.word(), r.word()) else {
         crate::call::broken("a callback without its words");
         return;
     };
-    match job.kind {
-        HEAP_RANGE => super::graph::release_staged(s, job.data),
-        HOST_FUNCTION | STREAM_CALLBACK | USER_OBJECT => hand_on(job),
-        _ => {}
+    let table = || REGISTERED.lock().expect("no panic happens under this lock");
+    match kind {
+        HEAP_RANGE => super::graph::release_staged(s, number),
+        FORGET => drop(table().take(number)),
+        _ => {
+            let asked_for = table().asked_for(number, kind);
+            match asked_for {
+                Some(registered) => hand_on(Job { id: header.context, registered, status: status as CUresult }),
+                None => {
+                    crate::call::broken("a callback that this program did not register");
+                }
+            }
+        }
     }
 }
 
@@ -213,8 +291,11 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
         return code;
     }
     let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
+    // A captured one runs at every launch of its graph.
+    let kept = super::capture::any_open();
+    let number = register(Function::Host(function), data, kept);
     enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
-        for word in [stream as u64, function as usize as u64, data as u64] {
+        for word in [stream as u64, number, kept as u64] {
             w.word(word);
         }
     })
@@ -232,8 +313,9 @@ pub unsafe fn cuStreamAddCallback(
         return code;
     }
     let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
+    let number = register(Function::Stream(function, stream as usize), data, false);
     enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
-        for word in [stream as u64, function as usize as u64, data as u64, flags as u64] {
+        for word in [stream as u64, number, flags as u64] {
             w.word(word);
         }
     })
@@ -262,7 +344,8 @@ pub unsafe fn cuUserObjectCreate(
         return CUDA_ERROR_INVALID_VALUE;
     }
     let name = handles::reserve(Kind::UserObject);
-    let words = [name.0, destroy as usize as u64, data as u64, references as u64, flags as u64];
+    let number = register(Function::Destroy(destroy, name), data, false);
+    let words = [name.0, number, references as u64, flags as u64];
     let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
     if code == CUDA_SUCCESS {
         // SAFETY: not null, and valid by the contract.
@@ -295,4 +378,35 @@ pub unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, coun
 /// None beyond the C ABI.
 pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> CUresult {
     ask(ops::CU_GRAPH_RELEASE_USER_OBJECT, &[graph as u64, object as u64, count as u64])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+    fn host(kept: bool) -> Registered {
+        Registered { function: Function::Host(nothing), data: 7, kept }
+    }
+
+    #[test]
+    fn only_what_was_registered_is_found_and_once_if_it_runs_once() {
+        let mut table = Table { slots: Vec::new(), free: Vec::new() };
+        assert!(table.asked_for(0, HOST_FUNCTION).is_none());
+        let once = table.put(host(false));
+        for wrong in [0, once + 1, once + (1 << 32), nothing as *const () as u64, u64::MAX] {
+            assert!(table.asked_for(wrong, HOST_FUNCTION).is_none());
+        }
+        // As a user object's destructor the worker would not wait for it.
+        assert!(table.asked_for(once, USER_OBJECT).is_none());
+        assert!(table.asked_for(once, HOST_FUNCTION).is_some());
+        assert!(table.asked_for(once, HOST_FUNCTION).is_none());
+        let kept = table.put(host(true));
+        assert_ne!(kept, once);
+        assert!((0..3).all(|_| table.asked_for(kept, HOST_FUNCTION).is_some()));
+        assert!(table.take(once).is_none());
+        assert!(table.take(kept).is_some() && table.take(kept).is_none());
+        assert_eq!(table.slots.len(), 1);
+    }
 }

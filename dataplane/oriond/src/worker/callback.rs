@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -19,16 +19,19 @@ use orion_wire::record::{HeapRange, op};
 
 use crate::worker::out::Events;
 
-/// What the client is asked to do; the first word of `RUN_CALLBACK`.
+/// What the client is asked to do; the first word of `RUN_CALLBACK`. The second is the number by which the client knows
+/// the function.
 pub mod kind {
-    /// Run `function(data)`; the stream waits.
+    /// Run the host function; the stream waits.
     pub const HOST_FUNCTION: u64 = 0;
-    /// Run `function(stream, status, data)`; the stream waits.
+    /// Run the stream's callback with the status that is the third word; the stream waits.
     pub const STREAM_CALLBACK: u64 = 1;
-    /// Run `function(data)`, the destructor of the user object `stream`; nothing waits.
+    /// Run the destructor of a user object; nothing waits.
     pub const USER_OBJECT: u64 = 2;
-    /// No graph refers any more to the heap range at offset `data`; nothing waits.
+    /// No graph refers any more to the heap range at the offset that is the second word; nothing waits.
     pub const HEAP_RANGE: u64 = 3;
+    /// The function will not be asked for any more.
+    pub const FORGET: u64 = 4;
 }
 
 /// How long a callback waits for the executor to bring word of its end before it looks for itself.
@@ -54,12 +57,15 @@ pub struct Callbacks {
 /// What the driver keeps for one host function.
 pub struct Ticket {
     callbacks: Arc<Callbacks>,
-    /// The application's function and its data, as it named them.
-    function: u64,
-    data: u64,
+    /// By which the client knows what to do: a function of the application's, or an offset in the heap.
+    number: u64,
     kind: u64,
-    stream: u64,
+    /// The name of the user object that is destroyed.
+    object: u64,
     once: bool,
+    /// The client keeps the function until it is told that nothing refers to it.
+    kept: bool,
+    asked_for: AtomicBool,
     /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's
     /// function has those of its launch.
     before: Vec<HeapRange>,
@@ -81,24 +87,25 @@ impl Callbacks {
 
     /// A ticket for the driver. A `once` ticket is freed when it has run; another one belongs to a graph, which
     /// runs it any number of times and frees it through [`drop_ticket`].
-    pub fn ticket(self: &Arc<Self>, function: u64, data: u64, kind: u64, stream: u64, once: bool) -> *mut c_void {
-        self.ticket_after(function, data, kind, stream, once, Vec::new())
+    pub fn ticket(self: &Arc<Self>, number: u64, kind: u64, object: u64, once: bool, kept: bool) -> *mut c_void {
+        self.ticket_after(number, kind, object, once, kept, Vec::new())
     }
 
     /// As [`Self::ticket`], for a function that runs after copies into `before`.
     pub fn ticket_after(
         self: &Arc<Self>,
-        function: u64,
-        data: u64,
+        number: u64,
         kind: u64,
-        stream: u64,
+        object: u64,
         once: bool,
+        kept: bool,
         before: Vec<HeapRange>,
     ) -> *mut c_void {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
-        let ticket = Ticket { callbacks: self.clone(), function, data, kind, stream, once, before };
+        let (callbacks, asked_for) = (self.clone(), AtomicBool::new(false));
+        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for, before };
         Box::into_raw(Box::new(ticket)).cast()
     }
 
@@ -127,9 +134,10 @@ impl Callbacks {
 
     fn send(&self, ticket: &Ticket, status: CUresult, id: u64) {
         let mut body = Vec::new();
-        for word in [ticket.kind, ticket.function, ticket.data, ticket.stream, status as u64] {
+        for word in [ticket.kind, ticket.number, status as u64] {
             body.word(word);
         }
+        ticket.asked_for.store(true, Ordering::Relaxed);
         self.events.send(op::RUN_CALLBACK, (id, 0), &body);
     }
 
@@ -180,17 +188,25 @@ impl Drop for Ticket {
         if matches!(self.kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.callbacks.outstanding.fetch_sub(1, Ordering::Relaxed);
         }
+        // One that the client does not keep it has forgotten when it was asked for it.
+        let known = self.kept || !*self.asked_for.get_mut();
+        if known && self.kind != kind::HEAP_RANGE {
+            let mut body = Vec::new();
+            for word in [kind::FORGET, self.number, 0] {
+                body.word(word);
+            }
+            self.callbacks.events.send(op::RUN_CALLBACK, (0, 0), &body);
+        }
     }
 }
 
-/// Function and data of a host function that this worker gave the driver.
+/// The client's number of a host function that this worker gave the driver.
 ///
 /// # Safety
 /// `ticket` came from [`Callbacks::ticket`] and is alive.
-pub unsafe fn application_side(ticket: *const c_void) -> (u64, u64) {
+pub unsafe fn number_of(ticket: *const c_void) -> u64 {
     // SAFETY: the caller's promise.
-    let ticket = unsafe { &*ticket.cast::<Ticket>() };
-    (ticket.function, ticket.data)
+    unsafe { &*ticket.cast::<Ticket>() }.number
 }
 
 /// `CUhostFn` for the driver.
@@ -234,7 +250,7 @@ pub unsafe extern "C" fn released(data: *mut c_void) {
     let ticket = unsafe { Box::from_raw(data.cast::<Ticket>()) };
     let callbacks = &ticket.callbacks;
     if ticket.kind == kind::USER_OBJECT {
-        callbacks.destroyed.lock().expect("no panic happens under this lock").push(ticket.stream);
+        callbacks.destroyed.lock().expect("no panic happens under this lock").push(ticket.object);
     }
     callbacks.send(&ticket, CUDA_SUCCESS, callbacks.next.fetch_add(1, Ordering::Relaxed));
 }

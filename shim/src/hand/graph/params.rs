@@ -2,16 +2,15 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use std::ffi::c_void;
-
 use orion_cuda::sys::*;
+use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Reader, Writer};
 
 use super::copies::{self, Staged};
 use super::{Spare, code, execution, learn_function, lend, named, node_name, write};
 use crate::call::call;
+use crate::hand::callback::{of_graph, register_for_graph};
 use crate::hand::{host_memory, stream_memory};
 use crate::handles;
 use crate::session::session;
@@ -108,7 +107,7 @@ impl Params {
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
-        words(&mut params.body, &[function as usize as u64, p.userData as u64]);
+        words(&mut params.body, &[register_for_graph(function, p.userData)]);
         Ok(params)
     }
 
@@ -420,11 +419,8 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, out: *mut CUDA_MEMCP
 /// As CUDA's `cuGraphHostNodeGetParams`.
 pub unsafe fn cuGraphHostNodeGetParams(node: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
     let answer = node_name(node).and_then(|word| {
-        let words = |r: &mut Reader<'_>| Ok((r.word()?, r.word()?));
-        let (function, data) = call(ops::CU_GRAPH_HOST_NODE_GET_PARAMS, |w| w.word(word), words)?;
-        // SAFETY: the word is the application's own function, or 0.
-        let fn_ = unsafe { std::mem::transmute::<*const c_void, CUhostFn>(function as *const c_void) };
-        Ok(CUDA_HOST_NODE_PARAMS { fn_, userData: data as *mut c_void })
+        let number = call(ops::CU_GRAPH_HOST_NODE_GET_PARAMS, |w| w.word(word), |r| r.word())?;
+        of_graph(number).ok_or_else(|| crate::call::broken("a host function that this program did not register"))
     });
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }

@@ -13,7 +13,7 @@ use super::graph::{Answer, existing, finish, keep_ticket};
 use crate::worker::callback::{drop_ticket, host_function, kind, released, stream_callback};
 use crate::worker::session::{Outcome, Session};
 
-/// stream, function, data
+/// stream, function, whether the client keeps it until told
 pub fn cuLaunchHostFunc(
     s: &mut Session,
     header: &Header,
@@ -22,12 +22,12 @@ pub fn cuLaunchHostFunc(
 ) -> Result<Outcome, Fault> {
     finish(|| {
         let stream = s.stream(r.word()?, header.thread)?;
-        let (function, data) = (r.word()?, r.word()?);
+        let (function, kept) = (r.word()?, r.word()? != 0);
         // A captured host function runs at every launch of the graph, so its ticket belongs to the graph.
         let graph = s.captures.graph_of(s.driver, stream);
         let once = graph.is_none();
         let before = s.pending_heap_ranges();
-        let ticket = s.callbacks.ticket_after(function, data, kind::HOST_FUNCTION, 0, once, before);
+        let ticket = s.callbacks.ticket_after(function, kind::HOST_FUNCTION, 0, once, kept, before);
         // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
         let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
@@ -40,7 +40,7 @@ pub fn cuLaunchHostFunc(
     })
 }
 
-/// stream, function, data, flags
+/// stream, function, flags
 pub fn cuStreamAddCallback(
     s: &mut Session,
     header: &Header,
@@ -48,11 +48,10 @@ pub fn cuStreamAddCallback(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     finish(|| {
-        let named = r.word()?;
-        let stream = s.stream(named, header.thread)?;
-        let (function, data, flags) = (r.word()?, r.word()?, r.word()? as u32);
+        let stream = s.stream(r.word()?, header.thread)?;
+        let (function, flags) = (r.word()?, r.word()? as u32);
         let before = s.pending_heap_ranges();
-        let ticket = s.callbacks.ticket_after(function, data, kind::STREAM_CALLBACK, named, true, before);
+        let ticket = s.callbacks.ticket_after(function, kind::STREAM_CALLBACK, 0, true, false, before);
         // SAFETY: a stream of this session; the ticket lives until it has run.
         let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
         if code != CUDA_SUCCESS {
@@ -86,12 +85,12 @@ macro_rules! handlers {
 }
 
 handlers! {
-    /// name, function, data, references, flags
+    /// name, function, references, flags
     fn cuUserObjectCreate(s, r) {
         forget_destroyed(s);
-        let (name, function, data) = (r.word()?, r.word()?, r.word()?);
+        let (name, function) = (r.word()?, r.word()?);
         let (references, flags) = (r.word()? as u32, r.word()? as u32);
-        let ticket = s.callbacks.ticket(function, data, kind::USER_OBJECT, name, false);
+        let ticket = s.callbacks.ticket(function, kind::USER_OBJECT, name, false, false);
         let mut object = ptr::null_mut();
         // SAFETY: a valid out pointer; the destructor frees the ticket.
         let code = unsafe { s.driver.cuUserObjectCreate(&mut object, ticket, Some(released), references, flags) };

@@ -261,7 +261,7 @@ fn give_up(s: &mut Session, node: CUgraphNode) {
 
 /// Has the client told when no graph refers any more to the range it set aside at `offset`; at once if none does.
 pub fn keep_range(s: &Session, graph: Option<CUgraph>, offset: u64) -> Option<CUuserObject> {
-    let ticket = s.callbacks.ticket(0, offset, kind::HEAP_RANGE, 0, false);
+    let ticket = s.callbacks.ticket(offset, kind::HEAP_RANGE, 0, false, false);
     match graph {
         // A driver without user objects never tells, and the range stays set aside.
         Some(graph) => share_ticket(s, graph, ticket, callback::released),

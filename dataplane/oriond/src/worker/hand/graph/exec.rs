@@ -411,7 +411,7 @@ mod tests {
         );
         let mut tickets = Tickets::default();
         let put = |tickets: &mut Tickets, exec, node| {
-            let ticket = callbacks.ticket(1, 2, kind::HOST_FUNCTION, 0, false);
+            let ticket = callbacks.ticket(1, kind::HOST_FUNCTION, 0, false, true);
             // SAFETY: a fresh ticket.
             unsafe { tickets.put(exec, node, ticket) };
         };

@@ -76,8 +76,7 @@ impl Params {
                 };
             }
             CU_GRAPH_NODE_TYPE_HOST => {
-                let (function, data) = (r.word()?, r.word()?);
-                p.ticket = s.callbacks.ticket(function, data, kind::HOST_FUNCTION, 0, false);
+                p.ticket = s.callbacks.ticket(r.word()?, kind::HOST_FUNCTION, 0, false, true);
                 p.raw.__bindgen_anon_1.host =
                     CUDA_HOST_NODE_PARAMS_v2 { fn_: Some(callback::host_function), userData: p.ticket };
             }
@@ -538,10 +537,7 @@ handlers! {
         }
         // Every host function in the worker was put there with a ticket.
         // SAFETY: the node is alive, and so is its ticket.
-        let (function, data) =
-            if h.userData.is_null() { (0, 0) } else { unsafe { callback::application_side(h.userData) } };
-        reply.word(function);
-        reply.word(data);
+        reply.word(if h.userData.is_null() { 0 } else { unsafe { callback::number_of(h.userData) } });
         Ok(CUDA_SUCCESS)
     }
 
