@@ -1,18 +1,15 @@
 //! Arrays, textures, surfaces, tensor maps.
 
-/// Counts against the session's memory limit.
 #[by_hand(0x0580, array, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArrayCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY_DESCRIPTOR>);
 
-/// Counts against the session's memory limit.
 #[by_hand(0x0581, array, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArray3DCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY3D_DESCRIPTOR>);
 
-/// Counts against the session's memory limit.
 #[by_hand(0x0582, array, client)]
 #[since(5000)]
 #[creates(pHandle)]

@@ -344,7 +344,6 @@ fn cuGraphExecBatchMemOpNodeSetParams(
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 );
 
-/// Counts against the session's memory limit.
 #[by_hand(0x0726, graph)]
 #[since(11040)]
 #[creates(phGraphNode, hGraph)]
@@ -356,7 +355,6 @@ fn cuGraphAddMemAllocNode(
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 );
 
-/// Counts against the session's memory limit.
 #[by_hand(0x0727, graph)]
 #[since(11040)]
 fn cuGraphMemAllocNodeGetParams(hNode: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);

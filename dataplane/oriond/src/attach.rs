@@ -14,6 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use orion_ring::{Heap, Memory};
 use orion_transport::fds;
 use orion_wire::hello::{Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
@@ -32,15 +33,13 @@ pub enum Control {
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },
+    /// The client has said START.
+    Started,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assign {
     pub session: u64,
-    /// What the session may allocate on each device; 0 is the whole device.
-    pub memory_limit_bytes: u64,
-    /// Share of GPU time in percent.
-    pub share_percent: u32,
     /// The worker as oriond sees it. In a namespace of its own it does not know.
     pub worker_pid: u32,
 }
@@ -54,9 +53,10 @@ impl Control {
                 w.word(2);
                 w.bytes(reason.as_bytes());
             }
+            Control::Started => w.word(5),
             Control::Assign(a) => {
                 w.word(3);
-                for word in [a.session, a.memory_limit_bytes, a.share_percent as u64, a.worker_pid as u64] {
+                for word in [a.session, a.worker_pid as u64] {
                     w.word(word);
                 }
             }
@@ -73,13 +73,9 @@ impl Control {
         let control = match r.word()? {
             1 => Control::Ready,
             2 => Control::Failed { reason: r.text()?.to_owned() },
-            3 => Control::Assign(Assign {
-                session: r.word()?,
-                memory_limit_bytes: r.word()?,
-                share_percent: r.word()? as u32,
-                worker_pid: r.word()? as u32,
-            }),
+            3 => Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32 }),
             4 => Control::Log { text: r.text()?.to_owned() },
+            5 => Control::Started,
             _ => return Err(Fault("unknown control message")),
         };
         r.finish()?;
@@ -102,6 +98,31 @@ pub fn recv_control(socket: BorrowedFd<'_>) -> io::Result<Option<(Control, Vec<O
     }
     let control = Control::decode(&buffer[..n]).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))?;
     Ok(Some((control, fds)))
+}
+
+/// Below this lie the null page and programs that are not relocatable; a client's heap is far above.
+const HEAP_BASE_MIN: u64 = 1 << 32;
+/// Where the address space of a process ends.
+const HEAP_END_MAX: u64 = (1 << 47) - 4096;
+
+/// Maps the heap where the client says that it has it, if that can be.
+pub fn map_heap(memory: &Memory, start: &Start) -> Result<Heap, String> {
+    let (base, bytes) = (start.heap_base, memory.layout().heap_bytes);
+    if let Some(why) = objection_to_heap(base, bytes) {
+        return Err(format!("the client's host heap cannot lie at {base:#x}: {why}"));
+    }
+    memory.map_heap(Some(base)).map_err(|e| format!("the worker cannot map the host heap at {base:#x}: {e}"))
+}
+
+fn objection_to_heap(base: u64, bytes: u64) -> Option<&'static str> {
+    if !base.is_multiple_of(4096) {
+        return Some("no page begins there");
+    }
+    if base < HEAP_BASE_MIN {
+        return Some("that is below 4 GiB");
+    }
+    let end = base.checked_add(bytes);
+    end.is_none_or(|end| end > HEAP_END_MAX).then_some("it would reach beyond the address space of a process")
 }
 
 /// The worker's end of a session's attach socket.
@@ -154,10 +175,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_heap_lies_where_a_client_can_have_it() {
+        const GIB: u64 = 1 << 30;
+        for good in [HEAP_BASE_MIN, 0x2aaa_aaaa_0000, 0x7f00_0000_0000, HEAP_END_MAX - GIB] {
+            assert_eq!(objection_to_heap(good, GIB), None, "{good:#x}");
+        }
+        for bad in
+            [0, 4096, HEAP_BASE_MIN - 4096, 0x7f00_0000_0001, HEAP_END_MAX - GIB + 4096, 1 << 63, u64::MAX - 4095]
+        {
+            assert!(objection_to_heap(bad, GIB).is_some(), "{bad:#x}");
+        }
+    }
+
+    #[test]
     fn control_messages_come_back() {
-        let assign = Assign { session: 1, memory_limit_bytes: 4, share_percent: 5, worker_pid: 6 };
-        let (reason, text) = ("no GPU".into(), "a line".into());
-        for control in [Control::Ready, Control::Failed { reason }, Control::Assign(assign), Control::Log { text }] {
+        let assign = Assign { session: 1, worker_pid: 6 };
+        let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
+        for control in [Control::Ready, failed, Control::Assign(assign), log, Control::Started] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

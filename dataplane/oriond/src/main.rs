@@ -62,12 +62,12 @@ struct Serve {
     /// Sessions at the same time; more are refused
     #[arg(long, default_value_t = 64)]
     sessions_max: usize,
-    /// GPU memory of a session on each device, such as "8 GiB"; 0 is the whole device
-    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "BYTES")]
-    memory_limit: u64,
-    /// Share of GPU time of a session in percent
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
-    share: u32,
+    /// Not kept yet, and so refused
+    #[arg(long, hide = true, value_name = "BYTES")]
+    memory_limit: Option<String>,
+    /// Not kept yet, and so refused
+    #[arg(long, hide = true, value_name = "PERCENT")]
+    share: Option<String>,
     /// Users that workers become, one each, where oriond is root: FIRST-LAST. Nobody else may have them
     #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
     worker_uids: cell::Range,
@@ -187,6 +187,10 @@ fn work(options: Worker) -> Result<(), String> {
 fn serve(options: Serve) -> Result<(), String> {
     // Before any thread starts, so that all of them leave these to this one.
     let signals = block_signals();
+    refuse_limits(&options)?;
+    if let Some(fd) = options.ready_fd {
+        keep_from_workers(fd)?;
+    }
     let cells = plan_cells(&options)?;
     raise_descriptor_limit();
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
@@ -215,7 +219,7 @@ fn serve(options: Serve) -> Result<(), String> {
     }
     make_device_files(&options.worker.driver);
     let engines = engine::start(engine::Settings {
-        socket: socket.clone(),
+        socket,
         listen,
         token,
         insecure: options.insecure,
@@ -223,8 +227,6 @@ fn serve(options: Serve) -> Result<(), String> {
         warm: options.warm,
         prestart: options.prestart,
         sessions_max: options.sessions_max,
-        memory_limit_bytes: options.memory_limit,
-        share_percent: options.share,
         spin_us: options.spin_us,
         worker_arguments: options.worker.arguments(options.log_level),
         cells,
@@ -242,9 +244,6 @@ fn serve(options: Serve) -> Result<(), String> {
     wait_for_signal(&signals);
     tracing::info!("stopping");
     engines.stop();
-    if let Some(path) = socket {
-        let _ = std::fs::remove_file(path);
-    }
     Ok(())
 }
 
@@ -274,6 +273,29 @@ fn make_device_files(driver: &str) {
         Ok(status) if status.success() => tracing::info!("nvidia-modprobe made the device files"),
         Ok(status) => tracing::warn!(%status, "nvidia-modprobe failed; workers will most likely find no GPU"),
         Err(error) => tracing::warn!(%error, "there is no /dev/nvidia-uvm, and starting nvidia-modprobe failed"),
+    }
+}
+
+/// A limit that is taken and not kept is worse than none.
+fn refuse_limits(options: &Serve) -> Result<(), String> {
+    for (name, value) in [("--memory-limit", &options.memory_limit), ("--share", &options.share)] {
+        if let Some(value) = value {
+            return Err(format!(
+                "{name} {value}: this version of Orion does not keep sessions to a limit; leave the option out, and \
+                 let only those in who may use the whole GPU"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whoever waits for the line would otherwise wait for every worker too.
+fn keep_from_workers(fd: i32) -> Result<(), String> {
+    // SAFETY: plain calls that work on any number.
+    match unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } {
+        0 if fd > 2 => Ok(()),
+        0 => Err(format!("--ready-fd {fd} is one of the standard descriptors; pass another one")),
+        _ => Err(format!("--ready-fd {fd} is no open descriptor: {}", std::io::Error::last_os_error())),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Socket options that both ends of a session set, and who is at the other end of a local one.
 
-// UNSAFETY: setsockopt and getsockopt.
+// UNSAFETY: setsockopt, getsockopt and geteuid.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Small frames leave at once, and a peer that vanished without a word (power, cable, a frozen VM) is noticed
 /// within about 11 seconds, whether or not anything is being sent to it.
@@ -37,6 +39,21 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
         )
     };
     if rc == 0 { Ok(credentials) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Why a socket in this folder may be another user's than whoever put it there: a folder belongs to us or to root, and
+/// nobody else writes to it, unless it is one like /tmp in which nobody removes what is another's.
+pub fn objection_to_folder(folder: &Path) -> io::Result<Option<String>> {
+    // Of what is open, and of no link that leads elsewhere later.
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let found = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(folder)?.metadata()?;
+    // SAFETY: geteuid cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    if found.uid() != ours && found.uid() != 0 {
+        return Ok(Some(format!("it belongs to user {}", found.uid())));
+    }
+    let is_shared = found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0;
+    Ok(is_shared.then(|| format!("others can write to it (mode {:04o})", found.mode() & 0o7777)))
 }
 
 fn set<T>(socket: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {

@@ -208,10 +208,8 @@ fn get_proof(r: &mut Reader<'_>) -> Result<Option<Proof>, Fault> {
 pub struct Device {
     pub name: String,
     pub uuid: [u8; 16],
-    /// What the program sees as total memory: the session's limit, in bytes.
+    /// In bytes.
     pub total_memory: u64,
-    /// Share of GPU time in percent; 100 is unlimited.
-    pub share: u32,
     pub pci_bus_id: String,
     /// `(attribute id, value)` for every `CUdevice_attribute` the driver answers.
     pub attributes: Vec<(u32, i32)>,
@@ -255,7 +253,6 @@ impl Welcome {
             w.bytes(d.name.as_bytes());
             w.bytes(&d.uuid);
             w.word(d.total_memory);
-            w.word(d.share as u64);
             w.bytes(d.pci_bus_id.as_bytes());
             w.word(d.attributes.len() as u64);
             for (id, value) in &d.attributes {
@@ -287,7 +284,6 @@ impl Welcome {
             let name = r.text()?.to_owned();
             let uuid = r.bytes()?.try_into().map_err(|_| Fault("device UUID is not 16 bytes"))?;
             let total_memory = r.word()?;
-            let share = r.word()? as u32;
             let pci_bus_id = r.text()?.to_owned();
             let attributes = r.list(1024, |r| r.word().map(|v| ((v >> 32) as u32, v as u32 as i32)))?;
             let p = r.word()?;
@@ -296,7 +292,6 @@ impl Welcome {
                 name,
                 uuid,
                 total_memory,
-                share,
                 pci_bus_id,
                 attributes,
                 stream_priorities: ((p >> 32) as u32 as i32, p as u32 as i32),
@@ -384,7 +379,6 @@ mod tests {
                 name: "GPU".into(),
                 uuid: [7; 16],
                 total_memory: 1 << 37,
-                share: 50,
                 pci_bus_id: "0000:01:00.0".into(),
                 attributes: vec![(1, 1024), (75, -1)],
                 stream_priorities: (0, -5),

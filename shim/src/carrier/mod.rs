@@ -13,6 +13,7 @@ use orion_ring::{Heap, Memory};
 use orion_transport::client::{self, Caller, Link, NoSession, Server, Tuning};
 pub use orion_transport::client::{Listener, set_heap_listener};
 use orion_transport::proof::Token;
+use orion_transport::socket::objection_to_folder;
 use orion_wire::hello::Welcome;
 
 /// What the environment says about the server and this program.
@@ -98,7 +99,7 @@ impl Settings {
     pub fn from_environment() -> Result<Settings, String> {
         let server = match text("ORION_SERVER")? {
             Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,
-            None => Server::Unix(default_socket()),
+            None => Server::Unix(default_socket()?),
         };
         if let Some(transport) = text("ORION_TRANSPORT")?
             && transport != server.transport()
@@ -141,8 +142,9 @@ fn program() -> String {
     name.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// The first place where a socket is, in the order in which oriond chooses one; the last place if none is.
-fn default_socket() -> PathBuf {
+/// The first place where a socket is, in the order in which oriond chooses one; the last place if none is. Nobody named
+/// it, so whoever else could have put something there is not taken for the server.
+fn default_socket() -> Result<PathBuf, String> {
     // SAFETY: getuid cannot fail.
     let uid = unsafe { libc::getuid() };
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
@@ -154,9 +156,19 @@ fn default_socket() -> PathBuf {
     let mut last = PathBuf::new();
     for place in places.into_iter().flatten() {
         if place.exists() {
-            return place;
+            let folder = place.parent().expect("each of them lies in a folder");
+            return match objection_to_folder(folder) {
+                Ok(None) => Ok(place),
+                Ok(Some(why)) => Err(format!(
+                    "there is {}, but its folder is not to be trusted: {why}; set ORION_SERVER to the server you mean",
+                    place.display()
+                )),
+                Err(e) => {
+                    Err(format!("opening {} failed: {e}; set ORION_SERVER to the server you mean", folder.display()))
+                }
+            };
         }
         last = place;
     }
-    last
+    Ok(last)
 }

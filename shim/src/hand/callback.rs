@@ -4,8 +4,8 @@
 //! Here every function that the worker's driver has started, and so is waiting for, gets a thread at once: what
 //! the driver does one after the other stays so, and what it does at the same time may wait for each other.
 //!
-//! Functions and data stay in this process. The worker has numbers, and one that was not given out, or was used up, ends
-//! the session: a false server must not choose what a program calls.
+//! Functions and data stay in this process. The worker has numbers, and one that was not given out, or was used up,
+//! ends the session: a false server must not choose what a program calls.
 
 // UNSAFETY: calls functions of the application with the data it gave for them.
 

@@ -94,11 +94,10 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
                 output::keep(bytes);
             }
         }
-        op::HEAP_RELEASED => {
-            if let Ok(ranges) = r.list(1024, HeapRange::get) {
-                super::memory::release_staging(s, &ranges);
-            }
-        }
+        op::HEAP_RELEASED => match r.list(1024, |r| HeapRange::get(r)?.check(s.welcome.heap_bytes)) {
+            Ok(ranges) => super::memory::release_staging(s, &ranges),
+            Err(fault) => _ = crate::call::broken(fault.0),
+        },
         op::RUN_CALLBACK => crate::hand::callback::run(s, header, r),
         _ => {}
     }

@@ -271,8 +271,19 @@ pub unsafe fn cuLibraryUnload(library: CUlibrary) -> CUresult {
     unload(handle, ops::CU_LIBRARY_UNLOAD)
 }
 
-fn layout(r: &mut Reader<'_>) -> Result<Vec<(u32, u32)>, Fault> {
-    r.list(4096, |r| r.word().map(|v| ((v >> 32) as u32, v as u32)))
+/// The most bytes that a kernel's parameters have.
+const PARAMETER_BYTES_MAX: u64 = 32_764;
+
+/// Offset and size of each parameter. They decide what is read of the application's memory, and how much room it needs.
+pub fn layout(r: &mut Reader<'_>, count_max: usize) -> Result<Vec<(u32, u32)>, Fault> {
+    r.list(count_max, |r| {
+        let word = r.word()?;
+        let (offset, size) = (word >> 32, word & 0xffff_ffff);
+        if offset + size > PARAMETER_BYTES_MAX {
+            return Err(Fault("a kernel's parameter lies outside of what a kernel can have"));
+        }
+        Ok((offset as u32, size as u32))
+    })
 }
 
 /// A function or kernel by name; the same handle each time, with its parameter layout.
@@ -289,7 +300,7 @@ fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
             w.word(handle.0);
             w.bytes(name.to_bytes());
         },
-        layout,
+        |r| layout(r, 4096),
     );
     let layout = match answer {
         Ok(layout) => layout,
@@ -524,4 +535,23 @@ pub unsafe fn cuLibraryGetGlobal(
     let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n, ops::CU_LIBRARY_GET_GLOBAL));
     // SAFETY: the caller's promise.
     unsafe { write_global(address, size, answer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_that_no_kernel_has_is_a_fault() {
+        let decode = |parameters: &[(u64, u64)]| {
+            let mut w = Vec::new();
+            orion_wire::Writer::word(&mut w, parameters.len() as u64);
+            parameters.iter().for_each(|(offset, size)| orion_wire::Writer::word(&mut w, offset << 32 | size));
+            layout(&mut Reader::new(&w), 4096)
+        };
+        assert_eq!(decode(&[(0, 8), (8, 32_756)]), Ok(vec![(0, 8), (8, 32_756)]));
+        for bad in [(0, 32_765), (32_764, 1), (u32::MAX as u64, 8), (8, u32::MAX as u64)] {
+            assert!(decode(&[bad]).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -532,7 +532,6 @@ pub(super) mod tests {
             name: "NVIDIA H200".into(),
             uuid: [uuid; 16],
             total_memory: 0x22_f33f_0000,
-            share: 100,
             pci_bus_id: bus.into(),
             attributes: vec![
                 (CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),

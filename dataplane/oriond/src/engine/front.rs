@@ -16,8 +16,6 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -36,8 +34,10 @@ use tracing::{error, info, warn};
 
 use super::carried::{Carried, Shared, shutdown};
 use super::io_ring::{Did, Done};
+use super::local_socket::LocalSocket;
 use super::nursery::{Newborn, Order, socketpair};
-use super::peer::{Peer, strangeness};
+use super::peer::{Peer, Source, strangeness};
+use super::room::{Stranger, who_goes};
 use super::{Core, Mail, Owner, Post, Settings};
 use crate::attach::{Assign, Control, send_control};
 use crate::cell::User;
@@ -46,8 +46,6 @@ use crate::cell::User;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// For a worker that has to be started first.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(110);
-/// Connections that have not said a valid Hello yet. More are closed unread.
-const STRANGERS_MAX: usize = 128;
 /// A Hello or a Join is a nonce and a few words, a Start two of them.
 const HELLO_BYTES_MAX: usize = 256;
 /// A Request is a name, a proof and some environment variables.
@@ -58,6 +56,9 @@ const STARTING_MAX: usize = 4;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// How often is looked whether clients that wait for a worker still do.
+const WAITING_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const TURNED_OUT_INTERVAL: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Log lines of one worker, and their length. More are not shown.
 const WORKER_LINES_MAX: u32 = 1000;
@@ -82,6 +83,12 @@ pub struct Front {
     inherited: Environment,
     sessions: HashMap<u64, Session>,
     sessions_begun: u64,
+    greetings_begun: u64,
+    /// Strangers that went so that others could come, and when that was last logged.
+    turned_out: u64,
+    turned_out_said: Option<Instant>,
+    /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
+    guests: HashMap<u32, Guest>,
     /// Workers that ended before they were ready, in a row, and what the last one said.
     failures: u32,
     last_failure: String,
@@ -90,15 +97,24 @@ pub struct Front {
     /// Listeners that failed to accept, to be tried again.
     deaf: Vec<u32>,
     look_after: Instant,
+    waiting_look_after: Instant,
 }
 
 enum Listener {
-    Unix(UnixListener),
+    Unix(LocalSocket),
     Tcp(TcpListener),
+}
+
+struct Guest {
+    socket: OwnedFd,
+    session: u64,
 }
 
 struct Session {
     worker: u32,
+    /// A local client, and until when it has to say START; what a worker tells a TCP client goes through us.
+    guest: Option<u32>,
+    start_by: Option<Instant>,
     /// What its further connections have to know.
     lane_key: LaneKey,
     /// For a carried session: what joining connections need.
@@ -135,6 +151,7 @@ enum WorkerState {
 struct Greeting {
     socket: OwnedFd,
     peer: Peer,
+    number: u64,
     stage: Stage,
     deadline: Instant,
     /// The frame being received.
@@ -201,7 +218,7 @@ impl Front {
     pub fn new(settings: Settings, posts: Vec<Arc<Post>>, nursery: Sender<Order>) -> Result<Front, String> {
         let mut listeners = Vec::new();
         if let Some(path) = &settings.socket {
-            listeners.push((0, Listener::Unix(listen_unix(path, settings.token.is_some())?)));
+            listeners.push((0, Listener::Unix(LocalSocket::listen(path, settings.token.is_some())?)));
         }
         if let Some(address) = settings.listen {
             if settings.token.is_none() && !settings.insecure {
@@ -229,12 +246,17 @@ impl Front {
             inherited: Environment::of(|name| std::env::var(name).ok()),
             sessions: HashMap::new(),
             sessions_begun: 0,
+            greetings_begun: 0,
+            turned_out: 0,
+            turned_out_said: None,
+            guests: HashMap::new(),
             failures: 0,
             last_failure: String::new(),
             spawn_after: None,
             stopping: None,
             deaf: Vec::new(),
             look_after: Instant::now(),
+            waiting_look_after: Instant::now(),
         })
     }
 
@@ -243,9 +265,7 @@ impl Front {
         self.listeners
             .iter()
             .map(|(_, listener)| match listener {
-                Listener::Unix(_) => {
-                    format!("unix:{}", self.settings.socket.as_deref().unwrap_or(Path::new("")).display())
-                }
+                Listener::Unix(l) => format!("unix:{}", l.path.display()),
                 Listener::Tcp(l) => format!("tcp:{}", tcp(l)),
             })
             .collect()
@@ -266,10 +286,12 @@ impl Front {
     /// When [`Self::look`] has to be called although nothing happens.
     pub fn next_deadline(&self) -> Option<Duration> {
         let greetings = self.greetings.values().map(|g| g.deadline);
-        let leaving = self.sessions.values().filter_map(|s| s.kill_after);
+        let leaving = self.sessions.values().filter_map(|s| s.kill_after.or(s.start_by));
+        let waiting = (!self.waiting.is_empty()).then_some(self.waiting_look_after);
         let stopping = self.stopping.map(|t| t + STOP_TIMEOUT);
         let deaf = (!self.deaf.is_empty()).then_some(self.look_after);
-        let first = greetings.chain(leaving).chain(self.spawn_after).chain(stopping).chain(deaf).min()?;
+        let first =
+            greetings.chain(leaving).chain(waiting).chain(self.spawn_after).chain(stopping).chain(deaf).min()?;
         // Past deadlines that wait for something else are looked at again soon, but not in a loop.
         Some(first.saturating_duration_since(Instant::now()).max(Duration::from_millis(20)))
     }
@@ -301,6 +323,18 @@ impl Front {
                 self.drop_greeting(core, slot);
             }
         }
+        if now >= self.waiting_look_after && !self.waiting.is_empty() {
+            self.waiting_look_after = now + WAITING_LOOK_INTERVAL;
+            self.forget_who_left(core);
+        }
+        for (number, session) in self.sessions.iter_mut().filter(|(_, s)| s.start_by.is_some_and(|t| now >= t)) {
+            session.start_by = None;
+            session.kill_after = Some(now + LEAVE_TIMEOUT);
+            if let Some(worker) = self.workers.get(&session.worker) {
+                warn!(session = number, worker = worker.pid, "the client did not start its session, ending it");
+                signal(&worker.pidfd, libc::SIGKILL);
+            }
+        }
         for session in self.sessions.values_mut().filter(|s| s.kill_after.is_some_and(|t| now >= t)) {
             session.kill_after = Some(now + LEAVE_TIMEOUT);
             if let Some(worker) = self.workers.get(&session.worker) {
@@ -321,6 +355,9 @@ impl Front {
         }
         self.stopping = Some(Instant::now());
         for (_, listener) in &self.listeners {
+            if let Listener::Unix(socket) = listener {
+                socket.remove();
+            }
             // SAFETY: a plain call on a descriptor we own.
             unsafe { libc::shutdown(listener.fd(), libc::SHUT_RDWR) };
         }
@@ -354,6 +391,14 @@ impl Front {
             self.worker_done(core, done);
         } else if self.greetings.contains_key(&done.slot) {
             self.greeting_done(core, done);
+        } else if let Some(guest) = self.guests.remove(&done.slot) {
+            core.release(done.slot);
+            // Its worker has seen it too, unless the client has stopped it.
+            if let Some(session) = self.sessions.get_mut(&guest.session) {
+                session.guest = None;
+                session.start_by = None;
+                session.kill_after = Some(Instant::now() + LEAVE_TIMEOUT);
+            }
         }
     }
 }
@@ -378,10 +423,7 @@ impl Front {
         }
         // SAFETY: accept returned a new descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(done.result) };
-        // Counted apart, so that nobody on the network can keep local programs out.
-        let strangers =
-            self.greetings.values().filter(|g| g.stage.is_strangers() && g.peer.is_unix() == is_unix).count();
-        if self.stopping.is_some() || strangers >= STRANGERS_MAX {
+        if self.stopping.is_some() {
             return;
         }
         let peer = if is_unix {
@@ -395,8 +437,33 @@ impl Front {
             Peer::of_tcp(&socket)
         };
         let slot = core.allocate(Owner::Front);
-        self.greetings.insert(slot, Box::new(Greeting::new(socket, peer)));
+        self.greetings_begun += 1;
+        self.greetings.insert(slot, Box::new(Greeting::new(socket, peer, self.greetings_begun)));
         self.expect_frame(core, slot, Stage::Hello);
+        self.make_room(core, is_unix);
+    }
+
+    /// Whoever has come may stay; if that is one too many, another one goes. Kinds of sockets are counted apart, so
+    /// that nobody on the network can keep local programs out.
+    fn make_room(&mut self, core: &mut Core, is_unix: bool) {
+        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.is_unix() == is_unix;
+        let strangers: Vec<Stranger> = (self.greetings.iter().filter(|(_, g)| here(g)))
+            .map(|(slot, g)| Stranger {
+                slot: *slot,
+                source: Source::of(g.peer),
+                number: g.number,
+                has_spoken: g.stage != Stage::Hello,
+            })
+            .collect();
+        let Some(slot) = who_goes(&strangers) else { return };
+        self.turned_out += 1;
+        // One line for many: whoever floods the door must not flood the log too.
+        if self.turned_out_said.is_none_or(|t| t.elapsed() >= TURNED_OUT_INTERVAL) {
+            let peer = self.greetings[&slot].peer;
+            warn!(%peer, so_far = self.turned_out, "closed a connection that said nothing, to make room for others");
+            self.turned_out_said = Some(Instant::now());
+        }
+        self.drop_greeting(core, slot);
     }
 
     fn expect_frame(&mut self, core: &mut Core, slot: u32, stage: Stage) {
@@ -685,21 +752,53 @@ impl Front {
                     *count -= 1;
                     self.warm.push_back(slot);
                 }
-                None => {
-                    worker.state = WorkerState::Retired;
-                    signal(&worker.pidfd, libc::SIGTERM);
-                }
+                None => worker.retire(),
+            }
+        }
+        // Started for clients that did not wait for them. One of the pool is of use to the next client.
+        for (slot, worker) in &mut self.workers {
+            if worker.state != WorkerState::Starting || worker.environment.is_empty() {
+                continue;
+            }
+            let needed = wanted.iter().find(|(e, _)| *e == worker.environment).map_or(0, |(_, count)| *count);
+            if self.starting.iter().filter(|e| **e == worker.environment).count() > needed {
+                let at = self.starting.iter().position(|e| *e == worker.environment).expect("just counted");
+                self.starting.swap_remove(at);
+                info!(worker = worker.pid, slot, "the client that this worker was started for is gone");
+                worker.retire();
             }
         }
         for (environment, count) in wanted {
             let starting = self.starting.iter().filter(|e| **e == environment).count();
             for _ in starting..count {
-                if self.starting.len() >= starting_max {
+                // A retired one counts until it has ended.
+                let workers_max = self.settings.sessions_max + pool;
+                if self.starting.len() >= starting_max || self.workers_to_be() >= workers_max {
                     return;
                 }
                 self.starting.push(environment.clone());
                 let _ = self.nursery.send(Order::Spawn(environment.clone()));
             }
+        }
+    }
+
+    /// All there are and all that have been ordered.
+    fn workers_to_be(&self) -> usize {
+        let born = self.workers.values().filter(|w| w.state == WorkerState::Starting && !w.exited).count();
+        self.workers.len() + self.starting.len().saturating_sub(born)
+    }
+
+    /// Clients that have gone while they waited for a worker.
+    fn forget_who_left(&mut self, core: &mut Core) {
+        let gone = |slot: &u32| !is_still_there(&self.greetings[slot].socket);
+        let gone: Vec<u32> = self.waiting.iter().copied().filter(gone).collect();
+        for slot in &gone {
+            let g = &self.greetings[slot];
+            info!(peer = %g.peer, program = g.program, "gone while it waited for a worker");
+            self.drop_greeting(core, *slot);
+        }
+        if !gone.is_empty() {
+            self.fill_pool();
         }
     }
 
@@ -730,6 +829,8 @@ impl Front {
         core.io.wait_exit(slot, worker.pidfd.as_raw_fd());
         worker.listen(core, slot);
         self.workers.insert(slot, worker);
+        // Whoever it is for may be gone by now.
+        self.fill_pool();
     }
 
     fn worker_done(&mut self, core: &mut Core, done: Done) {
@@ -752,6 +853,14 @@ impl Front {
                     self.failures = 0;
                     self.warm.push_back(slot);
                     self.match_up(core);
+                }
+                Ok(Control::Ready) if w.state == WorkerState::Retired => {}
+                Ok(Control::Started) if matches!(w.state, WorkerState::Serving(_)) => {
+                    if let WorkerState::Serving(session) = w.state
+                        && let Some(session) = self.sessions.get_mut(&session)
+                    {
+                        session.start_by = None;
+                    }
                 }
                 Ok(Control::Failed { reason }) if w.state == WorkerState::Starting => self.last_failure = reason,
                 Ok(Control::Failed { reason: text } | Control::Log { text }) => w.log(&text),
@@ -793,7 +902,9 @@ impl Front {
             }
             WorkerState::Retired => {}
             WorkerState::Serving(session) => {
-                self.sessions.remove(&session);
+                let guest = self.sessions.remove(&session).and_then(|s| s.guest);
+                // The client learns that its worker is gone.
+                guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
                 if status == "exit 0" || self.stopping.is_some() {
                     info!(worker = pid, session, "session over, worker ended");
                 } else {
@@ -857,12 +968,7 @@ impl Front {
         let g = self.greetings.get_mut(&greeting).expect("it was waiting");
         let w = self.workers.get_mut(&worker).expect("it was warm");
         let session = self.sessions_begun + 1;
-        let assign = Control::Assign(Assign {
-            session,
-            memory_limit_bytes: self.settings.memory_limit_bytes,
-            share_percent: self.settings.share_percent,
-            worker_pid: w.pid as u32,
-        });
+        let assign = Control::Assign(Assign { session, worker_pid: w.pid as u32 });
         let local = g.peer.is_unix();
         if local {
             send_control(w.control.as_fd(), &assign, Some(g.socket.as_fd()))?;
@@ -877,11 +983,15 @@ impl Front {
         let (pid, peer, program) = (w.pid, g.peer, g.program.as_str());
         info!(session, %peer, program, worker = pid, environment = %g.environment, "session begins");
         let lane_key = LaneKey::new(self.settings.token.as_ref(), &g.said);
-        self.sessions.insert(session, Session { worker, lane_key, shared: None, kill_after: None });
+        let start_by = local.then(|| Instant::now() + HANDSHAKE_TIMEOUT);
+        let guest = local.then_some(greeting);
+        let begun = Session { worker, guest, start_by, lane_key, shared: None, kill_after: None };
+        self.sessions.insert(session, begun);
         if local {
-            // From here on client and worker talk to each other; our copy of the socket must not keep it open.
-            self.greetings.remove(&greeting);
-            core.release(greeting);
+            // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
+            let socket = self.greetings.remove(&greeting).expect("it was waiting").socket;
+            core.io.wait_hangup(greeting, socket.as_raw_fd());
+            self.guests.insert(greeting, Guest { socket, session });
         } else {
             g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
             self.expect_frame(core, greeting, Stage::Welcome);
@@ -893,7 +1003,7 @@ impl Front {
 impl Listener {
     fn fd(&self) -> RawFd {
         match self {
-            Listener::Unix(l) => l.as_raw_fd(),
+            Listener::Unix(l) => l.listener.as_raw_fd(),
             Listener::Tcp(l) => l.as_raw_fd(),
         }
     }
@@ -924,6 +1034,12 @@ impl Worker {
         }
     }
 
+    /// It has no session and will have none. Stopped or not, it ends.
+    fn retire(&mut self) {
+        self.state = WorkerState::Retired;
+        signal(&self.pidfd, libc::SIGKILL);
+    }
+
     fn listen(&mut self, core: &mut Core, slot: u32) {
         self.under_way += 1;
         let (to, len) = (self.buffer.as_mut_ptr(), self.buffer.len());
@@ -933,10 +1049,11 @@ impl Worker {
 }
 
 impl Greeting {
-    fn new(socket: OwnedFd, peer: Peer) -> Greeting {
+    fn new(socket: OwnedFd, peer: Peer, number: u64) -> Greeting {
         Greeting {
             socket,
             peer,
+            number,
             stage: Stage::Hello,
             deadline: Instant::now() + HANDSHAKE_TIMEOUT,
             buffer: Vec::new(),
@@ -1074,30 +1191,6 @@ impl Stage {
 /// It goes into a log line.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
-}
-
-fn listen_unix(path: &Path, has_token: bool) -> Result<UnixListener, String> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)
-            .map_err(|e| format!("creating {} failed: {e}", parent.display()))?;
-    }
-    // What a killed oriond left behind is removed; what a living one listens on is not.
-    if path.exists() {
-        if UnixStream::connect(path).is_ok() {
-            return Err(format!("another oriond listens on {}; give this one its own --socket", path.display()));
-        }
-        std::fs::remove_file(path).map_err(|e| format!("removing the stale socket {} failed: {e}", path.display()))?;
-    }
-    let listener = UnixListener::bind(path).map_err(|e| format!("listening on {} failed: {e}", path.display()))?;
-    // Who may connect without a token is decided by user id; with one, anybody who can show it.
-    let mode = if has_token { 0o666 } else { 0o600 };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .map_err(|e| format!("setting the permissions of {} failed: {e}", path.display()))?;
-    Ok(listener)
 }
 
 /// Whether the client has closed its connection while it waited.

@@ -23,9 +23,11 @@ use crate::cell::Plan;
 mod carried;
 mod front;
 mod io_ring;
+mod local_socket;
 mod mail;
 mod nursery;
 mod peer;
+mod room;
 
 use carried::{Carried, Lane, Shared};
 use front::Front;
@@ -43,8 +45,6 @@ pub struct Settings {
     pub warm: usize,
     pub prestart: usize,
     pub sessions_max: usize,
-    pub memory_limit_bytes: u64,
-    pub share_percent: u32,
     pub spin_us: Option<u64>,
     /// Passed on to each worker.
     pub worker_arguments: Vec<String>,

@@ -3,7 +3,7 @@
 // UNSAFETY: getsockopt for a pidfd, pidfd_open and geteuid.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -118,5 +118,27 @@ fn is_running(process: &OwnedFd) -> io::Result<()> {
     match unsafe { libc::poll(&raw mut entry, 1, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "it has ended")),
+    }
+}
+
+/// What one limit is for: a user, or whoever has a host's address. An IPv6 host has a whole /64 to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    User(u32),
+    V4([u8; 4]),
+    V6([u8; 8]),
+    Unknown,
+}
+
+impl Source {
+    pub fn of(peer: Peer) -> Source {
+        match peer {
+            Peer::Unix { uid } => Source::User(uid),
+            Peer::Tcp(None) => Source::Unknown,
+            Peer::Tcp(Some(address)) => match address.ip().to_canonical() {
+                IpAddr::V4(ip) => Source::V4(ip.octets()),
+                IpAddr::V6(ip) => Source::V6(ip.octets()[..8].try_into().expect("eight of sixteen bytes")),
+            },
+        }
     }
 }

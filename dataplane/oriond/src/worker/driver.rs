@@ -9,8 +9,6 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::hello::Device;
 
-use crate::attach::Assign;
-
 /// Loads `soft`, or the libcuda at a path. Never Orion's own shim, which would call itself.
 pub fn load(name: &str) -> Result<Driver, String> {
     if name == "soft" {
@@ -43,8 +41,8 @@ pub fn version(driver: &Driver) -> u32 {
 }
 
 /// What the shim may answer about a device. A context of the first device is current.
-pub fn describe(driver: &Driver, device: CUdevice, assign: &Assign) -> Device {
-    let mut d = Device { share: assign.share_percent, ..Device::default() };
+pub fn describe(driver: &Driver, device: CUdevice) -> Device {
+    let mut d = Device::default();
     let mut text = [0i8; 256];
     // SAFETY: plain calls with valid out pointers and their lengths; the strings are NUL-terminated on success.
     unsafe {
@@ -60,7 +58,7 @@ pub fn describe(driver: &Driver, device: CUdevice, assign: &Assign) -> Device {
         }
         let mut total = 0usize;
         driver.cuDeviceTotalMem_v2(&mut total, device);
-        d.total_memory = if assign.memory_limit_bytes > 0 { assign.memory_limit_bytes } else { total as u64 };
+        d.total_memory = total as u64;
         for id in 1..CU_DEVICE_ATTRIBUTE_MAX {
             let mut value = 0;
             if driver.cuDeviceGetAttribute(&mut value, id, device) == CUDA_SUCCESS {

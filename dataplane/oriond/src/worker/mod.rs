@@ -30,7 +30,7 @@ use orion_ring::{Consumer, Memory, Spin};
 use orion_wire::Fault;
 use orion_wire::hello::Welcome;
 
-use crate::attach::{Assign, Attachment, Control, recv_control, send_control};
+use crate::attach::{Assign, Attachment, Control, map_heap, recv_control, send_control};
 use session::Session;
 
 /// What `oriond worker` is told on its command line.
@@ -79,7 +79,7 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
         return Ok(());
     };
     let socket = fds.pop().ok_or("the assignment came without a socket")?;
-    serve(warm, &assign, Attachment::new(socket), options)
+    serve(warm, &assign, &control, Attachment::new(socket), options)
 }
 
 impl Warm {
@@ -125,8 +125,14 @@ impl Warm {
 }
 
 /// Greets the client, then executes its commands until it is gone.
-fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options) -> Result<(), String> {
-    let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d, assign)).collect::<Vec<_>>();
+fn serve(
+    warm: Warm,
+    assign: &Assign,
+    control: &OwnedFd,
+    attachment: Attachment,
+    options: &Options,
+) -> Result<(), String> {
+    let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d)).collect::<Vec<_>>();
     let welcome = Welcome {
         session: assign.session,
         worker_pid: assign.worker_pid,
@@ -140,12 +146,11 @@ fn serve(warm: Warm, assign: &Assign, attachment: Attachment, options: &Options)
     };
     let start =
         attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
-    let heap = match warm.memory.map_heap(Some(start.heap_base)) {
+    send_control(control.as_fd(), &Control::Started, None)
+        .map_err(|e| format!("saying that the session starts failed: {e}"))?;
+    let heap = match map_heap(&warm.memory, &start) {
         Ok(heap) => heap,
-        Err(e) => {
-            let reason = format!("the worker cannot map the host heap at {:#x}: {e}", start.heap_base);
-            return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}"));
-        }
+        Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
     };
     let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
     let commands = warm.memory.consumer(Which::Command).map_err(ring)?;

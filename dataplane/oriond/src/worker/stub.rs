@@ -14,7 +14,7 @@ use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::attach::{Attachment, Control, recv_control, send_control};
+use crate::attach::{Attachment, Control, map_heap, recv_control, send_control};
 
 /// Body: a heap range. Reply: the sum of its bytes.
 pub const SUM: u16 = 0x7ff0;
@@ -61,12 +61,10 @@ pub fn main(control: OwnedFd) -> Result<(), String> {
         staging_bytes: 64 << 20,
     };
     let start = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
-    let heap = match memory.map_heap(Some(start.heap_base)) {
+    send_control(control.as_fd(), &Control::Started, None).map_err(|e| failed("saying started", &e))?;
+    let heap = match map_heap(&memory, &start) {
         Ok(heap) => heap,
-        Err(e) => {
-            let reason = format!("the worker cannot map the heap at {:#x}: {e}", start.heap_base);
-            return attachment.refuse(&reason).map_err(|e| failed("refusing", &e));
-        }
+        Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),
     };
     attachment.started().map_err(|e| failed("starting", &e))?;
     std::thread::spawn(move || {

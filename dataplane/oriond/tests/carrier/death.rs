@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said};
 use orion_transport::stream::{Frame, StreamHeader};
-use orion_wire::hello::{Challenge, Hello, Join, Start, Welcome, kind};
+use orion_wire::hello::{Challenge, Join, Start, Welcome, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 
 use crate::harness::{
-    Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, hello, is_alive, read_rest, request, wait_until,
-    words,
+    Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, first_words, hello, is_alive, read_rest, request,
+    wait_until, words,
 };
 use crate::on_each_carrier;
 
@@ -56,8 +56,7 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_in_mid_hello(server: &Oriond, transport: Transport) {
-        let hello = Hello { protocol_version: orion_wire::PROTOCOL_VERSION, api_hash: orion_wire::API_HASH, nonce: [7; 32] };
-        let bytes = orion_wire::hello::frame(kind::HELLO, &hello.encode());
+        let bytes = orion_wire::hello::frame(kind::HELLO, &first_words().encode());
         for cut in [1, 15, 16, 17, bytes.len() - 1] {
             let socket = dial(server, transport);
             fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");

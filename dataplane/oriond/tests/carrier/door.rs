@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use orion_transport::client::{self, Caller, Server, Tuning};
 use orion_transport::fds;
-use orion_wire::hello::{Challenge, Hello, frame, kind};
-use orion_wire::refusal::Reason;
+use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
+use orion_wire::refusal::{Reason, Refusal};
 
-use crate::harness::{Client, Oriond, TOKEN, Transport, hello, read_rest, request, token, wait_until, write_token};
+use crate::harness::{
+    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, read_rest, request, token, wait_until, write_token,
+};
 use crate::on_each_carrier;
 
 fn refusal(server: &Oriond, transport: Transport, hello: &Caller) -> (Reason, String) {
@@ -221,7 +223,7 @@ fn attaches_where_it_is_told() {
     fds::send(socket.as_fd(), &request(&socket, &Caller { token, ..hello() }).0, &[]).expect("sending");
     match fds::recv_frame(socket.as_fd()).expect("an answer") {
         (kind::WELCOME, ..) => println!("attached"),
-        (_, body, _) => println!("{}", orion_wire::refusal::Refusal::decode(&body).text),
+        (_, body, _) => println!("{}", Refusal::decode(&body).text),
     }
 }
 
@@ -313,13 +315,204 @@ fn silent_connections_are_closed_and_do_not_keep_others_out() {
     let server = Oriond::start(&[]);
     let begin = Instant::now();
     let mut silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&server.tcp).expect("connecting")).collect();
-    // Those beyond the limit were closed at once.
-    assert!(read_rest(&mut silent[299]).is_empty());
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    // The oldest went when there were too many.
     assert!(read_rest(&mut silent[0]).is_empty());
-    assert!(begin.elapsed() >= Duration::from_secs(4), "closed after {:?}", begin.elapsed());
-    drop(silent);
+    assert!(begin.elapsed() < Duration::from_secs(3));
     Client::attach(&server, Transport::Tcp);
+    assert!(read_rest(&mut silent[299]).is_empty());
+    assert!(begin.elapsed() >= Duration::from_secs(4), "closed after {:?}", begin.elapsed());
+}
+
+#[test]
+fn sixty_silent_connections_a_second_keep_nobody_out() {
+    let server = Oriond::start(&["--warm", "4"]);
+    // What five seconds of that have left behind, the time that a silent one may stay.
+    let mut silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&server.tcp).expect("connecting")).collect();
+    let (enough, stop) = std::sync::mpsc::channel::<()>();
+    let address = server.tcp.clone();
+    let flood = std::thread::spawn(move || {
+        while stop.recv_timeout(Duration::from_millis(16)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            silent.push(TcpStream::connect(&address).expect("connecting"));
+        }
+        silent.len()
+    });
+    let tuning = Tuning { lanes: 0, ..Tuning::default() };
+    let attach = |n: usize| Client::try_attach(&server, Transport::Tcp, &hello(), tuning).map_err(|no| (n, no.text));
+    let refused: Vec<_> = (0..20).filter_map(|n| attach(n).err()).collect();
+    drop(enough);
+    assert!(flood.join().expect("the flood") > 300);
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// Each wants a worker of its own, and half of them do not wait for it.
+#[test]
+fn settings_of_their_own_start_no_more_workers_than_sessions() {
+    let server = Oriond::start(&["--sessions-max", "8"]);
+    server.wait_for_log(&["worker warm"]);
+    let mut most = 0;
+    let mut staying = Vec::new();
+    for n in 0..60 {
+        let value = format!("{}", n + 1);
+        let environment = orion_wire::environment::Environment::of(|name| {
+            (name == "CUDA_DEVICE_MAX_CONNECTIONS").then(|| value.clone())
+        });
+        let socket = OwnedFd::from(UnixStream::connect(&server.socket).expect("connecting"));
+        let bytes = request(&socket, &Caller { environment, ..hello() }).0;
+        fds::send(socket.as_fd(), &bytes, &[]).expect("sending");
+        if n % 2 == 0 {
+            staying.push(socket);
+        }
+        most = most.max(server.workers().len());
+    }
+    wait_until("those who stay to be answered", || {
+        most = most.max(server.workers().len());
+        server.log().matches("session begins").count() + server.log().matches("session refused").count() >= 30
+    });
+    assert!(most <= 8 + 1, "{most} workers at the same time");
+    drop(staying);
+    wait_until("all but the pool to end", || server.workers().len() == 1);
+    Client::attach(&server, Transport::Shm);
+}
+
+on_each_carrier! {
+    fn a_client_that_does_not_start_its_session_loses_it(server: &Oriond, transport: Transport) {
+        let _ = server;
+        let server = Oriond::start(&["--sessions-max", "1"]);
+        let socket: OwnedFd = match transport {
+            Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
+            Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
+        };
+        fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
+        let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
+        assert_eq!(answer, kind::WELCOME);
+        let worker = orion_wire::hello::Welcome::decode(&body).expect("a welcome").worker_pid;
+        assert_eq!(refusal(&server, transport, &hello()).0, Reason::Full);
+        wait_until("its worker to end", || !is_alive(worker));
+        Client::attach(&server, transport);
+        assert!(fds::recv_frame(socket.as_fd()).is_err());
+    }
+}
+
+on_each_carrier! {
+    fn a_worker_that_was_stopped_ends_with_its_client(server: &Oriond, transport: Transport) {
+        let client = Client::attach(server, transport);
+        let worker = client.welcome.worker_pid;
+        // SAFETY: a signal to a process of this test's server.
+        assert_eq!(unsafe { libc::kill(worker as i32, libc::SIGSTOP) }, 0);
+        drop(client);
+        wait_until("the worker's end", || !is_alive(worker));
+    }
+}
+
+on_each_carrier! {
+    fn a_heap_where_none_can_be_is_refused(server: &Oriond, transport: Transport) {
+        for heap_base in [0, 4096, 0x7000_0000_0001, 0x7fff_ffff_0000, u64::MAX - 4095] {
+            let socket: OwnedFd = match transport {
+                Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
+                Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
+            };
+            fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
+            assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
+            let start = Start { heap_base, mirrored: transport == Transport::Tcp };
+            fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
+            let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
+            let said = Refusal::decode(&body).text;
+            assert!(answer == kind::REFUSED && said.contains(&format!("{heap_base:#x}")), "{said}");
+        }
+    }
+}
+
+/// Whoever was first in /tmp is no server of ours: he would choose what a program computes.
+#[test]
+fn a_server_of_another_user_has_to_prove_itself() {
+    // SAFETY: geteuid cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let folder = std::env::temp_dir().join(format!("orion-squatter-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
+    let socket = folder.join("oriond.sock");
+    for token in [None, token(TOKEN)] {
+        let mut squatter = Command::new(env!("CARGO_BIN_EXE_oriond"));
+        // Only root can play somebody else; others find that the same false server of their own is believed.
+        let mut squatter = if is_root {
+            let mut python = Command::new("python3");
+            python.uid(54321).args(["-c", SQUATTER]).arg(&socket).stdout(std::process::Stdio::piped());
+            python.spawn().expect("python3 starts")
+        } else {
+            squatter.args(["serve", "--driver", "echo", "--listen", "none", "--socket"]).arg(&socket);
+            squatter.spawn().expect("oriond starts")
+        };
+        wait_until("it to listen", || UnixStream::connect(&socket).is_ok());
+        let caller = Caller { token: token.clone(), ..hello() };
+        let attached = client::attach(&Server::Unix(socket.clone()), &caller, Tuning::default());
+        match (is_root, attached) {
+            (true, Err(no)) => {
+                let words = if token.is_none() { "user 54321" } else { "does not know this program's token" };
+                assert!(no.text.contains(words), "{}", no.text);
+                assert_eq!(no.refused, Some(Reason::NotPermitted));
+            }
+            (false, Ok(_)) => {}
+            (_, outcome) => panic!("{:?}", outcome.map(|a| a.welcome).map_err(|no| no.text)),
+        }
+        let _ = squatter.kill();
+        let _ = squatter.wait();
+        let _ = std::fs::remove_file(&socket);
+    }
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+/// Answers each greeting with a challenge that anybody can make.
+const SQUATTER: &str = r#"
+import socket, struct, sys
+s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); __import__("os").chmod(sys.argv[1], 0o777); s.listen()
+while True:
+    c, _ = s.accept()
+    if c.recv(4096):
+        c.sendall(b"ORIO" + struct.pack("<III", 7, 80, 0) + struct.pack("<Q32sQ32s", 32, b"n" * 32, 32, b"p" * 32))
+        c.recv(4096)
+    c.close()
+"#;
+
+#[test]
+fn limits_that_are_not_kept_are_refused() {
+    for option in [["--memory-limit", "1 GiB"], ["--share", "50"]] {
+        let text = refuses_to_start(&option);
+        assert!(text.contains(option[0]) && text.contains("does not keep"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_where_the_socket_should_be_is_left_alone() {
+    let path = std::env::temp_dir().join(format!("orion-in-the-way-{}", std::process::id()));
+    std::fs::write(&path, "somebody's work").expect("writing");
+    let text = refuses_to_start(&["--socket", path.to_str().unwrap()]);
+    assert!(text.contains("no socket"), "{text}");
+    assert_eq!(std::fs::read(&path).expect("it is still there"), b"somebody's work");
+    std::fs::remove_file(&path).expect("removing");
+}
+
+#[test]
+fn a_stopping_oriond_leaves_its_successors_socket_alone() {
+    let first = Oriond::start(&[]);
+    let moved = first.socket.with_file_name("moved.sock");
+    // As if another one had been put in its place.
+    std::fs::rename(&first.socket, &moved).expect("renaming");
+    let successor = std::os::unix::net::UnixListener::bind(&first.socket).expect("binding");
+    let socket = first.socket.clone();
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(first.pid() as i32, libc::SIGTERM) };
+    wait_until("its end", || UnixStream::connect(&moved).is_err());
+    first.wait_for_log(&["stopping"]);
+    assert!(socket.exists());
+    drop(successor);
+}
+
+#[test]
+fn workers_do_not_inherit_the_descriptor_that_says_ready() {
+    let server = Oriond::start(&[]);
+    server.wait_for_log(&["worker warm"]);
+    // The harness reads one line; the pipe ends when nobody holds its other end.
+    assert!(server.ready_pipe_has_ended(), "a worker holds --ready-fd");
 }
 
 /// A small fuzzer: whatever comes before a session, oriond goes on.
@@ -327,9 +520,7 @@ fn silent_connections_are_closed_and_do_not_keep_others_out() {
 fn nonsense_at_the_door_hurts_nobody() {
     let server = Oriond::start(&[]);
     let mut bystander = Client::attach(&server, Transport::Tcp);
-    let hello_frame =
-        Hello { protocol_version: orion_wire::PROTOCOL_VERSION, api_hash: orion_wire::API_HASH, nonce: [7; 32] };
-    let good = frame(kind::HELLO, &hello_frame.encode());
+    let good = frame(kind::HELLO, &first_words().encode());
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = move || {
         random ^= random << 13;

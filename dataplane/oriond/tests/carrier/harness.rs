@@ -42,6 +42,7 @@ pub struct Oriond {
     pub tcp: String,
     dir: PathBuf,
     log: PathBuf,
+    ready: BufReader<std::fs::File>,
 }
 
 impl Oriond {
@@ -90,11 +91,20 @@ impl Oriond {
         let child = command.spawn().expect("starting oriond");
         drop(theirs);
         let mut line = String::new();
-        BufReader::new(std::fs::File::from(ready)).read_line(&mut line).expect("waiting for oriond");
+        let mut ready = BufReader::new(std::fs::File::from(ready));
+        ready.read_line(&mut line).expect("waiting for oriond");
         let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
-        let oriond = Oriond { child, socket, tcp, dir, log };
+        let oriond = Oriond { child, socket, tcp, dir, log, ready };
         assert!(!line.is_empty(), "oriond did not start:\n{}", oriond.log());
         oriond
+    }
+
+    /// Whether nobody holds the other end of `--ready-fd` any more.
+    pub fn ready_pipe_has_ended(&self) -> bool {
+        let mut entry = libc::pollfd { fd: self.ready.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&raw mut entry, 1, 0) };
+        entry.revents & libc::POLLHUP != 0
     }
 
     pub fn pid(&self) -> u32 {
@@ -200,6 +210,11 @@ pub fn token(text: &str) -> Option<Token> {
 
 pub fn hello() -> Caller {
     Caller { environment: Environment::default(), ..Caller::new("test", token(TOKEN)) }
+}
+
+pub fn first_words() -> Hello {
+    let (protocol_version, api_hash) = (orion_wire::PROTOCOL_VERSION, orion_wire::API_HASH);
+    Hello { protocol_version, api_hash, nonce: [7; 32] }
 }
 
 /// By hand up to the server's challenge: what the client would say next, and what began the handshake.

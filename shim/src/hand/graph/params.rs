@@ -336,7 +336,7 @@ fn kernel_of(node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS, CUresult> {
             for v in &mut geometry {
                 *v = r.word()? as u32;
             }
-            let layout = r.list(32_764, |r| r.word().map(|word| ((word >> 32) as u32, word as u32)))?;
+            let layout = crate::hand::module::layout(r, 32_764)?;
             Ok(Kernel { function, kernel, context, geometry, layout, packed: r.bytes()?.to_vec() })
         },
     )?;
