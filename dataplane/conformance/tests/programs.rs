@@ -49,6 +49,24 @@ fn a_program_that_loses_the_search_path_keeps_orion() {
     }
 }
 
+/// A block that waits for another's partial result gives way to it, wherever the host switches between them.
+/// `ORION_LOOK_BACK_ROUNDS` says how often each algorithm runs; a thousand take minutes.
+#[test]
+fn look_back_is_right_on_one_core() {
+    let rounds = std::env::var("ORION_LOOK_BACK_ROUNDS").unwrap_or_else(|_| "12".into());
+    for transport in ["shm", "tcp"] {
+        for program in ["thrust.static", "cub.static"] {
+            let run = orion::command(transport, &built_programs().join(program), &[&rounds]);
+            let mut pinned = Command::new("taskset");
+            pinned.args(["-c", "0"]).arg(run.get_program()).args(run.get_args());
+            let output = pinned.output().expect("taskset of util-linux starts");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let good = output.status.success() && text.contains("PASS ") && !text.contains("FAIL ");
+            assert!(good, "{program} over {transport}: {text}{}", orion::complaint(&output));
+        }
+    }
+}
+
 /// The reason is said once, and the program goes on.
 #[test]
 fn a_node_without_cupti_refuses_to_record() {

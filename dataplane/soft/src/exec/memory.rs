@@ -1,9 +1,16 @@
 //! Loads, stores and atomics of a warp: address windows, validity, alignment.
 
 // UNSAFETY: kernels address host memory by number. Every pointer made here was found in the range table first, and is
-// used through relaxed atomics because other blocks, streams and the host may touch the same bytes.
+// used through atomics because other blocks, streams and the host may touch the same bytes.
+//
+// Whatever order and scope an access names, it is a host's atomic access of its whole width: a GPU does not tear
+// aligned accesses of up to 16 bytes, and programs rest on it (CUB's blocks hand each other a sum and its state in one
+// vector). Every load acquires and every store releases, which costs x86-64 nothing; what it lacks for PTX's strongest
+// order, a load that passes an earlier store, fences add.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use portable_atomic::AtomicU128;
 
 use super::{Env, Fault, FaultKind};
 use crate::exec::float;
@@ -52,11 +59,12 @@ impl RangeCache {
 fn load_raw(p: u64, bytes: u32) -> u64 {
     // SAFETY: the caller checked that the bytes are in a live range and aligned to their size.
     unsafe {
+        // Pairs with the stores of store_raw, store_raw16 and of the host.
         match bytes {
-            1 => u64::from(AtomicU8::from_ptr(p as *mut u8).load(Ordering::Relaxed)),
-            2 => u64::from(AtomicU16::from_ptr(p as *mut u16).load(Ordering::Relaxed)),
-            4 => u64::from(AtomicU32::from_ptr(p as *mut u32).load(Ordering::Relaxed)),
-            _ => AtomicU64::from_ptr(p as *mut u64).load(Ordering::Relaxed),
+            1 => u64::from(AtomicU8::from_ptr(p as *mut u8).load(Ordering::Acquire)),
+            2 => u64::from(AtomicU16::from_ptr(p as *mut u16).load(Ordering::Acquire)),
+            4 => u64::from(AtomicU32::from_ptr(p as *mut u32).load(Ordering::Acquire)),
+            _ => AtomicU64::from_ptr(p as *mut u64).load(Ordering::Acquire),
         }
     }
 }
@@ -64,13 +72,30 @@ fn load_raw(p: u64, bytes: u32) -> u64 {
 fn store_raw(p: u64, bytes: u32, v: u64) {
     // SAFETY: as in load_raw, and the range is writable.
     unsafe {
+        // Pairs with the loads of load_raw, load_raw16 and of the host.
         match bytes {
-            1 => AtomicU8::from_ptr(p as *mut u8).store(v as u8, Ordering::Relaxed),
-            2 => AtomicU16::from_ptr(p as *mut u16).store(v as u16, Ordering::Relaxed),
-            4 => AtomicU32::from_ptr(p as *mut u32).store(v as u32, Ordering::Relaxed),
-            _ => AtomicU64::from_ptr(p as *mut u64).store(v, Ordering::Relaxed),
+            1 => AtomicU8::from_ptr(p as *mut u8).store(v as u8, Ordering::Release),
+            2 => AtomicU16::from_ptr(p as *mut u16).store(v as u16, Ordering::Release),
+            4 => AtomicU32::from_ptr(p as *mut u32).store(v as u32, Ordering::Release),
+            _ => AtomicU64::from_ptr(p as *mut u64).store(v, Ordering::Release),
         }
     }
+}
+
+/// A CPU without AVX writes what it reads here, which memory that may only be read does not bear.
+fn load_raw16(p: u64) -> [u64; 2] {
+    // SAFETY: as in load_raw. The order pairs with the stores of store_raw and store_raw16.
+    let v = unsafe { AtomicU128::from_ptr(p as *mut u128) }.load(Ordering::Acquire);
+    [v as u64, (v >> 64) as u64]
+}
+
+fn wide([low, high]: [u64; 2]) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
+
+fn store_raw16(p: u64, v: [u64; 2]) {
+    // SAFETY: as in store_raw. The order pairs with the loads of load_raw and load_raw16.
+    unsafe { AtomicU128::from_ptr(p as *mut u128) }.store(wide(v), Ordering::Release);
 }
 
 pub fn load_slice(s: &[u8], at: u64, bytes: u32) -> Option<u64> {
@@ -272,6 +297,100 @@ impl Warp {
         }
     }
 
+    /// A vector of up to 32 bytes, each 16 of them in one access. The caller has checked the alignment.
+    #[inline]
+    pub fn load_vector(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        at: u64,
+        bytes: u32,
+    ) -> Result<[u64; 4], Fault> {
+        Ok(match bytes {
+            ..16 => [self.load(env, lane, space, at, bytes)?, 0, 0, 0],
+            16 => {
+                let [a, b] = self.load_pair(env, lane, space, at)?;
+                [a, b, 0, 0]
+            }
+            _ => {
+                let [a, b] = self.load_pair(env, lane, space, at)?;
+                let [c, d] = self.load_pair(env, lane, space, at.wrapping_add(16))?;
+                [a, b, c, d]
+            }
+        })
+    }
+
+    #[inline]
+    pub fn store_vector(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        at: u64,
+        bytes: u32,
+        [a, b, c, d]: [u64; 4],
+    ) -> Result<(), Fault> {
+        if bytes < 16 {
+            return self.store(env, lane, space, at, bytes, a);
+        }
+        self.store_pair(env, lane, space, at, [a, b])?;
+        if bytes > 16 { self.store_pair(env, lane, space, at.wrapping_add(16), [c, d]) } else { Ok(()) }
+    }
+
+    fn load_pair(&mut self, env: &mut Env, lane: usize, space: Space, at: u64) -> Result<[u64; 2], Fault> {
+        let global = is_global(space, at) || space == Space::Const;
+        if global && at.is_multiple_of(16) && self.cache.check(at, 16, false) {
+            return Ok(load_raw16(at));
+        }
+        // No other host thread reaches what else there is; or it is a fault.
+        let second = at.wrapping_add(8);
+        Ok([self.load(env, lane, space, at, 8)?, self.load(env, lane, space, second, 8)?])
+    }
+
+    fn store_pair(&mut self, env: &mut Env, lane: usize, space: Space, at: u64, v: [u64; 2]) -> Result<(), Fault> {
+        if is_global(space, at) && at.is_multiple_of(16) && self.cache.check(at, 16, true) {
+            store_raw16(at, v);
+            return Ok(());
+        }
+        self.store(env, lane, space, at, 8, v[0])?;
+        self.store(env, lane, space, at.wrapping_add(8), 8, v[1])
+    }
+
+    /// An exchange of 16 bytes, or one that happens only if they are `expected`. Answers what was there.
+    pub fn exchange_pair(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        at: u64,
+        expected: Option<[u64; 2]>,
+        new: [u64; 2],
+    ) -> Result<[u64; 2], Fault> {
+        if !at.is_multiple_of(16) {
+            return Err(fault(FaultKind::Misaligned, "misaligned atomic", at, 16));
+        }
+        if !is_global(space, at) {
+            let old = self.load_pair(env, lane, space, at)?;
+            if expected.is_none_or(|e| e == old) {
+                self.store_pair(env, lane, space, at, new)?;
+            }
+            return Ok(old);
+        }
+        if !self.cache.check(at, 16, true) {
+            return Err(fault(FaultKind::IllegalAddress, "atomic", at, 16));
+        }
+        // SAFETY: the address was just found in a live, writable range and is aligned.
+        let p = unsafe { AtomicU128::from_ptr(at as *mut u128) };
+        let old = match expected {
+            None => p.swap(wide(new), Ordering::SeqCst),
+            Some(e) => match p.compare_exchange(wide(e), wide(new), Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) | Err(old) => old,
+            },
+        };
+        Ok([old as u64, (old >> 64) as u64])
+    }
+
     pub fn atomic(
         &mut self,
         env: &mut Env,
@@ -282,12 +401,7 @@ impl Warp {
         (b, c): (u64, u64),
     ) -> Result<u64, Fault> {
         let bytes = ty.bytes();
-        let global = match space {
-            Space::Generic => at & WINDOW_MASK == 0,
-            Space::Global => true,
-            _ => false,
-        };
-        if !global {
+        if !is_global(space, at) {
             let old = self.load(env, lane, space, at, bytes)?;
             self.store(env, lane, space, at, bytes, combine(op, ty, old, b, c))?;
             return Ok(old);
@@ -334,6 +448,12 @@ impl Warp {
         }
         at
     }
+}
+
+/// Whether an access reaches memory that other host threads reach too.
+#[inline]
+fn is_global(space: Space, at: u64) -> bool {
+    space == Space::Global || space == Space::Generic && at & WINDOW_MASK == 0
 }
 
 fn pair(old: u64, b: u64, f: impl Fn(u16, u16) -> u16) -> u64 {

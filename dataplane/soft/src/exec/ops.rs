@@ -271,16 +271,15 @@ impl Warp {
             }
             Op::LdVec { space, ty, offset, regs } => {
                 let at = self.addresses(ins, f, env, *offset);
-                self.check_vector(&at, m, ty.bytes() as u64 * regs.len() as u64)?;
-                let mut rows = [[0u64; 32]; 8];
-                for (k, row) in rows[..regs.len()].iter_mut().enumerate() {
-                    for l in lanes(m) {
-                        let p = at[l].wrapping_add(k as u64 * u64::from(ty.bytes()));
-                        row[l] = extend(*ty, self.load(env, l, *space, p, ty.bytes())?);
-                    }
+                let bytes = ty.bytes() * regs.len() as u32;
+                self.check_vector(&at, m, u64::from(bytes))?;
+                let mut vectors = [[0u64; 4]; 32];
+                for l in lanes(m) {
+                    vectors[l] = self.load_vector(env, l, *space, at[l], bytes)?;
                 }
-                for (r, row) in regs.iter().zip(&rows) {
-                    self.write(*r, m, row, f);
+                for (k, r) in regs.iter().enumerate() {
+                    let (word, shift) = part_of_vector(*ty, k);
+                    self.write::<u64>(*r, m, &map1(&vectors, |v| extend(*ty, v[word] >> shift)), f);
                 }
             }
             Op::St { space, ty, offset } => {
@@ -295,14 +294,34 @@ impl Warp {
             }
             Op::StVec { space, ty, offset, regs } => {
                 let at = self.addresses(ins, f, env, *offset);
-                self.check_vector(&at, m, ty.bytes() as u64 * regs.len() as u64)?;
+                let bytes = ty.bytes() * regs.len() as u32;
+                self.check_vector(&at, m, u64::from(bytes))?;
+                let mut vectors = [[0u64; 4]; 32];
                 for (k, r) in regs.iter().enumerate() {
                     let v = self.read::<u64>(*r, f, env);
-                    for l in lanes(m) {
-                        let p = at[l].wrapping_add(k as u64 * u64::from(ty.bytes()));
-                        self.store(env, l, *space, p, ty.bytes(), v[l])?;
+                    let (word, shift) = part_of_vector(*ty, k);
+                    let ones = u64::MAX >> (64 - 8 * ty.bytes());
+                    for l in 0..32 {
+                        vectors[l][word] |= (v[l] & ones) << shift;
                     }
                 }
+                for l in lanes(m) {
+                    self.store_vector(env, l, *space, at[l], bytes, vectors[l])?;
+                }
+            }
+            Op::ExchangePair { space, offset, old, new, expected } => {
+                let at = self.addresses(ins, f, env, *offset);
+                let read = |me: &Self, s: [Src; 2]| s.map(|s| me.read::<u64>(s, f, env));
+                let [low, high] = read(self, *new);
+                let expected = expected.map(|e| read(self, e));
+                let mut was = [[0u64; 32]; 2];
+                for l in lanes(m) {
+                    let only_if = expected.map(|[low, high]| [low[l], high[l]]);
+                    let [a, b] = self.exchange_pair(env, l, *space, at[l], only_if, [low[l], high[l]])?;
+                    (was[0][l], was[1][l]) = (a, b);
+                }
+                self.write(old[0], m, &was[0], f);
+                self.write(old[1], m, &was[1], f);
             }
             Op::Atom { space, op, ty, offset } => {
                 let at = self.addresses(ins, f, env, *offset);
@@ -319,11 +338,22 @@ impl Warp {
                 let from_at = self.read::<u64>(ins.b, f, env);
                 let sizes = if ins.c == Src::None { [*bytes; 32] } else { self.read::<u32>(ins.c, f, env) };
                 for l in lanes(m) {
-                    for k in (0..u64::from(*bytes)).step_by(4) {
-                        let source = from_at[l].wrapping_add(*from as u64).wrapping_add(k);
-                        let v = if k < u64::from(sizes[l]) { self.load(env, l, Space::Generic, source, 4)? } else { 0 };
-                        self.store(env, l, Space::Shared, to_at[l].wrapping_add(k), 4, v)?;
+                    let from = from_at[l].wrapping_add(*from as u64);
+                    if !(from | to_at[l]).is_multiple_of(u64::from(*bytes)) {
+                        let what = format!("copy of {bytes} bytes from {from:#x} to {:#x}", to_at[l]);
+                        return Err(Fault::new(FaultKind::Misaligned, &what));
                     }
+                    // Bytes beyond the source's are zeroes, and are not read.
+                    let mut v = [0; 4];
+                    if sizes[l] >= *bytes {
+                        v = self.load_vector(env, l, Space::Generic, from, *bytes)?;
+                    } else {
+                        for k in 0..sizes[l] {
+                            let byte = self.load(env, l, Space::Generic, from.wrapping_add(u64::from(k)), 1)?;
+                            v[k as usize / 8] |= byte << (8 * (k % 8));
+                        }
+                    }
+                    self.store_vector(env, l, Space::Shared, to_at[l], *bytes, v)?;
                 }
             }
             Op::Setp { cmp, ty, logic, ftz } => {
@@ -1072,9 +1102,14 @@ fn combine_pred(logic: Logic, a: u32, b: u32) -> u32 {
     }
 }
 
-/// Sign- or zero-extends the value of a type to 64 bits.
-#[inline(always)]
+/// The 64-bit word of a vector that holds its element `k`, and the bits below it there.
+fn part_of_vector(ty: Ty, k: usize) -> (usize, u32) {
+    let bits = 8 * ty.bytes() * k as u32;
+    (bits as usize / 64, bits % 64)
+}
+
 /// What was loaded, as its type is kept in a register.
+#[inline(always)]
 fn sign_extended(ty: Ty, v: Row<u64>) -> Row<u64> {
     match ty {
         Ty::S8 => map1(&v, |v| i64::from(v as i8) as u64),
@@ -1084,6 +1119,8 @@ fn sign_extended(ty: Ty, v: Row<u64>) -> Row<u64> {
     }
 }
 
+/// Sign- or zero-extends the value of a type to 64 bits.
+#[inline(always)]
 pub fn extend(ty: Ty, v: u64) -> u64 {
     match ty {
         Ty::S8 => i64::from(v as i8) as u64,

@@ -244,6 +244,8 @@ fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
 #[derive(Clone, Copy)]
 enum Binding {
     Reg(Reg),
+    /// A register of 128 bits: the first of its two rows.
+    Pair(u32),
     /// Offset and size inside the frame.
     Local(u32, u32),
     KernelParam(u32),
@@ -470,20 +472,22 @@ impl<'a> Decoder<'a> {
     fn new_reg(&mut self, ty: Ty, n: u32) -> u32 {
         let counter = match ty {
             Ty::Pred => &mut self.preds,
-            t if t.bytes() == 8 => &mut self.rows64,
+            t if t.bytes() >= 8 => &mut self.rows64,
             _ => &mut self.rows32,
         };
         let first = *counter;
-        *counter += n;
+        *counter += if ty == Ty::B128 { 2 * n } else { n };
         first
     }
 
-    fn reg_of(ty: Ty, index: u32) -> Reg {
-        match ty {
-            Ty::Pred => Reg::P(index),
-            t if t.bytes() == 8 => Reg::R64(index),
-            _ => Reg::R32(index),
-        }
+    /// Register `n` of those that begin at row `first`.
+    fn register(ty: Ty, first: u32, n: u32) -> Binding {
+        Binding::Reg(match ty {
+            Ty::B128 => return Binding::Pair(first + 2 * n),
+            Ty::Pred => Reg::P(first + n),
+            t if t.bytes() == 8 => Reg::R64(first + n),
+            _ => Reg::R32(first + n),
+        })
     }
 
     fn statement(&mut self, s: &'a Stmt) -> Result<()> {
@@ -502,7 +506,7 @@ impl<'a> Decoder<'a> {
                 }
             }
             Stmt::Reg { ty, vector, name, count } => {
-                let usable = *ty != Ty::B128 && *vector == 1;
+                let usable = *vector == 1;
                 match count {
                     Some(n) => {
                         let first = if usable { self.new_reg(*ty, *n) } else { 0 };
@@ -510,11 +514,7 @@ impl<'a> Decoder<'a> {
                         self.top().ranges.insert(name.clone(), r);
                     }
                     None => {
-                        let b = if usable {
-                            Binding::Reg(Self::reg_of(*ty, self.new_reg(*ty, 1)))
-                        } else {
-                            Binding::Unusable
-                        };
+                        let b = if usable { Self::register(*ty, self.new_reg(*ty, 1), 0) } else { Binding::Unusable };
                         self.top().names.insert(name.clone(), b);
                     }
                 }
@@ -581,10 +581,8 @@ impl<'a> Decoder<'a> {
                 if n >= r.count {
                     return None;
                 }
-                if r.ty == Ty::B128 || r.vector != 1 {
-                    return Some(Binding::Unusable);
-                }
-                return Some(Binding::Reg(Self::reg_of(r.ty, r.first + n)));
+                let usable = r.vector == 1;
+                return Some(if usable { Self::register(r.ty, r.first, n) } else { Binding::Unusable });
             }
         }
         None
@@ -599,7 +597,9 @@ impl<'a> Decoder<'a> {
                 Binding::Reg(Reg::None) => Ok(Src::None),
                 Binding::Local(at, _) => Ok(Src::Local(at)),
                 Binding::KernelParam(at) => Ok(Src::Imm(u64::from(at))),
-                Binding::Unusable => Err(format!("register {name} has a type that is not supported")),
+                Binding::Pair(_) | Binding::Unusable => {
+                    Err(format!("register {name} has a type that is not supported here"))
+                }
             };
         }
         if let Some(s) = special(name) {
@@ -654,10 +654,23 @@ impl<'a> Decoder<'a> {
             Operand::Name(n) if n == "_" => Ok(Reg::None),
             Operand::Name(n) => match self.binding(n) {
                 Some(Binding::Reg(r)) => Ok(r),
-                Some(Binding::Unusable) => Err(format!("register {n} has a type that is not supported")),
+                Some(Binding::Pair(_) | Binding::Unusable) => {
+                    Err(format!("register {n} has a type that is not supported here"))
+                }
                 _ => Err(format!("{n} is not a register")),
             },
             _ => unsupported("destination form"),
+        }
+    }
+
+    /// The rows of a register of 128 bits, the lower half's first.
+    fn pair(&self, o: &Operand) -> Result<[u32; 2]> {
+        match o {
+            Operand::Name(n) => match self.binding(n) {
+                Some(Binding::Pair(first)) => Ok([first, first + 1]),
+                _ => Err(format!("{n} is not a register of 128 bits")),
+            },
+            _ => unsupported("operand form"),
         }
     }
 
@@ -755,6 +768,9 @@ impl<'a> Decoder<'a> {
 
     fn mov(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
         let ty = mods.ty()?;
+        if ty == Ty::B128 {
+            return self.mov_pair(ops);
+        }
         match (&ops[0], &ops[1]) {
             (Operand::Vec(ds), s) => {
                 let a = self.src(s, ty)?;
@@ -779,6 +795,25 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    fn mov_pair(&mut self, ops: &[Operand]) -> Result<()> {
+        let to = match &ops[0] {
+            Operand::Vec(v) => v.iter().map(|d| self.dst(d)).collect::<Result<Vec<_>>>()?,
+            d => self.pair(d)?.map(Reg::R64).to_vec(),
+        };
+        let from = match &ops[1] {
+            Operand::Vec(v) => v.iter().map(|s| self.src(s, Ty::B64)).collect::<Result<Vec<_>>>()?,
+            s => self.pair(s)?.map(Src::R64).to_vec(),
+        };
+        if to.len() != 2 || from.len() != 2 {
+            return unsupported("vector width");
+        }
+        for (d, a) in to.into_iter().zip(from) {
+            let i = self.emit(Op::Mov);
+            (i.d, i.a) = (d, a);
+        }
+        Ok(())
+    }
+
     fn load(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
         let ty = mods.ty()?;
         let (a, offset) = self.addr(&ops[1])?;
@@ -786,16 +821,17 @@ impl<'a> Decoder<'a> {
         match &ops[0] {
             Operand::Vec(ds) => {
                 let regs = ds.iter().map(|d| self.dst(d)).collect::<Result<Vec<_>>>()?;
-                if !regs.len().is_power_of_two() || regs.len() > 8 {
+                if !regs.len().is_power_of_two() || regs.len() as u32 * ty.bytes() > 32 {
                     return unsupported("vector width");
                 }
                 self.emit(Op::LdVec { space, ty, offset, regs: regs.into() }).a = a;
             }
+            d if ty == Ty::B128 => {
+                let regs = self.pair(d)?.map(Reg::R64).into();
+                self.emit(Op::LdVec { space, ty: Ty::B64, offset, regs }).a = a;
+            }
             d => {
                 let d = self.dst(d)?;
-                if ty == Ty::B128 {
-                    return unsupported("128-bit register");
-                }
                 let i = self.emit(Op::Ld { space, ty, offset });
                 i.d = d;
                 i.a = a;
@@ -814,15 +850,16 @@ impl<'a> Decoder<'a> {
         match &ops[1] {
             Operand::Vec(ss) => {
                 let regs = ss.iter().map(|s| self.src(s, ty)).collect::<Result<Vec<_>>>()?;
-                if !regs.len().is_power_of_two() || regs.len() > 8 {
+                if !regs.len().is_power_of_two() || regs.len() as u32 * ty.bytes() > 32 {
                     return unsupported("vector width");
                 }
                 self.emit(Op::StVec { space, ty, offset, regs: regs.into() }).a = a;
             }
+            s if ty == Ty::B128 => {
+                let regs = self.pair(s)?.map(Src::R64).into();
+                self.emit(Op::StVec { space, ty: Ty::B64, offset, regs }).a = a;
+            }
             s => {
-                if ty == Ty::B128 {
-                    return unsupported("128-bit register");
-                }
                 let b = self.src(s, ty)?;
                 let i = self.emit(Op::St { space, ty, offset });
                 i.a = a;
@@ -837,8 +874,11 @@ impl<'a> Decoder<'a> {
             return self.reduce_async(mods, ops);
         }
         let ty = mods.ty()?;
-        if ty == Ty::B128 || mods.has("v2") || mods.has("v4") || mods.has("v8") {
+        if mods.has("v2") || mods.has("v4") || mods.has("v8") {
             return unsupported("wide atomic");
+        }
+        if ty == Ty::B128 {
+            return self.exchange_pair(mods, ops);
         }
         let op = mods
             .0
@@ -872,6 +912,20 @@ impl<'a> Decoder<'a> {
         i.a = a;
         i.b = b;
         i.c = c;
+        Ok(())
+    }
+
+    fn exchange_pair(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        let compares = mods.has("cas");
+        if ops.len() < 3 + usize::from(compares) || !compares && !mods.has("exch") {
+            return unsupported("wide atomic");
+        }
+        let old = self.pair(&ops[0])?.map(Reg::R64);
+        let (a, offset) = self.addr(&ops[1])?;
+        let space = self.access_space(mods, a)?;
+        let last = |me: &Self, n: usize| me.pair(&ops[n]).map(|p| p.map(Src::R64));
+        let (expected, new) = if compares { (Some(last(self, 2)?), last(self, 3)?) } else { (None, last(self, 2)?) };
+        self.emit(Op::ExchangePair { space, offset, old, new, expected }).a = a;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The pre-decoded register machine: what `decode` emits and `exec` runs.
 //!
-//! A register is a row of 32 lanes. 32-bit and narrower registers live in `R32` rows, 64-bit ones in `R64` rows and
-//! predicates in one bit per lane, so that lanes of a diverged warp that sit in different functions never share bytes.
+//! A register is a row of 32 lanes. 32-bit and narrower registers live in `R32` rows, 64-bit ones in `R64` rows, 128-bit
+//! ones in two of those and predicates in one bit per lane, so that lanes of a diverged warp that sit in different functions never share bytes.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ty {
@@ -481,6 +481,14 @@ pub enum Op {
         op: AtomOp,
         ty: Ty,
         offset: i64,
+    },
+    /// Exchanges 16 bytes, if they are `expected` where that is given.
+    ExchangePair {
+        space: Space,
+        offset: i64,
+        old: [Reg; 2],
+        new: [Src; 2],
+        expected: Option<[Src; 2]>,
     },
     CpAsync {
         bytes: u32,
