@@ -79,7 +79,9 @@ template <class T, class Op> static void scan(const char *what, int round, const
     Buffer<T> d(in), out(in.size());
     std::vector<T> want(in);
     for (size_t i = 1; i < want.size(); i++) want[i] = op(want[i - 1], in[i]);
-    with_storage([&](void *s, size_t &n) { return cub::DeviceScan::InclusiveScan(s, n, d.at, out.at, op, int(in.size())); });
+    with_storage([&](void *s, size_t &n) {
+        return cub::DeviceScan::InclusiveScan(s, n, d.at, out.at, op, int(in.size()));
+    });
     agrees(what, round, out.read() == want);
 }
 
@@ -128,7 +130,9 @@ static void sort_and_sum(int round, const std::vector<unsigned> &in) {
     Buffer<unsigned> sum(1);
     std::vector<unsigned> want(in);
     std::sort(want.begin(), want.end());
-    with_storage([&](void *s, size_t &n) { return cub::DeviceRadixSort::SortKeys(s, n, d.at, out.at, int(in.size())); });
+    with_storage([&](void *s, size_t &n) {
+        return cub::DeviceRadixSort::SortKeys(s, n, d.at, out.at, int(in.size()));
+    });
     agrees("radix sort", round, out.read() == want);
     unsigned total = 0;
     for (unsigned x : in) total += x;
@@ -146,7 +150,9 @@ static void sort_and_sum(int round, const std::vector<unsigned> &in) {
     agrees("histogram", round, bins.read() == want_bins);
 }
 
-template <class T> static std::vector<T> as(const std::vector<unsigned> &v) { return std::vector<T>(v.begin(), v.end()); }
+template <class T> static std::vector<T> as(const std::vector<unsigned> &v) {
+    return std::vector<T>(v.begin(), v.end());
+}
 
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? std::atoi(argv[1]) : 12;

@@ -128,7 +128,8 @@ template <class T> static void selections(int round, const Host<T> &h, const Hos
     agrees("stable_partition", round, same(some, want));
     Device<T> rest(h.size());
     auto ends = thrust::partition_copy(d.begin(), d.end(), out.begin(), rest.begin(), IsOdd());
-    agrees("partition_copy", round, same(out, odd, ends.first - out.begin()) && same(rest, even, ends.second - rest.begin()));
+    agrees("partition_copy", round,
+           same(out, odd, ends.first - out.begin()) && same(rest, even, ends.second - rest.begin()));
 
     Host<int> unique_keys(keys);
     unique_keys.erase(std::unique(unique_keys.begin(), unique_keys.end()), unique_keys.end());
@@ -140,7 +141,8 @@ template <class T> static void selections(int round, const Host<T> &h, const Hos
     for (size_t i = 0; i < h.size(); i++)
         if (i == 0 || keys[i] != keys[i - 1]) want.push_back(h[i]);
     auto pair = thrust::unique_by_key(k.begin(), k.end(), some.begin());
-    agrees("unique_by_key", round, same(some, want, pair.second - some.begin()) && same(k, unique_keys, pair.first - k.begin()));
+    agrees("unique_by_key", round,
+           same(some, want, pair.second - some.begin()) && same(k, unique_keys, pair.first - k.begin()));
 }
 
 static void sets(int round, const Input &in) {
@@ -192,8 +194,10 @@ static void folds(int round, const Input &in) {
     const Host<int> &h = in.values;
     Device<int> d(h), out(h.size());
     Host<int> want(h.size());
-    agrees("count_if", round, thrust::count_if(d.begin(), d.end(), IsOdd()) == std::count_if(h.begin(), h.end(), IsOdd()));
-    agrees("find", round, thrust::find(d.begin(), d.end(), 999) - d.begin() == std::find(h.begin(), h.end(), 999) - h.begin());
+    agrees("count_if", round,
+           thrust::count_if(d.begin(), d.end(), IsOdd()) == std::count_if(h.begin(), h.end(), IsOdd()));
+    agrees("find", round,
+           thrust::find(d.begin(), d.end(), 999) - d.begin() == std::find(h.begin(), h.end(), 999) - h.begin());
     auto ends = thrust::minmax_element(d.begin(), d.end());
     agrees("minmax_element", round,
            ends.first - d.begin() == std::min_element(h.begin(), h.end()) - h.begin() &&

@@ -23,7 +23,8 @@ fn steps(n: u32) -> u32 {
 /// not zero, it is that of a zero at which the blocks of the launch meet first.
 fn kernel(body: &str) -> Gpu {
     let mut text = String::from(
-        ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2, \
+        ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p0, \
+         .param .u64 p1, .param .u64 p2, \
          .param .u64 p3)\n{\n.reg .pred %p<16>;\n.reg .b16 %h<32>;\n.reg .b32 %r<64>;\n.reg .b64 %x<64>, %a<4>;\n\
          .reg .b128 %q<8>;\n",
     );
@@ -34,7 +35,8 @@ fn kernel(body: &str) -> Gpu {
     // The blocks meet, so that none has ended before another begins.
     text.push_str(
         "setp.eq.u64 %p0, %a3, 0;\n@%p0 bra BEGUN;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra MET;\nred.add.u64 [%a3], 1;\n\
-         mov.u32 %r2, %nctaid.x;\nMEET:\nld.relaxed.gpu.u64 %x0, [%a3];\ncvt.u32.u64 %r3, %x0;\nsetp.lt.u32 %p1, %r3, %r2;\n\
+         mov.u32 %r2, %nctaid.x;\nMEET:\nld.relaxed.gpu.u64 %x0, [%a3];\ncvt.u32.u64 %r3, %x0;\n\
+         setp.lt.u32 %p1, %r3, %r2;\n\
          @%p1 bra MEET;\nMET:\nbar.sync 0;\nBEGUN:\n",
     );
     text.push_str(body);
@@ -215,9 +217,9 @@ fn a_location_never_goes_back() {
     for (store, load) in ORDERS {
         let read = |to: &str| format!("ld{load}.u32 {to}, [%x1];");
         let body = format!(
-            "{START}@%p0 bra READ;\nWRITE:\nadd.u32 %r8, %r8, 1;\nst{store}.u32 [%x1], %r8;\nsetp.lt.u32 %p1, %r8, %r2;\n\
-             @%p1 bra WRITE;\nret;\nREAD:\n{}\n{}\nsetp.lt.u32 %p1, %r4, %r3;\n@%p1 add.u32 %r6, %r6, 1;\n\
-             setp.lt.u32 %p2, %r4, %r2;\n@%p2 bra READ;\n{END}",
+            "{START}@%p0 bra READ;\nWRITE:\nadd.u32 %r8, %r8, 1;\nst{store}.u32 [%x1], %r8;\n\
+             setp.lt.u32 %p1, %r8, %r2;\n@%p1 bra WRITE;\nret;\nREAD:\n{}\n{}\nsetp.lt.u32 %p1, %r4, %r3;\n\
+             @%p1 add.u32 %r6, %r6, 1;\nsetp.lt.u32 %p2, %r4, %r2;\n@%p2 bra READ;\n{END}",
             read("%r3"),
             read("%r4"),
         );
@@ -225,7 +227,8 @@ fn a_location_never_goes_back() {
     }
 }
 
-/// Each of two blocks writes its own location of a step and reads the other's; a0 holds the locations, a3 what was read.
+/// Each of two blocks writes its own location of a step and reads the other's; a0 holds the
+/// locations, a1 what was read.
 fn buffered_steps(write_and_read: &str, blocks: u32, rows: u64) -> Vec<Vec<u32>> {
     let n = steps(600);
     let row = u64::from(n) * 32 * 4;
@@ -246,7 +249,8 @@ fn a_fence_between_them_keeps_a_load_behind_a_store() {
         for order in ["", ".relaxed.gpu", ".volatile"] {
             let seen = buffered_steps(
                 &format!(
-                    "selp.b64 %x15, %x13, %x11, %p0;\nselp.b64 %x16, %x11, %x13, %p0;\nselp.b64 %x17, %x14, %x12, %p0;\n\
+                    "selp.b64 %x15, %x13, %x11, %p0;\nselp.b64 %x16, %x11, %x13, %p0;\n\
+                     selp.b64 %x17, %x14, %x12, %p0;\n\
                      st{order}.u32 [%x15], 1;\n{fence};\nld{order}.u32 %r3, [%x16];\nst.u32 [%x17], %r3;"
                 ),
                 2,
@@ -265,7 +269,8 @@ fn two_readers_agree_on_the_order_of_two_writes() {
         let n = steps(600) as usize * 32;
         let seen = buffered_steps(
             &format!(
-                "setp.eq.u32 %p3, %r0, 0;\nsetp.eq.u32 %p4, %r0, 1;\nsetp.eq.u32 %p5, %r0, 2;\nsetp.eq.u32 %p6, %r0, 3;\n\
+                "setp.eq.u32 %p3, %r0, 0;\nsetp.eq.u32 %p4, %r0, 1;\nsetp.eq.u32 %p5, %r0, 2;\n\
+                 setp.eq.u32 %p6, %r0, 3;\n\
                  @%p3 st.relaxed.gpu.u32 [%x11], 1;\n@%p4 st.relaxed.gpu.u32 [%x13], 1;\n\
                  selp.b64 %x15, %x11, %x13, %p5;\nselp.b64 %x16, %x13, %x11, %p5;\n{load}.u32 %r3, [%x15];\n{fence}\n\
                  {load}.u32 %r4, [%x16];\nshl.b32 %r4, %r4, 1;\nor.b32 %r3, %r3, %r4;\n\
@@ -285,8 +290,9 @@ fn atomics_lose_nothing() {
     let n = steps(500);
     // A lock around a vector that is not atomic, a counter, and a pair that is exchanged whole.
     let g = kernel(&format!(
-        "{START}add.u64 %x3, %a0, 16;\nadd.u64 %x4, %a0, 32;\nadd.u64 %x5, %a0, 48;\nSTEP:\nred.relaxed.gpu.global.add.u32 \
-         [%a0], 1;\nTAKE:\natom.cas.acquire.gpu.b32 %r9, [%a0+4], 0, 1;\nsetp.ne.u32 %p1, %r9, 0;\n@%p1 bra TAKE;\n\
+        "{START}add.u64 %x3, %a0, 16;\nadd.u64 %x4, %a0, 32;\nadd.u64 %x5, %a0, 48;\nSTEP:\n\
+         red.relaxed.gpu.global.add.u32 [%a0], 1;\nTAKE:\natom.cas.acquire.gpu.b32 %r9, [%a0+4], 0, 1;\n\
+         setp.ne.u32 %p1, %r9, 0;\n@%p1 bra TAKE;\n\
          ld.v2.u64 {{%x20, %x21}}, [%x3];\nadd.u64 %x20, %x20, 1;\nadd.u64 %x21, %x21, 1;\n\
          st.v2.u64 [%x3], {{%x20, %x21}};\natom.exch.release.gpu.b32 %r9, [%a0+4], 0;\n\
          ld.relaxed.gpu.b128 %q0, [%x4];\nAGAIN:\nmov.b128 {{%x22, %x23}}, %q0;\nadd.u64 %x22, %x22, 1;\n\
@@ -366,7 +372,8 @@ fn a_chain_of_waits_ends() {
 #[test]
 fn warps_of_a_block_see_each_others_shared_memory_in_order() {
     let g = kernel(&format!(
-        ".shared .align 16 .b8 s[64];\n{START}shr.u32 %r10, %r1, 5;\nsetp.ne.u32 %p0, %r10, 0;\nand.b32 %r11, %r1, 31;\n\
+        ".shared .align 16 .b8 s[64];\n{START}shr.u32 %r10, %r1, 5;\n\
+         setp.ne.u32 %p0, %r10, 0;\nand.b32 %r11, %r1, 31;\n\
          setp.ne.u32 %p4, %r11, 0;\nst.shared.v4.u32 [s], {{%r8, %r8, %r8, %r8}};\nst.shared.u32 [s+16], 0;\n\
          bar.sync 0;\n@%p4 bra DONE;\n@%p0 bra READ;\nWRITE:\nadd.u32 %r8, %r8, 1;\n\
          st.relaxed.cta.shared.v4.u32 [s], {{%r8, %r8, %r8, %r8}};\nst.release.cta.shared.u32 [s+16], %r8;\n\
@@ -390,7 +397,8 @@ fn asynchronous_copies_take_whole_vectors() {
             ".shared .align 16 .b8 s[512];\n{START}mov.u32 %r12, s;\nmad.lo.u32 %r12, %r1, 16, %r12;\n@%p0 bra READ;\n\
              WRITE:\nadd.u32 %r8, %r8, 1;\nst.relaxed.gpu.v4.u32 [%x1], {{%r8, %r8, %r8, %r8}};\n\
              setp.lt.u32 %p1, %r8, %r2;\n@%p1 bra WRITE;\nret;\nREAD:\n{copy}\ncp.async.commit_group;\n\
-             cp.async.wait_group 0;\nld.shared.v4.u32 {{%r20, %r21, %r22, %r23}}, [%r12];\nsetp.ne.u32 %p1, %r20, %r23;\n\
+             cp.async.wait_group 0;\nld.shared.v4.u32 {{%r20, %r21, %r22, %r23}}, [%r12];\n\
+             setp.ne.u32 %p1, %r20, %r23;\n\
              @%p1 add.u32 %r6, %r6, 1;\nsetp.lt.u32 %p2, %r20, %r2;\n@%p2 bra READ;\n{END}"
         ));
         assert_eq!(count(&g, 2, 512, steps(2000)), 0, "{copy}");
