@@ -26,6 +26,8 @@ fn cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usiz
 #[by_hand(0x0400, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at(dstDevice, ByteCount)]
+#[at(srcDevice, ByteCount)]
 fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
 #[client(memory)]
@@ -77,6 +79,8 @@ fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
 #[post(0x0401)]
 #[since(4000)]
 #[per_thread(ptds)]
+#[at(dstDevice, ByteCount)]
+#[at(srcDevice, ByteCount)]
 fn cuMemcpyPeer(
     dstDevice: CUdeviceptr,
     dstContext: CUcontext,
@@ -88,6 +92,8 @@ fn cuMemcpyPeer(
 #[post(0x0402)]
 #[since(4000)]
 #[per_thread(ptsz)]
+#[at(dstDevice, ByteCount)]
+#[at(srcDevice, ByteCount)]
 fn cuMemcpyPeerAsync(
     dstDevice: CUdeviceptr,
     dstContext: CUcontext,
@@ -159,11 +165,13 @@ fn cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, f
 #[post(0x0403)]
 #[since(3020)]
 #[per_thread(ptds)]
+#[at(srcDevice, ByteCount)]
 fn cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize);
 
 #[post(0x0404)]
 #[since(3020)]
 #[per_thread(ptds)]
+#[at(dstDevice, ByteCount)]
 fn cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
 #[post(0x0405)]
@@ -205,36 +213,42 @@ fn cuMemcpyAtoHAsync_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usiz
 #[by_hand(0x0406, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at(dstDevice, N)]
 fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
 #[by_hand(0x0407, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at(dstDevice, N, 2)]
 fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
 #[by_hand(0x0408, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at(dstDevice, N, 4)]
 fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
 #[by_hand(0x0409, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at_rows(dstDevice, dstPitch, Height, Width)]
 fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
 #[by_hand(0x040a, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at_rows(dstDevice, dstPitch, Height, Width, 2)]
 fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
 #[by_hand(0x040b, memory, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
+#[at_rows(dstDevice, dstPitch, Height, Width, 4)]
 fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.

@@ -208,6 +208,7 @@ fn cuGraphAddEventWaitNode(
 #[call(0x0718)]
 #[since(11040)]
 #[creates(phGraphNode)]
+#[at(dptr, 1)]
 fn cuGraphAddMemFreeNode(
     phGraphNode: Out<CUgraphNode>,
     hGraph: CUgraph,

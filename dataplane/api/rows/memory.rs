@@ -163,20 +163,24 @@ fn cuMemDiscardAndPrefetchBatchAsync(
 
 #[call(0x0388)]
 #[since(8000)]
+#[at(devPtr, count)]
 fn cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
 
 #[call(0x0389)]
 #[since(12020)]
+#[at(devPtr, count)]
 fn cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation);
 
 #[post(0x038a)]
 #[since(8000)]
 #[per_thread(ptsz)]
+#[at(devPtr, count)]
 fn cuMemPrefetchAsync(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
 
 #[post(0x038b)]
 #[since(12020)]
 #[per_thread(ptsz)]
+#[at(devPtr, count)]
 fn cuMemPrefetchAsync_v2(devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: u32, hStream: CUstream);
 
 /// The answer is a dma-buf of the GPU's host, which means nothing here.
@@ -223,6 +227,7 @@ fn cuIpcOpenEventHandle(phEvent: Out<CUevent>, handle: CUipcEventHandle);
 /// A handle of the GPU's host: another session on the same host can open it.
 #[call(0x038e)]
 #[since(4010)]
+#[at(dptr, 1)]
 fn cuIpcGetMemHandle(pHandle: Out<CUipcMemHandle>, dptr: CUdeviceptr);
 
 #[by_hand(0x038f, ipc)]

@@ -37,6 +37,7 @@ fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, c
 
 #[call(0x0487)]
 #[since(10020)]
+#[at(ptr, 1)]
 fn cuMemGetAccess(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
 
 /// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
@@ -105,6 +106,7 @@ fn cuMulticastBindMem(
 
 #[call(0x0490)]
 #[since(12010)]
+#[at(memptr, size)]
 fn cuMulticastBindAddr(
     mcHandle: CUmemGenericAllocationHandle,
     mcOffset: usize,

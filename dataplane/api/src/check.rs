@@ -154,6 +154,44 @@ fn words(api: &Api, row: &Row, say: &mut impl FnMut(String)) {
     if row.has_wire() {
         wire(api, row, say);
     }
+    if row.generic_worker() {
+        addresses(api, row, say);
+    } else if !row.at.is_empty() {
+        say("says what lies at an address, and its worker's part is written by hand".to_owned());
+    }
+}
+
+/// Structs that hold device addresses, for which the dispatcher has the worker decide.
+const DECIDED_ON: [&str; 3] = ["CUstreamBatchMemOpParams", "CUstreamAttrValue", "CUDA_MEMSET_NODE_PARAMS"];
+
+/// Every device address that a client names has to be decided on, so its row says how much lies there.
+fn addresses(api: &Api, row: &Row, say: &mut impl FnMut(String)) {
+    let numbers = |text: &String| text.parse::<u64>().is_ok() || row.params.iter().any(|p| p.name == *text);
+    for at in &row.at {
+        let all = at.factors.iter().chain(at.rows.iter().flat_map(|(pitch, count)| [pitch, count]));
+        if let Some(unknown) = all.into_iter().find(|text| !numbers(text)) {
+            say(format!("{}: {unknown} is neither a parameter nor a number", at.param));
+        }
+    }
+    for param in &row.params {
+        let decided = row.at.iter().filter(|at| at.param == param.name).count();
+        let is_address = matches!(&param.kind, Kind::Value(Element::Scalar { name, .. }) if name == "CUdeviceptr");
+        match (is_address, decided) {
+            (true, 1) | (false, 0) => {}
+            (true, 0) => say(format!("{}: #[at({}, ...)] says how many bytes lie there", param.name, param.name)),
+            (true, _) => say(format!("{}: says more than once what lies there", param.name)),
+            (false, _) => say(format!("{}: is no device address", param.name)),
+        }
+        if let Kind::Value(Element::Plain { name })
+        | Kind::In { element: Element::Plain { name }, .. }
+        | Kind::InArray { element: Element::Plain { name }, .. }
+        | Kind::InOut { element: Element::Plain { name } } = &param.kind
+            && api.header.holds_address(&Type::Name(name.clone()))
+            && !DECIDED_ON.contains(&name.as_str())
+        {
+            say(format!("{}: nobody decides on the addresses in {name}", param.name));
+        }
+    }
 }
 
 /// Whether a parameter is where a handle is written to, or several.

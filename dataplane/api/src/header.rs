@@ -169,6 +169,18 @@ impl Header {
         }
     }
 
+    /// Whether there is a device address in it, or a pointer.
+    pub fn holds_address(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Pointer { .. } => true,
+            Type::Name(n) if n == "CUdeviceptr" => true,
+            Type::Name(n) => match self.canonical_step(ty) {
+                Some(next) => self.holds_address(&next),
+                None => self.structs.get(n).is_some_and(|fields| fields.iter().any(|f| self.holds_address(f))),
+            },
+        }
+    }
+
     fn canonical_step(&self, ty: &Type) -> Option<Type> {
         match ty {
             Type::Name(n) => self.aliases.get(n).cloned(),

@@ -111,4 +111,75 @@ mod tests {
             assert!(theirs.contains(line), "the driver does not have {line}");
         }
     }
+
+    /// The worker's hand-written code calls the driver with an address, or with a copy that holds addresses, only as
+    /// `worker/address.rs` has decided on it: the argument ends in `.raw()`.
+    #[test]
+    fn handlers_give_the_driver_only_decided_addresses() {
+        // A wish, an address that the driver has just given out, and nodes, whose parameters are decoded into decided ones.
+        let others = [
+            ("cuMemAddressReserve", "hint"),
+            ("cuMemGetAddressRange_v2", "base"),
+            ("cuGraphAddMemcpyNode", "$($argument"),
+            ("cuGraphMemcpyNodeSetParams", "$argument"),
+            ("cuGraphExecMemcpyNodeSetParams", "$($argument"),
+        ];
+        let api = load().expect("the table is consistent");
+        let (mut seen, mut raw) = (0, Vec::new());
+        for (path, text) in sources(&root().join("dataplane/oriond/src/worker")) {
+            if path.ends_with("worker/address.rs") {
+                continue;
+            }
+            for function in &api.header.functions {
+                let call = format!(".{}(", function.name);
+                for (at, _) in text.match_indices(&call) {
+                    let arguments = arguments(&text[at + call.len()..]);
+                    for ((_, ty), argument) in function.params.iter().zip(&arguments) {
+                        let holds = match ty {
+                            header::Type::Name(name) => name == "CUdeviceptr",
+                            header::Type::Pointer { mutable, to } => !mutable && to.name() == Some("CUDA_MEMCPY3D"),
+                        };
+                        if !holds {
+                            continue;
+                        }
+                        seen += 1;
+                        let known = others.iter().any(|(f, a)| *f == function.name && argument.starts_with(a));
+                        if !argument.ends_with(".raw()") && !known {
+                            raw.push(format!("{}: {}: {argument}", path.display(), function.name));
+                        }
+                    }
+                }
+            }
+        }
+        assert!(seen > 10, "calls of the driver with addresses: {seen}");
+        assert!(raw.is_empty(), "addresses that nobody has decided on:\n{}", raw.join("\n"));
+    }
+
+    fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+        let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|e| e.expect("an entry").path());
+        let read = |path: PathBuf| match path.is_dir() {
+            true => sources(&path),
+            false => vec![(path.clone(), std::fs::read_to_string(&path).expect("a source"))],
+        };
+        entries.flat_map(read).collect()
+    }
+
+    /// The arguments of a call, from behind its opening parenthesis.
+    fn arguments(text: &str) -> Vec<String> {
+        let (mut depth, mut all, mut one) = (0, Vec::new(), String::new());
+        for c in text.chars() {
+            match c {
+                ')' if depth == 0 => break,
+                ',' if depth == 0 => all.push(std::mem::take(&mut one)),
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth -= 1,
+                _ => {}
+            }
+            if c != ',' || depth > 0 {
+                one.push(c);
+            }
+        }
+        all.push(one);
+        all.iter().map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect()
+    }
 }

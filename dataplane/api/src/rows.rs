@@ -102,10 +102,21 @@ pub struct Row {
     pub needs_context: bool,
     /// Elements that an array parameter may have.
     pub limit: usize,
+    pub at: Vec<At>,
     pub params: Vec<Param>,
 }
 
 const LIMIT_DEFAULT: usize = 4096;
+
+/// How much lies behind a device address that a parameter holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At {
+    pub param: String,
+    /// Pitch and number of rows, if it is rows.
+    pub rows: Option<(String, String)>,
+    /// Numbers and parameters; the bytes, of a row if it is rows, are their product.
+    pub factors: Vec<String>,
+}
 
 impl Row {
     /// Whether the client part is generated from the parameters' kinds.
@@ -298,6 +309,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         answers: Vec::new(),
         needs_context: true,
         limit: LIMIT_DEFAULT,
+        at: Vec::new(),
         params: Vec::new(),
     };
     let mut answered = 0;
@@ -343,6 +355,15 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
             "destroys" => row.destroys = Some(one()?),
             "finds" => row.finds = args.clone(),
             "answers" => row.answers = args.clone(),
+            "at" => row.at.push(At { param: one()?, rows: None, factors: args[1..].to_vec() }),
+            "at_rows" => match &args[..] {
+                [param, pitch, count, factors @ ..] => row.at.push(At {
+                    param: param.clone(),
+                    rows: Some((pitch.clone(), count.clone())),
+                    factors: factors.to_vec(),
+                }),
+                _ => return Err(fail("at_rows: parameter, pitch, rows, bytes of a row".to_owned())),
+            },
             "no_context" => row.needs_context = false,
             "limit" => row.limit = one()?.parse().map_err(|_| fail("limit: not a number".to_owned()))?,
             other => return Err(fail(format!("unknown word #[{other}]; README.md has the vocabulary"))),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::calls::reply;
 use crate::Api;
 use crate::check::element_name;
-use crate::rows::{Element, Kind, Param, Row};
+use crate::rows::{At, Element, Kind, Param, Row};
 
 pub fn module() -> String {
     "//! The worker's side of the driver API, from the table.\n\npub mod dispatch;\n".to_owned()
@@ -97,7 +97,13 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
         }
     };
     match &param.kind {
-        Kind::Value(Element::Scalar { .. }) => format!("q.{name}"),
+        Kind::Value(Element::Scalar { .. }) => match row.at.iter().find(|at| at.param == *name) {
+            Some(at) => {
+                writeln!(out, "let {name} = resolve!(s.reach(q.{name}, {}));", bytes(row, at)).unwrap();
+                format!("{name}.raw()")
+            }
+            None => format!("q.{name}"),
+        },
         Kind::Value(Element::Device) => {
             writeln!(out, "let {name} = resolve!(device(s, q.{name}));").unwrap();
             name.clone()
@@ -146,6 +152,9 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
         Kind::In { element, optional: false } | Kind::InOut { element } => {
             writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
             places(out, element);
+            if let Some(decide) = decided(element, name, row) {
+                writeln!(out, "resolve!({decide});").unwrap();
+            }
             format!("{name}.at().cast()")
         }
         Kind::In { element, optional: true } => optional(out, name, element, "1"),
@@ -168,6 +177,9 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             }
             writeln!(out, "let mut {name} = {};", of(element, &count)).unwrap();
             places(out, element);
+            if let Some(decide) = decided(element, name, row) {
+                writeln!(out, "resolve!({decide});").unwrap();
+            }
             format!("{name}.at().cast()")
         }
         Kind::OutArray { element, len, .. } => {
@@ -186,6 +198,37 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             format!("{name}.as_ptr()")
         }
         Kind::Raw(_) => String::new(),
+    }
+}
+
+/// How many bytes lie at an address.
+fn bytes(row: &Row, at: &At) -> String {
+    let value = |text: &String| match row.params.iter().any(|p| p.name == *text) {
+        true => format!("q.{text} as u64"),
+        false => text.clone(),
+    };
+    let line = match &at.factors[..] {
+        [one] => value(one),
+        factors => {
+            let factors: Vec<String> = factors.iter().map(value).collect();
+            format!("resolve!(address::line(&[{}]))", factors.join(", "))
+        }
+    };
+    match &at.rows {
+        None => line,
+        Some((pitch, count)) => format!("resolve!(address::rows({}, {}, {line}))", value(pitch), value(count)),
+    }
+}
+
+/// What the worker decides on in the elements of an array or struct.
+fn decided(element: &Element, name: &str, row: &Row) -> Option<String> {
+    match element_name(element) {
+        "CUstreamBatchMemOpParams" => Some(format!("s.mem_ops({name}.elements())")),
+        "CUDA_MEMSET_NODE_PARAMS" => Some(format!("s.fills({name}.elements())")),
+        "CUstreamAttrValue" if row.params.iter().any(|p| p.name == "attr") => {
+            Some("address::stream_attribute(q.attr)".to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -263,6 +306,7 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::record::Header;
 use orion_wire::{Fault, Kind, Reader};
 
+use crate::worker::address;
 use crate::worker::session::{Outcome, Session};
 
 /// A result that is not success ends the operation with it.

@@ -15,6 +15,7 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::record::Header;
 use orion_wire::{Fault, Kind, Reader};
 
+use crate::worker::address;
 use crate::worker::session::{Outcome, Session};
 
 /// A result that is not success ends the operation with it.
@@ -686,9 +687,10 @@ fn cuCtxDisablePeerAccess(
 fn cuMemAdvise(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
     let q = calls::cuMemAdvise::decode(&mut body)?;
     body.finish()?;
+    let devPtr = resolve!(s.reach(q.devPtr, q.count as u64));
     let device = resolve!(device(s, q.device));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemAdvise(q.devPtr, q.count, q.advice, device) };
+    let result = unsafe { s.driver.cuMemAdvise(devPtr.raw(), q.count, q.advice, device) };
     Ok(Outcome::Done(result))
 }
 
@@ -700,10 +702,11 @@ fn cuMemAdvise_v2(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemAdvise_v2::decode(&mut body)?;
     body.finish()?;
+    let devPtr = resolve!(s.reach(q.devPtr, q.count as u64));
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     resolve!(places(s, location.elements(), |e| e));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemAdvise_v2(q.devPtr, q.count, q.advice, location.get()) };
+    let result = unsafe { s.driver.cuMemAdvise_v2(devPtr.raw(), q.count, q.advice, location.get()) };
     Ok(Outcome::Done(result))
 }
 
@@ -715,10 +718,11 @@ fn cuMemPrefetchAsync(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemPrefetchAsync::decode(&mut body)?;
     body.finish()?;
+    let devPtr = resolve!(s.reach(q.devPtr, q.count as u64));
     let dstDevice = resolve!(device(s, q.dstDevice));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemPrefetchAsync(q.devPtr, q.count, dstDevice, hStream) };
+    let result = unsafe { s.driver.cuMemPrefetchAsync(devPtr.raw(), q.count, dstDevice, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -730,11 +734,12 @@ fn cuMemPrefetchAsync_v2(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemPrefetchAsync_v2::decode(&mut body)?;
     body.finish()?;
+    let devPtr = resolve!(s.reach(q.devPtr, q.count as u64));
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     resolve!(places(s, location.elements(), |e| e));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemPrefetchAsync_v2(q.devPtr, q.count, location.get(), q.flags, hStream) };
+    let result = unsafe { s.driver.cuMemPrefetchAsync_v2(devPtr.raw(), q.count, location.get(), q.flags, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -783,8 +788,9 @@ fn cuIpcGetMemHandle(
     let q = calls::cuIpcGetMemHandle::decode(&mut body)?;
     body.finish()?;
     let mut pHandle = Plain::<CUipcMemHandle>::zeroed(1);
+    let dptr = resolve!(s.reach(q.dptr, 1));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuIpcGetMemHandle(pHandle.at().cast(), q.dptr) };
+    let result = unsafe { s.driver.cuIpcGetMemHandle(pHandle.at().cast(), dptr.raw()) };
     if result == CUDA_SUCCESS {
         calls::cuIpcGetMemHandle_reply { pHandle: pHandle.bytes() }.encode(reply);
     }
@@ -799,19 +805,24 @@ fn cuMemcpyDtoDAsync_v2(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemcpyDtoDAsync_v2::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, q.ByteCount as u64));
+    let srcDevice = resolve!(s.reach(q.srcDevice, q.ByteCount as u64));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemcpyDtoDAsync_v2(q.dstDevice, q.srcDevice, q.ByteCount, hStream) };
+    let result = unsafe { s.driver.cuMemcpyDtoDAsync_v2(dstDevice.raw(), srcDevice.raw(), q.ByteCount, hStream) };
     Ok(Outcome::Done(result))
 }
 
 fn cuMemcpyPeer(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
     let q = calls::cuMemcpyPeer::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, q.ByteCount as u64));
     let dstContext: CUcontext = resolve!(s.handle(Kind::Context, q.dstContext)).cast();
+    let srcDevice = resolve!(s.reach(q.srcDevice, q.ByteCount as u64));
     let srcContext: CUcontext = resolve!(s.handle(Kind::Context, q.srcContext)).cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemcpyPeer(q.dstDevice, dstContext, q.srcDevice, srcContext, q.ByteCount) };
+    let result =
+        unsafe { s.driver.cuMemcpyPeer(dstDevice.raw(), dstContext, srcDevice.raw(), srcContext, q.ByteCount) };
     Ok(Outcome::Done(result))
 }
 
@@ -823,12 +834,15 @@ fn cuMemcpyPeerAsync(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemcpyPeerAsync::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, q.ByteCount as u64));
     let dstContext: CUcontext = resolve!(s.handle(Kind::Context, q.dstContext)).cast();
+    let srcDevice = resolve!(s.reach(q.srcDevice, q.ByteCount as u64));
     let srcContext: CUcontext = resolve!(s.handle(Kind::Context, q.srcContext)).cast();
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result =
-        unsafe { s.driver.cuMemcpyPeerAsync(q.dstDevice, dstContext, q.srcDevice, srcContext, q.ByteCount, hStream) };
+    let result = unsafe {
+        s.driver.cuMemcpyPeerAsync(dstDevice.raw(), dstContext, srcDevice.raw(), srcContext, q.ByteCount, hStream)
+    };
     Ok(Outcome::Done(result))
 }
 
@@ -841,8 +855,9 @@ fn cuMemcpyDtoA_v2(
     let q = calls::cuMemcpyDtoA_v2::decode(&mut body)?;
     body.finish()?;
     let dstArray: CUarray = resolve!(s.handle(Kind::Array, q.dstArray)).cast();
+    let srcDevice = resolve!(s.reach(q.srcDevice, q.ByteCount as u64));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemcpyDtoA_v2(dstArray, q.dstOffset, q.srcDevice, q.ByteCount) };
+    let result = unsafe { s.driver.cuMemcpyDtoA_v2(dstArray, q.dstOffset, srcDevice.raw(), q.ByteCount) };
     Ok(Outcome::Done(result))
 }
 
@@ -854,9 +869,10 @@ fn cuMemcpyAtoD_v2(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemcpyAtoD_v2::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, q.ByteCount as u64));
     let srcArray: CUarray = resolve!(s.handle(Kind::Array, q.srcArray)).cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemcpyAtoD_v2(q.dstDevice, srcArray, q.srcOffset, q.ByteCount) };
+    let result = unsafe { s.driver.cuMemcpyAtoD_v2(dstDevice.raw(), srcArray, q.srcOffset, q.ByteCount) };
     Ok(Outcome::Done(result))
 }
 
@@ -883,9 +899,10 @@ fn cuMemsetD8Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD8Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, q.N as u64));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD8Async(q.dstDevice, q.uc, q.N, hStream) };
+    let result = unsafe { s.driver.cuMemsetD8Async(dstDevice.raw(), q.uc, q.N, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -897,9 +914,10 @@ fn cuMemsetD16Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD16Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, resolve!(address::line(&[q.N as u64, 2]))));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD16Async(q.dstDevice, q.us, q.N, hStream) };
+    let result = unsafe { s.driver.cuMemsetD16Async(dstDevice.raw(), q.us, q.N, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -911,9 +929,10 @@ fn cuMemsetD32Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD32Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(q.dstDevice, resolve!(address::line(&[q.N as u64, 4]))));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD32Async(q.dstDevice, q.ui, q.N, hStream) };
+    let result = unsafe { s.driver.cuMemsetD32Async(dstDevice.raw(), q.ui, q.N, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -925,9 +944,11 @@ fn cuMemsetD2D8Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD2D8Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice =
+        resolve!(s.reach(q.dstDevice, resolve!(address::rows(q.dstPitch as u64, q.Height as u64, q.Width as u64))));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD2D8Async(q.dstDevice, q.dstPitch, q.uc, q.Width, q.Height, hStream) };
+    let result = unsafe { s.driver.cuMemsetD2D8Async(dstDevice.raw(), q.dstPitch, q.uc, q.Width, q.Height, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -939,9 +960,13 @@ fn cuMemsetD2D16Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD2D16Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(
+        q.dstDevice,
+        resolve!(address::rows(q.dstPitch as u64, q.Height as u64, resolve!(address::line(&[q.Width as u64, 2]))))
+    ));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD2D16Async(q.dstDevice, q.dstPitch, q.us, q.Width, q.Height, hStream) };
+    let result = unsafe { s.driver.cuMemsetD2D16Async(dstDevice.raw(), q.dstPitch, q.us, q.Width, q.Height, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -953,9 +978,13 @@ fn cuMemsetD2D32Async(
 ) -> Result<Outcome, Fault> {
     let q = calls::cuMemsetD2D32Async::decode(&mut body)?;
     body.finish()?;
+    let dstDevice = resolve!(s.reach(
+        q.dstDevice,
+        resolve!(address::rows(q.dstPitch as u64, q.Height as u64, resolve!(address::line(&[q.Width as u64, 4]))))
+    ));
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemsetD2D32Async(q.dstDevice, q.dstPitch, q.ui, q.Width, q.Height, hStream) };
+    let result = unsafe { s.driver.cuMemsetD2D32Async(dstDevice.raw(), q.dstPitch, q.ui, q.Width, q.Height, hStream) };
     Ok(Outcome::Done(result))
 }
 
@@ -970,8 +999,9 @@ fn cuMemGetAccess(
     let mut flags: u64 = 0;
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     resolve!(places(s, location.elements(), |e| e));
+    let ptr = resolve!(s.reach(q.ptr, 1));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMemGetAccess((&raw mut flags).cast(), location.at().cast(), q.ptr) };
+    let result = unsafe { s.driver.cuMemGetAccess((&raw mut flags).cast(), location.at().cast(), ptr.raw()) };
     if result == CUDA_SUCCESS {
         calls::cuMemGetAccess_reply { flags }.encode(reply);
     }
@@ -1035,8 +1065,9 @@ fn cuMulticastBindAddr(
     let q = calls::cuMulticastBindAddr::decode(&mut body)?;
     body.finish()?;
     let mcHandle = resolve!(s.handle(Kind::MemAllocation, q.mcHandle)) as u64;
+    let memptr = resolve!(s.reach(q.memptr, q.size as u64));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuMulticastBindAddr(mcHandle, q.mcOffset, q.memptr, q.size, q.flags) };
+    let result = unsafe { s.driver.cuMulticastBindAddr(mcHandle, q.mcOffset, memptr.raw(), q.size, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1444,6 +1475,7 @@ fn cuStreamSetAttribute(
     body.finish()?;
     let hStream = resolve!(s.stream(q.hStream, header.thread));
     let mut param = Plain::<CUstreamAttrValue>::of(q.param, 1)?;
+    resolve!(address::stream_attribute(q.attr));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamSetAttribute(hStream, q.attr, param.at().cast()) };
     Ok(Outcome::Done(result))
@@ -1473,8 +1505,9 @@ fn cuStreamWriteValue32(
     let q = calls::cuStreamWriteValue32::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 4));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWriteValue32(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWriteValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1487,8 +1520,9 @@ fn cuStreamWaitValue32(
     let q = calls::cuStreamWaitValue32::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 4));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWaitValue32(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWaitValue32(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1501,8 +1535,9 @@ fn cuStreamWriteValue64(
     let q = calls::cuStreamWriteValue64::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 8));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWriteValue64(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWriteValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1515,8 +1550,9 @@ fn cuStreamWaitValue64(
     let q = calls::cuStreamWaitValue64::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 8));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWaitValue64(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWaitValue64(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1529,8 +1565,9 @@ fn cuStreamWriteValue32_v2(
     let q = calls::cuStreamWriteValue32_v2::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 4));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWriteValue32_v2(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWriteValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1543,8 +1580,9 @@ fn cuStreamWaitValue32_v2(
     let q = calls::cuStreamWaitValue32_v2::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 4));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWaitValue32_v2(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWaitValue32_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1557,8 +1595,9 @@ fn cuStreamWriteValue64_v2(
     let q = calls::cuStreamWriteValue64_v2::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 8));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWriteValue64_v2(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWriteValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1571,8 +1610,9 @@ fn cuStreamWaitValue64_v2(
     let q = calls::cuStreamWaitValue64_v2::decode(&mut body)?;
     body.finish()?;
     let stream = resolve!(s.stream(q.stream, header.thread));
+    let addr = resolve!(s.reach(q.addr, 8));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuStreamWaitValue64_v2(stream, q.addr, q.value, q.flags) };
+    let result = unsafe { s.driver.cuStreamWaitValue64_v2(stream, addr.raw(), q.value, q.flags) };
     Ok(Outcome::Done(result))
 }
 
@@ -1587,6 +1627,7 @@ fn cuStreamBatchMemOp(
     let stream = resolve!(s.stream(q.stream, header.thread));
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
+    resolve!(s.mem_ops(paramArray.elements()));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamBatchMemOp(stream, q.count, paramArray.at().cast(), q.flags) };
     Ok(Outcome::Done(result))
@@ -1603,6 +1644,7 @@ fn cuStreamBatchMemOp_v2(
     let stream = resolve!(s.stream(q.stream, header.thread));
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
+    resolve!(s.mem_ops(paramArray.elements()));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamBatchMemOp_v2(stream, q.count, paramArray.at().cast(), q.flags) };
     Ok(Outcome::Done(result))
@@ -1824,6 +1866,7 @@ fn cuGraphAddMemsetNode(
     let mut dependencies =
         resolve!(handles(s, Kind::GraphNode, Some(&q.dependencies[..]), q.numDependencies as usize)?);
     let mut memsetParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::of(q.memsetParams, 1)?;
+    resolve!(s.fills(memsetParams.elements()));
     let ctx: CUcontext = resolve!(s.handle(Kind::Context, q.ctx)).cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe {
@@ -1870,6 +1913,7 @@ fn cuGraphMemsetNodeSetParams(
     body.finish()?;
     let hNode: CUgraphNode = resolve!(s.handle(Kind::GraphNode, q.hNode)).cast();
     let mut nodeParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::of(q.nodeParams, 1)?;
+    resolve!(s.fills(nodeParams.elements()));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuGraphMemsetNodeSetParams(hNode, nodeParams.at().cast()) };
     Ok(Outcome::Done(result))
@@ -1886,6 +1930,7 @@ fn cuGraphExecMemsetNodeSetParams(
     let hGraphExec: CUgraphExec = resolve!(s.handle(Kind::GraphExec, q.hGraphExec)).cast();
     let hNode: CUgraphNode = resolve!(s.handle(Kind::GraphNode, q.hNode)).cast();
     let mut memsetParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::of(q.memsetParams, 1)?;
+    resolve!(s.fills(memsetParams.elements()));
     let ctx: CUcontext = resolve!(s.handle(Kind::Context, q.ctx)).cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams.at().cast(), ctx) };
@@ -2023,6 +2068,7 @@ fn cuGraphAddMemFreeNode(
     limit(q.numDependencies as usize, 4096)?;
     let mut dependencies =
         resolve!(handles(s, Kind::GraphNode, Some(&q.dependencies[..]), q.numDependencies as usize)?);
+    let dptr = resolve!(s.reach(q.dptr, 1));
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe {
         s.driver.cuGraphAddMemFreeNode(
@@ -2030,7 +2076,7 @@ fn cuGraphAddMemFreeNode(
             hGraph,
             dependencies.as_mut().map_or(std::ptr::null_mut(), |v| v.as_mut_ptr().cast()),
             q.numDependencies,
-            q.dptr,
+            dptr.raw(),
         )
     };
     if result == CUDA_SUCCESS {

@@ -6,6 +6,7 @@
 // UNSAFETY: loads the driver and calls it through C function pointers.
 
 pub mod activity;
+pub mod address;
 pub mod callback;
 pub mod cupti;
 pub mod driver;

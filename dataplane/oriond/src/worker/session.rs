@@ -18,6 +18,7 @@ use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
+use crate::worker::address::{Addresses, DeviceAddress};
 use crate::worker::callback::Callbacks;
 use crate::worker::cupti;
 use crate::worker::driver_log;
@@ -51,7 +52,7 @@ pub enum Wait {
 pub enum Waiting {
     /// `cuCtxSynchronize`, which tells what the streams cannot.
     Synchronize,
-    Free(CUdeviceptr),
+    Free(DeviceAddress),
 }
 
 impl Waiting {
@@ -59,8 +60,8 @@ impl Waiting {
         match self {
             // SAFETY: no arguments.
             Waiting::Synchronize => unsafe { driver.cuCtxSynchronize() },
-            // SAFETY: an address of the client's; the driver checks it.
-            Waiting::Free(address) => unsafe { driver.cuMemFree_v2(address) },
+            // SAFETY: device memory of the session; the driver checks that an allocation begins there.
+            Waiting::Free(address) => unsafe { driver.cuMemFree_v2(address.raw()) },
         }
     }
 }
@@ -89,8 +90,8 @@ impl Landing {
     }
 
     /// Whether a copy is one that can be watched so.
-    pub fn suits(from: u64, bytes: u64) -> bool {
-        matches!(bytes, 1 | 2 | 4 | 8) && from.is_multiple_of(bytes)
+    pub fn suits(from: DeviceAddress, bytes: u64) -> bool {
+        matches!(bytes, 1 | 2 | 4 | 8) && from.raw().is_multiple_of(bytes)
     }
 
     fn has_landed(&self) -> bool {
@@ -104,7 +105,7 @@ impl Landing {
 /// with `tensor.item()`, both are done at once, by way of [`Landing`].
 struct Held {
     to: HeapRange,
-    from: u64,
+    from: DeviceAddress,
     stream: CUstream,
     context: u64,
     thread: u16,
@@ -197,6 +198,7 @@ pub struct Session {
     /// The heap at the client's own address.
     pub heap: Heap,
     pub memory: Memory,
+    pub addresses: Addresses,
     staging: u64,
     staging_bytes: u64,
     /// Ranges of the heap have to be announced to the client (TCP).
@@ -316,6 +318,7 @@ impl Session {
             granted: granted.clone(),
             heap,
             memory,
+            addresses: Addresses::default(),
             staging,
             staging_bytes,
             mirrored,
@@ -536,6 +539,7 @@ impl Session {
     /// Drops everything known of a context that is gone or was reset.
     pub fn context_gone(&mut self, word: u64) {
         self.forget_context(word);
+        self.addresses.context_gone(word);
         self.unbind_all_in(word);
         // They went with their context.
         self.retired.retain(|r| r.context != word);
@@ -664,7 +668,14 @@ impl Session {
     }
 
     /// A small copy into pinned memory; true if it is held for the command behind it.
-    pub fn hold(&mut self, header: &Header, to: HeapRange, from: u64, stream: CUstream, stream_word: u64) -> bool {
+    pub fn hold(
+        &mut self,
+        header: &Header,
+        to: HeapRange,
+        from: DeviceAddress,
+        stream: CUstream,
+        stream_word: u64,
+    ) -> bool {
         if header.sequence != 0 || !Landing::suits(from, to.bytes) || !self.may_watch(stream) {
             return false;
         }
@@ -724,12 +735,12 @@ impl Session {
     }
 
     /// Copies one number to where its arrival can be seen.
-    pub fn watch(&mut self, from: u64, bytes: usize, stream: CUstream) -> Result<Landing, CUresult> {
+    pub fn watch(&mut self, from: DeviceAddress, bytes: usize, stream: CUstream) -> Result<Landing, CUresult> {
         let slot = self.scratch()?;
         // SAFETY: scratch memory is the driver's, page-aligned, and ours alone.
         let landing = unsafe { Landing::prepare(slot, bytes, stream) };
         // SAFETY: a stream of this session; the slot has room.
-        match unsafe { self.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from, bytes, stream) } {
+        match unsafe { self.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from.raw(), bytes, stream) } {
             CUDA_SUCCESS => Ok(landing),
             code => {
                 self.return_scratch(slot);
@@ -754,7 +765,9 @@ impl Session {
             self.busy(held.stream).mixed = true;
             let code = self.on_behalf_of(held.call, |s| {
                 // SAFETY: the range was checked when the copy came; a stream of this session.
-                unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.cast(), held.from, held.to.bytes as usize, held.stream) }
+                unsafe {
+                    s.driver.cuMemcpyDtoHAsync_v2(to.cast(), held.from.raw(), held.to.bytes as usize, held.stream)
+                }
             });
             match code {
                 CUDA_SUCCESS => match self.note_heap_copy(held.to, held.stream) {
@@ -1033,7 +1046,9 @@ impl Session {
             return Some(code);
         }
         if returns {
-            return Some(call.call(self.driver));
+            let code = call.call(self.driver);
+            self.addresses.doubt();
+            return Some(code);
         }
         match self.context(self.green.home(context)) {
             Ok(home) => {

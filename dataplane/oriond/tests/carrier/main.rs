@@ -1,7 +1,8 @@
 //! The same facts about a session, over every carrier: an oriond with echo workers (with the software GPU for what
-//! `activity` asks), and the shim's own client code.
+//! `activity` and `address` ask), and the shim's own client code.
 
 mod activity;
+mod address;
 mod bulk;
 mod cell;
 mod death;
@@ -13,21 +14,32 @@ mod speed;
 
 use harness::{Client, Oriond, Transport};
 
-/// Runs the test body once per transport.
+/// Runs the test body once per transport; `soft` is with the software GPU.
 macro_rules! on_each_carrier {
     ($(#[$attr:meta])* fn $name:ident($server:ident: &Oriond, $transport:ident: Transport) $body:block) => {
+        crate::on_each_carrier! { with [] $(#[$attr])* fn $name($server: &Oriond, $transport: Transport) $body }
+    };
+    ($(#[$attr:meta])* soft fn $name:ident($server:ident: &Oriond, $transport:ident: Transport) $body:block) => {
+        crate::on_each_carrier! {
+            with ["--driver", "soft"] $(#[$attr])* fn $name($server: &Oriond, $transport: Transport) $body
+        }
+    };
+    (
+        with [$($argument:literal),*]
+        $(#[$attr:meta])* fn $name:ident($server:ident: &Oriond, $transport:ident: Transport) $body:block
+    ) => {
         mod $name {
             use super::*;
             fn run($server: &Oriond, $transport: Transport) $body
             $(#[$attr])*
             #[test]
             fn shm() {
-                run(&Oriond::start(&[]), Transport::Shm);
+                run(&Oriond::start(&[$($argument),*]), Transport::Shm);
             }
             $(#[$attr])*
             #[test]
             fn tcp() {
-                run(&Oriond::start(&[]), Transport::Tcp);
+                run(&Oriond::start(&[$($argument),*]), Transport::Tcp);
             }
         }
     };

@@ -6,6 +6,7 @@ use orion_cuda::sys::*;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::worker::address::Of;
 use crate::worker::session::{Outcome, Session};
 
 /// Answers the address and how much lies there.
@@ -24,6 +25,7 @@ pub fn cuIpcOpenMemHandle_v2(
     if code == CUDA_SUCCESS {
         // SAFETY: valid out pointers. Where the driver does not know, the client finds the base alone.
         unsafe { s.driver.cuMemGetAddressRange_v2(&mut start, &mut size, base) };
+        s.addresses.given(base, size as u64, Of::Imported);
     }
     reply.word(base);
     reply.word(size.max(1) as u64);
@@ -36,6 +38,11 @@ pub fn cuIpcCloseMemHandle(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    // SAFETY: the driver checks the address.
-    Ok(Outcome::Done(unsafe { s.driver.cuIpcCloseMemHandle(r.word()?) }))
+    let base = match s.reach(r.word()?, 1) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    s.addresses.ended(base.raw());
+    // SAFETY: device memory of the session; the driver checks that it was opened there.
+    Ok(Outcome::Done(unsafe { s.driver.cuIpcCloseMemHandle(base.raw()) }))
 }

@@ -1,33 +1,36 @@
 //! Allocation and copies.
 
-// UNSAFETY: gives the driver addresses that were checked to lie in the session's shared memory, and device
-// addresses, which the driver checks.
+// UNSAFETY: gives the driver addresses that were decided on in `worker::address`.
 
 use std::ptr;
 
 use orion_cuda::sys::*;
-use orion_wire::handle::Kind;
-use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
+use orion_wire::record::{Header, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
+use super::graph::Stop;
+use crate::worker::address::Of;
 use crate::worker::session::{Landing, Outcome, Session, Wait, Waiting};
 
 pub fn cuMemAlloc_v2(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let mut address = 0;
+    let (bytes, mut address) = (r.word()?, 0);
     // SAFETY: a valid out pointer.
-    let code = unsafe { s.driver.cuMemAlloc_v2(&mut address, r.word()? as usize) };
+    let code = unsafe { s.driver.cuMemAlloc_v2(&mut address, bytes as usize) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
+    }
     reply.word(address);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemAllocPitch_v2(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -35,6 +38,10 @@ pub fn cuMemAllocPitch_v2(
     let (mut address, mut pitch) = (0, 0);
     // SAFETY: valid out pointers.
     let code = unsafe { s.driver.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element) };
+    if code == CUDA_SUCCESS {
+        let bytes = (pitch as u64).saturating_mul(height as u64);
+        s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
+    }
     reply.word(address);
     reply.word(pitch as u64);
     Ok(Outcome::Done(code))
@@ -47,7 +54,16 @@ pub fn cuMemFree_v2(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let address = r.word()?;
+    let address = match r.word()? {
+        // Nothing to free, which is no error.
+        0 => s.reach(0, 0),
+        address => s.reach(address, 1),
+    };
+    let address = match address {
+        Ok(address) => address,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    s.addresses.ended(address.raw());
     s.note_free(ptr::null_mut());
     // Not while a capture is open: asking a captured stream would end its capture.
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
@@ -55,8 +71,8 @@ pub fn cuMemFree_v2(
         let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
         return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), |_, code, _| code));
     }
-    // SAFETY: an address of the client's; the driver checks it.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address) }))
+    // SAFETY: device memory of the session; the driver checks that an allocation begins there.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address.raw()) }))
 }
 
 pub fn cuMemGetInfo_v2(
@@ -77,9 +93,9 @@ pub fn cuMemGetInfo_v2(
 pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, stream) = (r.word()?, s.plain_stream(r.word()?, header.thread));
     let bytes = r.bytes()?;
-    let stream = match stream {
-        Ok(stream) => stream,
-        Err(code) => return Ok(Outcome::Done(code)),
+    let (to, stream) = match (s.reach(to, bytes.len() as u64), stream) {
+        (Ok(to), Ok(stream)) => (to, stream),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
     if s.captures.open() && s.is_capturing(stream) {
         // A graph reads its source at every launch: the bytes have to stay. They are as long-lived as the
@@ -87,30 +103,26 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Re
         let kept: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice());
         // SAFETY: leaked bytes live for ever.
         return Ok(Outcome::Done(unsafe {
-            s.driver.cuMemcpyHtoDAsync_v2(to, kept.as_ptr().cast(), kept.len(), stream)
+            s.driver.cuMemcpyHtoDAsync_v2(to.raw(), kept.as_ptr().cast(), kept.len(), stream)
         }));
     }
     // SAFETY: the driver has read the source when it returns (a pageable copy of at most 64 KiB).
-    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream) };
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), bytes.as_ptr().cast(), bytes.len(), stream) };
     if code == CUDA_SUCCESS && header.sequence != 0 {
         return Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code));
     }
     Ok(Outcome::Done(code))
 }
 
-/// An address of shared host memory, checked.
-pub fn shared(s: &Session, address: u64, bytes: u64) -> Result<HeapRange, Fault> {
-    super::host_memory::shared_range(s, address, bytes).ok_or(Fault("host address outside the session's memory"))
-}
-
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
     let stream = s.plain_stream(r.word()?, header.thread);
     let lent = r.word()? != 0;
-    let range = shared(s, from, bytes)?;
-    let stream = match stream {
-        Ok(stream) => stream,
-        Err(code) => {
+    let from = s.shared(from, bytes)?;
+    let range = from.range();
+    let (to, stream) = match (s.reach(to, bytes), stream) {
+        (Ok(to), Ok(stream)) => (to, stream),
+        (Err(code), _) | (_, Err(code)) => {
             if lent {
                 s.release_heap(range);
             }
@@ -121,7 +133,7 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         s.captures.note_copy(stream, range, true);
     }
     // SAFETY: the source is shared memory, mapped for as long as the session lives.
-    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to, s.registered(from) as *const _, bytes as usize, stream) };
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), from.raw(s), bytes as usize, stream) };
     if lent {
         // While the stream is captured nothing is read now; the range stays lent.
         if code != CUDA_SUCCESS {
@@ -138,10 +150,11 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
 
 pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, from, bytes, stream_word) = (r.word()?, r.word()?, r.word()?, r.word()?);
-    let range = shared(s, to, bytes)?;
-    let stream = match s.plain_stream(stream_word, header.thread) {
-        Ok(stream) => stream,
-        Err(code) => return Ok(Outcome::Done(code)),
+    let to = s.shared(to, bytes)?;
+    let range = to.range();
+    let (from, stream) = match (s.reach(from, bytes), s.plain_stream(stream_word, header.thread)) {
+        (Ok(from), Ok(stream)) => (from, stream),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
     if s.hold(header, range, from, stream, stream_word) {
         return Ok(Outcome::Done(CUDA_SUCCESS));
@@ -151,7 +164,7 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
         s.captures.note_copy(stream, range, false);
     }
     // SAFETY: the destination is shared memory, mapped for as long as the session lives.
-    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(s.registered(to) as *mut _, from, bytes as usize, stream) };
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.raw(s), from.raw(), bytes as usize, stream) };
     if code != CUDA_SUCCESS {
         return Ok(Outcome::Done(code));
     }
@@ -187,6 +200,10 @@ pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> R
     if bytes > RECORD_BYTES_MAX / 2 {
         return Err(Fault("copy too long for a reply"));
     }
+    let from = match s.reach(from, bytes as u64) {
+        Ok(from) => from,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
     if Landing::suits(from, bytes as u64) && s.may_watch(stream) {
         let landing = match s.watch(from, bytes, stream) {
             Ok(landing) => landing,
@@ -207,7 +224,7 @@ pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> R
         Err(code) => return Ok(Outcome::Done(code)),
     };
     // SAFETY: a scratch slot has room for half a record.
-    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from, bytes, stream) };
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from.raw(), bytes, stream) };
     if code != CUDA_SUCCESS {
         s.return_scratch(slot);
         return Ok(Outcome::Done(code));
@@ -229,36 +246,19 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         return Err(Fault("copy descriptor of the wrong length"));
     }
     // SAFETY: any bytes are a valid descriptor: integers and pointers.
-    let mut d: CUDA_MEMCPY3D = unsafe { ptr::read_unaligned(r.rest().as_ptr().cast()) };
+    let d: CUDA_MEMCPY3D = unsafe { ptr::read_unaligned(r.rest().as_ptr().cast()) };
     let stream = match stream {
         Ok(stream) => stream,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    let mut to_host = None;
-    match d.srcMemoryType {
-        CU_MEMORYTYPE_ARRAY => match s.handle(Kind::Array, d.srcArray as u64) {
-            Ok(a) => d.srcArray = a.cast(),
-            Err(code) => return Ok(Outcome::Done(code)),
-        },
-        CU_MEMORYTYPE_HOST => {
-            let place = (d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight);
-            shared(s, d.srcHost as u64, span(&d, place)?)?;
-        }
-        _ => {}
-    }
-    match d.dstMemoryType {
-        CU_MEMORYTYPE_ARRAY => match s.handle(Kind::Array, d.dstArray as u64) {
-            Ok(a) => d.dstArray = a.cast(),
-            Err(code) => return Ok(Outcome::Done(code)),
-        },
-        CU_MEMORYTYPE_HOST => {
-            let place = (d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight);
-            to_host = Some(shared(s, d.dstHost as u64, span(&d, place)?)?);
-        }
-        _ => {}
-    }
-    // SAFETY: handles are the driver's, host ranges lie in the session's memory.
-    let code = unsafe { s.driver.cuMemcpy3DAsync_v2(&d, stream) };
+    let copy = match s.copy_3d(&d) {
+        Ok(copy) => copy,
+        Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
+        Err(Stop::Fault(fault)) => return Err(fault),
+    };
+    let to_host = copy.to_host();
+    // SAFETY: both sides were decided on.
+    let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
     if code != CUDA_SUCCESS {
         return Ok(Outcome::Done(code));
     }
@@ -278,16 +278,4 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         }
         code
     }))
-}
-
-/// Bytes from a host side's base to the end of its last row.
-fn span(d: &CUDA_MEMCPY3D, place: (usize, usize, usize, usize, usize)) -> Result<u64, Fault> {
-    let (x, y, z, pitch, height) = place;
-    let pitch = if pitch == 0 { d.WidthInBytes } else { pitch } as u128;
-    let slice = pitch * if height == 0 { d.Height } else { height } as u128;
-    let end = (z as u128 + (d.Depth as u128).saturating_sub(1)) * slice
-        + (y as u128 + (d.Height as u128).saturating_sub(1)) * pitch
-        + x as u128
-        + d.WidthInBytes as u128;
-    u64::try_from(end).map_err(|_| Fault("copy larger than memory"))
 }

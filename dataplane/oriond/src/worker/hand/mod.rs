@@ -63,7 +63,10 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
         op::ACTIVITY_CLOCK => activity::clock(r, reply),
         op::ACTIVITY_TAKE => activity::take(s, header, r, reply),
         op::ACTIVITY_ENABLE => activity::enable(s, header, r, reply),
-        _ => crate::generated::dispatch::dispatch(s, header, r, reply),
+        _ => {
+            s.addresses.doubt();
+            crate::generated::dispatch::dispatch(s, header, r, reply)
+        }
     }
 }
 

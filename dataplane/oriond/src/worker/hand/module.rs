@@ -13,6 +13,7 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::jit;
+use crate::worker::address::Of;
 use crate::worker::image::Image;
 use crate::worker::session::{Outcome, Session};
 
@@ -121,6 +122,7 @@ pub fn cuModuleUnload(
         Err(code) => return Ok(Outcome::Done(code)),
     };
     let context = s.context_of(Kind::Module, word);
+    s.addresses.unloaded(word);
     let image = s.images.remove(&word);
     s.unbind(Kind::Module, word);
     s.retired.push(Retired { handle: module as usize, is_library: false, context, image });
@@ -138,6 +140,7 @@ pub fn cuLibraryUnload(
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    s.addresses.unloaded(word);
     let image = s.images.remove(&word);
     s.unbind(Kind::Library, word);
     s.retired.push(Retired { handle: library as usize, is_library: true, context: 0, image });
@@ -347,7 +350,8 @@ pub fn cuModuleGetGlobal_v2(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (module, name) = (s.handle(Kind::Module, r.word()?), text(&mut r)?);
+    let (word, name) = (r.word()?, text(&mut r)?);
+    let module = s.handle(Kind::Module, word);
     let module = match module {
         Ok(m) => m,
         Err(code) => return Ok(Outcome::Done(code)),
@@ -355,6 +359,9 @@ pub fn cuModuleGetGlobal_v2(
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up module, a NUL-terminated name, valid out pointers.
     let code = unsafe { s.driver.cuModuleGetGlobal_v2(&mut address, &mut size, module.cast(), name.as_ptr()) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(address, size as u64, Of::Globals(word));
+    }
     reply.word(address);
     reply.word(size as u64);
     Ok(Outcome::Done(code))
@@ -366,7 +373,8 @@ pub fn cuLibraryGetGlobal(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
-    let (library, name) = (s.handle(Kind::Library, r.word()?), text(&mut r)?);
+    let (word, name) = (r.word()?, text(&mut r)?);
+    let library = s.handle(Kind::Library, word);
     let library = match library {
         Ok(l) => l,
         Err(code) => return Ok(Outcome::Done(code)),
@@ -374,6 +382,9 @@ pub fn cuLibraryGetGlobal(
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up library, a NUL-terminated name, valid out pointers.
     let code = unsafe { s.driver.cuLibraryGetGlobal(&mut address, &mut size, library.cast(), name.as_ptr()) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(address, size as u64, Of::Globals(word));
+    }
     reply.word(address);
     reply.word(size as u64);
     Ok(Outcome::Done(code))

@@ -1,6 +1,6 @@
 //! Stream-ordered allocation and its pools.
 
-// UNSAFETY: calls the driver with pools and streams that were looked up, and addresses that it checks.
+// UNSAFETY: calls the driver with pools and streams that were looked up, and addresses that were decided on.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,6 +10,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::worker::address::Of;
 use crate::worker::session::{Outcome, Session};
 
 /// The pool behind a handle; 0 is none.
@@ -17,6 +18,14 @@ fn pool(s: &mut Session, word: u64) -> Result<CUmemoryPool, CUresult> {
     match s.handle(Kind::MemPool, word) {
         Ok(p) if !p.is_null() => Ok(p.cast()),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// In a stream that is being captured it is a graph that allocates, each time it runs, and frees.
+fn given(s: &mut Session, code: CUresult, base: u64, bytes: usize, stream: CUstream) {
+    if code == CUDA_SUCCESS {
+        let of = if s.captures.open() && s.is_capturing(stream) { Of::Graph } else { Of::Pool };
+        s.addresses.given(base, bytes as u64, of);
     }
 }
 
@@ -35,6 +44,7 @@ pub fn cuMemAllocAsync(
     // SAFETY: a valid out pointer and a stream of this session.
     let code = unsafe { s.driver.cuMemAllocAsync(&mut base, bytes, stream) };
     s.note_pools();
+    given(s, code, base, bytes, stream);
     reply.word(base);
     Ok(Outcome::Done(code))
 }
@@ -55,6 +65,7 @@ pub fn cuMemAllocFromPoolAsync(
     // SAFETY: a valid out pointer; stream and pool are this session's.
     let code = unsafe { s.driver.cuMemAllocFromPoolAsync(&mut base, bytes, pool, stream) };
     s.note_pools();
+    given(s, code, base, bytes, stream);
     reply.word(base);
     Ok(Outcome::Done(code))
 }
@@ -71,8 +82,17 @@ pub fn cuMemFreeAsync(
         Err(code) => return Ok(Outcome::Done(code)),
     };
     s.note_free(stream);
-    // SAFETY: a stream of this session; the driver checks the address.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemFreeAsync(base, stream) }))
+    let base = match s.reach(base, 1) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
+    let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
+    // In a stream that is being captured nothing is freed now.
+    if code == CUDA_SUCCESS && !s.captures.open() {
+        s.addresses.ended(base.raw());
+    }
+    Ok(Outcome::Done(code))
 }
 
 pub fn cuMemPoolSetAttribute(

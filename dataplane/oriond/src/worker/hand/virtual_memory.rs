@@ -1,6 +1,6 @@
 //! Virtual memory management. The client has checked what it can; the driver checks the rest.
 
-// UNSAFETY: passes addresses of the client's to the driver, which knows which are its own.
+// UNSAFETY: calls the driver with addresses that were decided on in `worker::address`.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,6 +10,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::worker::address::Of;
 use crate::worker::session::{Outcome, Session};
 
 const ACCESS_MAX: usize = 64;
@@ -24,6 +25,9 @@ pub fn cuMemAddressReserve(
     let mut base = 0;
     // SAFETY: a valid out pointer.
     let code = unsafe { s.driver.cuMemAddressReserve(&mut base, bytes, alignment, hint, flags) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(base, bytes as u64, Of::Reservation);
+    }
     reply.word(base);
     Ok(Outcome::Done(code))
 }
@@ -35,8 +39,16 @@ pub fn cuMemAddressFree(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let (base, bytes) = (r.word()?, r.word()? as usize);
-    // SAFETY: the driver refuses what is not a whole reservation.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemAddressFree(base, bytes) }))
+    let base = match s.reach(base, bytes as u64) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: device addresses of the session; the driver refuses what is not a whole reservation.
+    let code = unsafe { s.driver.cuMemAddressFree(base.raw(), bytes) };
+    if code == CUDA_SUCCESS {
+        s.addresses.ended(base.raw());
+    }
+    Ok(Outcome::Done(code))
 }
 
 /// A place in memory, with the driver's name for the device.
@@ -115,9 +127,13 @@ pub fn cuMemRetainAllocationHandle(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let (word, address) = (r.word()?, r.word()?);
+    let address = match s.reach(address, 1) {
+        Ok(address) => address,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
     let mut handle = 0;
     // SAFETY: a valid out pointer; the driver looks the address up.
-    let code = unsafe { s.driver.cuMemRetainAllocationHandle(&mut handle, address as *mut c_void) };
+    let code = unsafe { s.driver.cuMemRetainAllocationHandle(&mut handle, address.raw() as *mut c_void) };
     if code == CUDA_SUCCESS {
         s.bind(Kind::MemAllocation, word, handle as *mut c_void)?;
     }
@@ -130,8 +146,12 @@ pub fn cuMemMap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &m
         Ok(handle) => handle,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    // SAFETY: a live handle; the driver checks the addresses.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemMap(base, bytes, offset, handle, 0) }))
+    let base = match s.reach(base, bytes as u64) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: a live handle and device addresses of the session; the driver checks that they are reserved.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemMap(base.raw(), bytes, offset, handle, 0) }))
 }
 
 pub fn cuMemUnmap(
@@ -141,8 +161,12 @@ pub fn cuMemUnmap(
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let (base, bytes) = (r.word()?, r.word()? as usize);
-    // SAFETY: the driver checks the addresses.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemUnmap(base, bytes) }))
+    let base = match s.reach(base, bytes as u64) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: device addresses of the session; the driver checks what is mapped there.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemUnmap(base.raw(), bytes) }))
 }
 
 pub fn cuMemSetAccess(
@@ -160,8 +184,12 @@ pub fn cuMemSetAccess(
             Err(code) => return Ok(Outcome::Done(code)),
         }
     }
-    // SAFETY: an array of the given length; the driver checks the addresses.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemSetAccess(base, bytes, descs.as_ptr(), descs.len()) }))
+    let base = match s.reach(base, bytes as u64) {
+        Ok(base) => base,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: an array of the given length, and device addresses of the session.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemSetAccess(base.raw(), bytes, descs.as_ptr(), descs.len()) }))
 }
 
 pub fn cuMemGetAllocationGranularity(

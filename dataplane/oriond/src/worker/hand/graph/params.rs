@@ -16,6 +16,7 @@ use orion_wire::{Fault, Reader, Writer};
 
 use super::super::host_memory;
 use super::{Answer, Fresh, Stop, existing, finish, give_up, graph_of, handlers, keep_range, keep_ticket, node};
+use crate::worker::address::{self, Of};
 use crate::worker::callback::{self, kind};
 use crate::worker::session::{Outcome, Session};
 
@@ -65,13 +66,16 @@ impl Params {
             CU_GRAPH_NODE_TYPE_KERNEL => p.kernel(s, r)?,
             CU_GRAPH_NODE_TYPE_MEMCPY => p.memcpy(s, r)?,
             CU_GRAPH_NODE_TYPE_MEMSET => {
+                let (dst, pitch, value, element) = (r.word()?, r.word()?, r.word()? as u32, r.word()? as u32);
+                let (width, height) = (r.word()?, r.word()?);
+                let bytes = address::rows(pitch, height, address::line(&[width, element.into()])?)?;
                 p.raw.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
-                    dst: r.word()?,
-                    pitch: r.word()? as usize,
-                    value: r.word()? as u32,
-                    elementSize: r.word()? as u32,
-                    width: r.word()? as usize,
-                    height: r.word()? as usize,
+                    dst: s.reach(dst, bytes)?.raw(),
+                    pitch: pitch as usize,
+                    value,
+                    elementSize: element,
+                    width: width as usize,
+                    height: height as usize,
                     ctx: s.context(r.word()?)?,
                 };
             }
@@ -93,7 +97,7 @@ impl Params {
             }
             CU_GRAPH_NODE_TYPE_MEM_ALLOC => p.allocation(s, r)?,
             CU_GRAPH_NODE_TYPE_MEM_FREE => {
-                p.raw.__bindgen_anon_1.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: r.word()? };
+                p.raw.__bindgen_anon_1.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: s.reach(r.word()?, 1)?.raw() };
             }
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => p.batch(s, r)?,
             CU_GRAPH_NODE_TYPE_CONDITIONAL => {
@@ -203,6 +207,7 @@ impl Params {
             }
             Ok(CUstreamBatchMemOpParams { pad })
         })?;
+        s.mem_ops(&mut self._ops)?;
         self.raw.__bindgen_anon_1.memOp = CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 {
             ctx,
             count: self._ops.len() as u32,
@@ -278,8 +283,12 @@ impl Params {
             s.graph_nodes.inside.entry(node as usize).or_default().push((self.moved, child as usize));
         }
         match self.raw.type_ {
-            // SAFETY: the type says which part was written.
-            CU_GRAPH_NODE_TYPE_MEM_ALLOC => reply.word(unsafe { self.raw.__bindgen_anon_1.alloc.dptr }),
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+                // SAFETY: the type says which part was written.
+                let allocation = unsafe { self.raw.__bindgen_anon_1.alloc };
+                s.addresses.given(allocation.dptr, allocation.bytesize as u64, Of::Graph);
+                reply.word(allocation.dptr);
+            }
             CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 // SAFETY: as above.
                 let out = unsafe { self.raw.__bindgen_anon_1.conditional.phGraph_out };
@@ -296,32 +305,15 @@ impl Params {
     }
 }
 
-/// A copy from the wire, with its arrays looked up. Host memory has to lie in the session's heap: the client puts
-/// it there. Any other address is the device's.
+/// A copy from the wire, both sides decided on.
 fn get_copy(s: &mut Session, r: &mut Reader<'_>) -> Result<CUDA_MEMCPY3D, Stop> {
     let mut words = [0u64; COPY_WORDS];
     for word in &mut words {
         *word = r.word()?;
     }
     // SAFETY: the same size, and every bit pattern is a value of its integers and pointers.
-    let mut c: CUDA_MEMCPY3D = unsafe { std::mem::transmute(words) };
-    c.srcArray = s.handle(Kind::Array, c.srcArray as u64)?.cast();
-    c.dstArray = s.handle(Kind::Array, c.dstArray as u64)?.cast();
-    c.reserved0 = ptr::null_mut();
-    c.reserved1 = ptr::null_mut();
-    for (type_, side) in [(c.srcMemoryType, Side::source(&c)), (c.dstMemoryType, Side::destination(&c))] {
-        if type_ == CU_MEMORYTYPE_HOST && side.shared(s, &c).is_none() {
-            return Err(Fault("copy node whose host memory is outside the session's memory").into());
-        }
-    }
-    // An address outside both would be memory of this process to the driver if it were called unified.
-    if c.srcMemoryType == CU_MEMORYTYPE_UNIFIED {
-        c.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    }
-    if c.dstMemoryType == CU_MEMORYTYPE_UNIFIED {
-        c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    }
-    Ok(c)
+    let c: CUDA_MEMCPY3D = unsafe { std::mem::transmute(words) };
+    Ok(*s.copy_3d(&c)?.raw())
 }
 
 /// One side of a copy.

@@ -1,0 +1,478 @@
+//! Where an address of a message may lie: the one place that decides it.
+//!
+//! The driver takes every address of this process, wherever it takes one at all: with unified addressing a copy, a fill
+//! or a stream's write to what a client called device memory is one to the worker's own stack if that is where it points.
+//! So an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else:
+//! of memory that the driver gave to this session, and of host memory that the session shares with its client.
+//!
+//! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of tensor
+//! maps, of textures over linear memory, of an access policy's window, and of symbols for the linker. `ADDRESSES` in
+//! `tests/rows.rs` of the conformance crate lists what every operation names.
+
+// UNSAFETY: asks the driver about addresses, and looks into unions of plain numbers.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::Fault;
+use orion_wire::handle::Kind;
+use orion_wire::record::HeapRange;
+
+use super::hand::graph::Stop;
+use super::hand::host_memory;
+use super::session::Session;
+
+/// The first byte of device memory of this session, or of memory shared with the client, as far as was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceAddress(CUdeviceptr);
+
+impl DeviceAddress {
+    pub fn raw(self) -> CUdeviceptr {
+        self.0
+    }
+}
+
+/// Host memory shared with the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSpan {
+    address: u64,
+    range: HeapRange,
+}
+
+impl HostSpan {
+    pub fn range(self) -> HeapRange {
+        self.range
+    }
+
+    /// Where the driver knows it.
+    pub fn raw(self, s: &Session) -> *mut c_void {
+        s.registered(self.address) as *mut c_void
+    }
+}
+
+/// What a range of device addresses is, and so what ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Allocated in this context.
+    Memory(u64),
+    Pool,
+    /// A graph's: its addresses outlive what is done with the memory.
+    Graph,
+    Reservation,
+    /// The globals of a module or library of this name.
+    Globals(u64),
+    /// Another session's.
+    Imported,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    end: u64,
+    of: Of,
+}
+
+/// What the driver allocates begins at multiples of this, so what lies behind the end of an allocation, up to the next
+/// one, is nobody else's. Whether an operation may touch it is the driver's to say.
+const GRANULE: u64 = 512;
+/// Ranges found last, by address.
+const RECENT: usize = 16;
+
+/// The session's device addresses.
+#[derive(Default)]
+pub struct Addresses {
+    /// What the driver gave out, by first address.
+    given: BTreeMap<u64, Range>,
+    /// What the driver said is the device's when it was asked; forgotten with the next command that might end some.
+    asked: BTreeMap<u64, u64>,
+    recent: [(u64, u64); RECENT],
+}
+
+impl Addresses {
+    /// The driver has given out memory. What is known to lie there has ended unnoticed.
+    pub fn given(&mut self, base: u64, bytes: u64, of: Of) {
+        let granule = if matches!(of, Of::Memory(_) | Of::Pool | Of::Graph) { GRANULE } else { 1 };
+        let end = base.checked_add(bytes.max(1)).and_then(|end| end.checked_next_multiple_of(granule));
+        let (Some(end), 1..) = (end, base) else { return };
+        self.take(base, end);
+        self.given.insert(base, Range { end, of });
+    }
+
+    /// Drops whatever meets the range.
+    fn take(&mut self, first: u64, end: u64) {
+        while let Some((&base, _)) = self.given.range(..end).next_back().filter(|(_, r)| r.end > first) {
+            self.given.remove(&base);
+        }
+        self.doubt();
+        self.recent = Default::default();
+    }
+
+    /// Memory is given back, all that began at this address.
+    pub fn ended(&mut self, base: u64) {
+        if self.given.get(&base).is_some_and(|range| range.of != Of::Graph) {
+            self.given.remove(&base);
+        }
+        self.doubt();
+        self.recent = Default::default();
+    }
+
+    fn ended_if(&mut self, ends: impl Fn(Of) -> bool) {
+        self.given.retain(|_, range| !ends(range.of));
+        self.doubt();
+        self.recent = Default::default();
+    }
+
+    /// A module or library is unloaded.
+    pub fn unloaded(&mut self, name: u64) {
+        self.ended_if(|of| of == Of::Globals(name));
+    }
+
+    /// A context is gone, and what was allocated, loaded or opened in it.
+    pub fn context_gone(&mut self, context: u64) {
+        self.ended_if(|of| match of {
+            Of::Memory(home) => home == context,
+            Of::Globals(_) | Of::Imported => true,
+            Of::Pool | Of::Graph | Of::Reservation => false,
+        });
+    }
+
+    /// A command that might give something back: what the driver said about addresses may hold no longer.
+    #[inline]
+    pub fn doubt(&mut self) {
+        if !self.asked.is_empty() {
+            self.asked.clear();
+            self.recent = Default::default();
+        }
+    }
+
+    /// The known range that an address lies in.
+    fn at(&self, address: u64) -> Option<(u64, u64)> {
+        let given = self.given.range(..=address).next_back().map(|(base, range)| (*base, range.end));
+        let asked = || self.asked.range(..=address).next_back().map(|(base, end)| (*base, *end));
+        given.filter(|(_, end)| address < *end).or_else(|| asked().filter(|(_, end)| address < *end))
+    }
+
+    fn slot(address: u64) -> usize {
+        (address >> 21) as usize % RECENT
+    }
+}
+
+/// What the driver says of an address: the range of device memory that it lies in.
+fn ask(driver: &'static Driver, address: u64) -> Option<(u64, u64)> {
+    let mut attributes =
+        [CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE];
+    let (mut kind, mut start, mut bytes) = (0u32, 0u64, 0u64);
+    let mut places: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut start).cast(), (&raw mut bytes).cast()];
+    // SAFETY: three attributes, each with a place of its size. The plural form answers zeros about what the driver does not
+    // know, and logs nothing.
+    let code = unsafe { driver.cuPointerGetAttributes(3, attributes.as_mut_ptr(), places.as_mut_ptr(), address) };
+    if code != CUDA_SUCCESS || kind != CU_MEMORYTYPE_DEVICE {
+        return None;
+    }
+    let end = start.checked_add(bytes)?.checked_next_multiple_of(GRANULE)?;
+    (start <= address && address < end).then_some((start, end))
+}
+
+/// Bytes of a line: the product.
+pub fn line(factors: &[u64]) -> Result<u64, CUresult> {
+    factors.iter().try_fold(1u64, |a, b| a.checked_mul(*b)).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Bytes from the first row's beginning to the last one's end.
+pub fn rows(pitch: u64, count: u64, row: u64) -> Result<u64, CUresult> {
+    if count == 0 || row == 0 {
+        return Ok(0);
+    }
+    let before = pitch.checked_mul(count - 1);
+    before.and_then(|before| before.checked_add(row)).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Which attributes of streams the driver is given: those whose values are numbers. Others of the union are pointers to it.
+pub fn stream_attribute(attribute: u32) -> Result<(), CUresult> {
+    match attribute {
+        CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+        | CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+        | CU_LAUNCH_ATTRIBUTE_PRIORITY
+        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => Ok(()),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+impl Session {
+    /// Decides on an address that a client named for the device's, with `bytes` behind it that the operation touches.
+    #[inline]
+    pub fn reach(&mut self, address: u64, bytes: u64) -> Result<DeviceAddress, CUresult> {
+        let (first, end) = self.addresses.recent[Addresses::slot(address)];
+        if first <= address && address < end && bytes <= end - address {
+            return Ok(DeviceAddress(address));
+        }
+        self.reach_afar(address, bytes)
+    }
+
+    fn reach_afar(&mut self, address: u64, bytes: u64) -> Result<DeviceAddress, CUresult> {
+        // Nothing is touched, wherever that is.
+        if bytes == 0 {
+            return Ok(DeviceAddress(address));
+        }
+        let end = address.checked_add(bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if host_memory::shared_range(self, address, bytes).is_some() {
+            return Ok(DeviceAddress(address));
+        }
+        // Memory mapped into one reservation, or parts that adjoin.
+        let mut at = address;
+        while at < end {
+            let found = self.addresses.at(at).or_else(|| {
+                let (first, end) = ask(self.driver, at)?;
+                self.addresses.asked.insert(first, end);
+                Some((first, end))
+            });
+            let (first, last) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if at == address {
+                self.addresses.recent[Addresses::slot(address)] = (first, last);
+            }
+            at = last;
+        }
+        Ok(DeviceAddress(address))
+    }
+
+    /// Decides on an address that a client named for shared host memory's.
+    pub fn shared(&self, address: u64, bytes: u64) -> Result<HostSpan, Fault> {
+        host_memory::shared_range(self, address, bytes)
+            .map(|range| HostSpan { address, range })
+            .ok_or(Fault("host address outside the session's memory"))
+    }
+
+    /// Decides on both sides of a copy, whose arrays are the client's names. The driver gets them looked up, explicit
+    /// where it would have counted for itself, and without what the types say is not meant.
+    pub fn copy_3d(&mut self, c: &CUDA_MEMCPY3D) -> Result<Copy3D, Stop> {
+        // SAFETY: integers and pointers, for which zero is a value; so is what nobody set below.
+        let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        (d.WidthInBytes, d.Height, d.Depth) = (c.WidthInBytes, c.Height, c.Depth);
+        (d.srcLOD, d.dstLOD) = (c.srcLOD, c.dstLOD);
+        let source = Side {
+            kind: c.srcMemoryType,
+            host: c.srcHost as u64,
+            device: c.srcDevice,
+            array: c.srcArray as u64,
+            place: [c.srcXInBytes, c.srcY, c.srcZ],
+            pitch: c.srcPitch,
+            height: c.srcHeight,
+        };
+        let destination = Side {
+            kind: c.dstMemoryType,
+            host: c.dstHost as u64,
+            device: c.dstDevice,
+            array: c.dstArray as u64,
+            place: [c.dstXInBytes, c.dstY, c.dstZ],
+            pitch: c.dstPitch,
+            height: c.dstHeight,
+        };
+        let from = source.decide(self, c)?;
+        (d.srcMemoryType, d.srcHost, d.srcDevice) = (from.kind, from.host as *const c_void, from.device);
+        d.srcArray = from.array.cast();
+        ([d.srcXInBytes, d.srcY, d.srcZ], d.srcPitch, d.srcHeight) = (source.place, from.pitch, from.height);
+        let to = destination.decide(self, c)?;
+        (d.dstMemoryType, d.dstHost, d.dstDevice) = (to.kind, to.host as *mut c_void, to.device);
+        d.dstArray = to.array.cast();
+        ([d.dstXInBytes, d.dstY, d.dstZ], d.dstPitch, d.dstHeight) = (destination.place, to.pitch, to.height);
+        Ok(Copy3D { raw: d, to_host: to.range })
+    }
+
+    /// Decides on what nodes fill.
+    pub fn fills(&mut self, nodes: &mut [CUDA_MEMSET_NODE_PARAMS]) -> Result<(), CUresult> {
+        for n in nodes {
+            let row = line(&[n.width as u64, n.elementSize.into()])?;
+            n.dst = self.reach(n.dst, rows(n.pitch as u64, n.height as u64, row)?)?.raw();
+        }
+        Ok(())
+    }
+
+    /// Decides on what a stream waits for and writes.
+    pub fn mem_ops(&mut self, ops: &mut [CUstreamBatchMemOpParams]) -> Result<(), CUresult> {
+        for op in ops {
+            // SAFETY: every member of the union begins with the operation.
+            let bytes = match unsafe { op.operation } {
+                CU_STREAM_MEM_OP_WAIT_VALUE_32 | CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
+                CU_STREAM_MEM_OP_WAIT_VALUE_64 | CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
+                CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | CU_STREAM_MEM_OP_BARRIER => continue,
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            };
+            // SAFETY: these four have one layout; all of it is numbers.
+            let w = unsafe { &mut op.waitValue };
+            w.address = self.reach(w.address, bytes)?.raw();
+            // The driver's own use.
+            w.alias = 0;
+        }
+        Ok(())
+    }
+}
+
+/// A copy of any shape whose sides were decided on.
+pub struct Copy3D {
+    raw: CUDA_MEMCPY3D,
+    /// The shared memory that it writes.
+    to_host: Option<HeapRange>,
+}
+
+impl Copy3D {
+    pub fn raw(&self) -> &CUDA_MEMCPY3D {
+        &self.raw
+    }
+
+    pub fn to_host(&self) -> Option<HeapRange> {
+        self.to_host
+    }
+}
+
+/// One side of a copy, as the client has it.
+struct Side {
+    kind: CUmemorytype,
+    host: u64,
+    device: u64,
+    array: u64,
+    place: [usize; 3],
+    pitch: usize,
+    height: usize,
+}
+
+/// One side, as the driver gets it.
+struct Decided {
+    kind: CUmemorytype,
+    host: u64,
+    device: u64,
+    array: *mut c_void,
+    pitch: usize,
+    height: usize,
+    range: Option<HeapRange>,
+}
+
+impl Side {
+    fn decide(&self, s: &mut Session, c: &CUDA_MEMCPY3D) -> Result<Decided, Stop> {
+        let mut d = Decided {
+            kind: self.kind,
+            host: 0,
+            device: 0,
+            array: ptr::null_mut(),
+            pitch: self.pitch,
+            height: self.height,
+            range: None,
+        };
+        match self.kind {
+            CU_MEMORYTYPE_ARRAY => match s.handle(Kind::Array, self.array)? {
+                array if array.is_null() => return Err(CUDA_ERROR_INVALID_HANDLE.into()),
+                array => d.array = array,
+            },
+            CU_MEMORYTYPE_HOST => {
+                self.fill_in(&mut d, c)?;
+                if let (first, bytes @ 1..) = span(self.host, self.place, d.pitch, d.height, c)? {
+                    d.range = Some(s.shared(first, bytes)?.range());
+                }
+                d.host = self.host;
+            }
+            // Unified is whatever lies there, and the client has found that out.
+            CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => {
+                self.fill_in(&mut d, c)?;
+                let (first, bytes) = span(self.device, self.place, d.pitch, d.height, c)?;
+                s.reach(first, bytes)?;
+                (d.kind, d.device) = (CU_MEMORYTYPE_DEVICE, self.device);
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE.into()),
+        }
+        Ok(d)
+    }
+
+    /// What the driver takes where a pitch or height is left out, so that it counts from what was decided on.
+    fn fill_in(&self, d: &mut Decided, c: &CUDA_MEMCPY3D) -> Result<(), CUresult> {
+        let wrapped = || CUDA_ERROR_INVALID_VALUE;
+        if d.pitch == 0 && (c.Height > 1 || c.Depth > 1 || self.place[1] > 0 || self.place[2] > 0) {
+            d.pitch = self.place[0].checked_add(c.WidthInBytes).ok_or_else(wrapped)?;
+        }
+        if d.height == 0 && (c.Depth > 1 || self.place[2] > 0) {
+            d.height = self.place[1].checked_add(c.Height).ok_or_else(wrapped)?;
+        }
+        Ok(())
+    }
+}
+
+/// First address of one side of a copy, and the bytes from there to its last one.
+pub fn span(
+    base: u64,
+    place: [usize; 3],
+    pitch: usize,
+    height: usize,
+    c: &CUDA_MEMCPY3D,
+) -> Result<(u64, u64), CUresult> {
+    let [x, y, z] = place.map(|v| v as u64);
+    let (width, rows, slices) = (c.WidthInBytes as u64, c.Height as u64, c.Depth as u64);
+    if width == 0 || rows == 0 || slices == 0 {
+        return Ok((base, 0));
+    }
+    let counted = || {
+        let pitch = pitch as u64;
+        let slice = pitch.checked_mul(height as u64);
+        // A slice's size matters where there is more than one.
+        let slice = if z == 0 && slices == 1 { Some(0) } else { slice }?;
+        let skipped = z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?;
+        let first = base.checked_add(skipped)?.checked_add(x)?;
+        let whole = (slices - 1).checked_mul(slice)?.checked_add((rows - 1).checked_mul(pitch)?)?;
+        let bytes = whole.checked_add(width)?;
+        first.checked_add(bytes)?;
+        Some((first, bytes))
+    };
+    counted().ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_is_known_until_it_ends() {
+        let mut a = Addresses::default();
+        a.given(0x10_0000, 100, Of::Memory(1));
+        assert_eq!(a.at(0x10_0000), Some((0x10_0000, 0x10_0200)));
+        assert_eq!((a.at(0xf_ffff), a.at(0x10_0200)), (None, None));
+        a.ended(0x10_0000);
+        assert_eq!(a.at(0x10_0000), None);
+        // A graph's addresses stay, and what is given out anew takes their place.
+        a.given(0x20_0000, 0x4000, Of::Graph);
+        a.ended(0x20_0000);
+        assert!(a.at(0x20_3000).is_some());
+        a.given(0x20_1000, 0x1000, Of::Pool);
+        assert_eq!((a.at(0x20_0000), a.at(0x20_1000)), (None, Some((0x20_1000, 0x20_2000))));
+        a.context_gone(1);
+        assert!(a.at(0x20_1000).is_some());
+    }
+
+    #[test]
+    fn impossible_ranges_are_not_known() {
+        let mut a = Addresses::default();
+        a.given(u64::MAX - 10, 100, Of::Pool);
+        a.given(0, 100, Of::Pool);
+        assert!(a.given.is_empty());
+        assert_eq!((line(&[u64::MAX, 2]), line(&[3, 4])), (Err(CUDA_ERROR_INVALID_VALUE), Ok(12)));
+        assert_eq!(
+            (rows(u64::MAX, 3, 1), rows(16, 3, 4), rows(16, 0, 4)),
+            (Err(CUDA_ERROR_INVALID_VALUE), Ok(36), Ok(0))
+        );
+    }
+
+    #[test]
+    fn a_copys_span_goes_from_its_first_to_its_last_byte() {
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        (c.WidthInBytes, c.Height, c.Depth) = (16, 3, 2);
+        assert_eq!(span(0x1000, [4, 2, 1], 64, 10, &c), Ok((0x1000 + 640 + 128 + 4, 640 + 128 + 16)));
+        for (place, pitch, height) in [
+            ([4, 2, 1], usize::MAX, 10),
+            ([usize::MAX, 0, 0], 64, 10),
+            ([0, 0, 0], 1 << 32, 1 << 32),
+            ([0, 1 << 40, 0], 1 << 40, 1),
+        ] {
+            assert_eq!(span(0x1000, place, pitch, height, &c), Err(CUDA_ERROR_INVALID_VALUE));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A client that names memory of its worker, with the software GPU: whatever message it is in, it is refused, and nothing
+//! is read or written.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::op;
+use orion_wire::{Reader, Writer};
+
+use crate::harness::{Client, Oriond, Transport, words};
+
+const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
+const ARRAY: u64 = Handle::new(Kind::Array, 0, 0).0;
+const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
+const BYTES: usize = 8;
+
+/// A client with some memory, and what can be seen of its worker from outside.
+struct Intruder {
+    client: Client,
+    memory: u64,
+    worker: File,
+    /// Where the program's own file is mapped, which begins with `\x7fELF`.
+    text: u64,
+    /// Where its name lies on the stack.
+    stack: u64,
+    next_node: u32,
+}
+
+impl Intruder {
+    fn start(server: &Oriond, transport: Transport) -> Intruder {
+        let mut client = Client::attach(server, transport);
+        client.context = Handle::primary_context(0).0;
+        let pid = client.welcome.worker_pid;
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the worker's mappings");
+        let line =
+            |what: &str| maps.lines().find(|l| l.contains(what)).unwrap_or_else(|| panic!("no {what} in\n{maps}"));
+        let address = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+        let text = address(line("/oriond").split('-').next().expect("an address"));
+        let stack = address(line("[stack]").split([' ', '-']).nth(1).expect("an address")) - 2 * BYTES as u64;
+        let worker = File::open(format!("/proc/{pid}/mem")).expect("the worker's memory");
+        let mut i = Intruder { client, memory: 0, worker, text, stack, next_node: 0 };
+        i.done(ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]));
+        let reply = i.done(ops::CU_MEM_ALLOC_V2, &words(&[4096]));
+        i.memory = Reader::new(&reply).word().expect("an address");
+        i
+    }
+
+    fn done(&mut self, op: u16, body: &[u8]) -> Vec<u8> {
+        let (code, reply) = self.client.ask(op, body);
+        assert_eq!(code, CUDA_SUCCESS, "operation {op:#x}");
+        reply
+    }
+
+    fn peek(&self, at: u64) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        self.worker.read_exact_at(&mut bytes, at).expect("the worker's memory");
+        bytes
+    }
+
+    /// What lies in the client's device memory.
+    fn got(&mut self) -> Vec<u8> {
+        let reply = self.done(op::COPY_OUT_INLINE, &words(&[self.memory, BYTES as u64, STREAM]));
+        Reader::new(&reply).bytes().expect("bytes").to_vec()
+    }
+
+    /// The operation fails, nothing of the worker's memory has come to the client or changed, and the session goes on.
+    fn refused(&mut self, name: &str, op: u16, body: &[u8]) {
+        self.done(ops::CU_MEMSET_D8_ASYNC, &words(&[self.memory, 0x5a, 4096, STREAM]));
+        self.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
+        let before = (self.peek(self.text), self.peek(self.stack));
+        let (code, reply) = self.client.ask(op, body);
+        let after = (self.peek(self.text), self.peek(self.stack));
+        assert_eq!(before, after, "{name} wrote to the worker");
+        let got = self.got();
+        assert!(got.iter().all(|b| *b == 0x5a), "{name} read {got:?} of the worker");
+        assert!(!reply.windows(4).any(|w| w == b"\x7fELF"), "{name} read the worker");
+        assert_ne!(code, CUDA_SUCCESS, "{name}");
+    }
+
+    fn node(&mut self) -> u64 {
+        self.next_node += 1;
+        Handle::new(Kind::GraphNode, 0, self.next_node - 1).0
+    }
+}
+
+fn shape(width: usize) -> CUDA_MEMCPY3D {
+    // SAFETY: integers and pointers, for which zero is a value.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.WidthInBytes, d.Height, d.Depth) = (width, 1, 1);
+    d
+}
+
+fn descriptor(d: &CUDA_MEMCPY3D) -> Vec<u8> {
+    // SAFETY: plain data, with zeros in its padding.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(d).cast::<u8>(), size_of_val(d)) }.to_vec()
+}
+
+fn copy_3d(d: &CUDA_MEMCPY3D) -> Vec<u8> {
+    let mut body = words(&[STREAM]);
+    body.put(&descriptor(d));
+    body
+}
+
+crate::on_each_carrier! {
+    soft fn memory_of_the_worker_is_out_of_reach(server: &Oriond, transport: Transport) {
+        let mut i = Intruder::start(server, transport);
+        let (memory, text, stack) = (i.memory, i.text, i.stack);
+        assert_eq!(&i.peek(text)[..4], b"\x7fELF");
+        for kind in [CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, 0, 5, u32::MAX] {
+            let mut d = shape(BYTES);
+            (d.srcMemoryType, d.srcDevice, d.srcHost) = (kind, text, text as *const _);
+            (d.dstMemoryType, d.dstDevice) = (CU_MEMORYTYPE_DEVICE, memory);
+            if kind != CU_MEMORYTYPE_HOST {
+                i.refused(&format!("a copy from type {kind}"), op::COPY_3D, &copy_3d(&d));
+            }
+            let mut d = shape(BYTES);
+            (d.dstMemoryType, d.dstDevice, d.dstHost) = (kind, stack, stack as *mut _);
+            (d.srcMemoryType, d.srcDevice) = (CU_MEMORYTYPE_DEVICE, memory);
+            if kind != CU_MEMORYTYPE_HOST {
+                i.refused(&format!("a copy to type {kind}"), op::COPY_3D, &copy_3d(&d));
+            }
+        }
+        i.done(ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]));
+        for (name, reads, from, to) in [("reading", true, text, memory), ("writing", false, memory, stack)] {
+            let name = |what: &str| format!("{name} by {what}");
+            let pair = [to, from, BYTES as u64, STREAM];
+            i.refused(&name("a copy on the device"), ops::CU_MEMCPY_DTO_D_ASYNC_V2, &words(&pair));
+            let context = Handle::primary_context(0).0;
+            let peer = [to, context, from, context, BYTES as u64, STREAM];
+            i.refused(&name("a copy of peers"), ops::CU_MEMCPY_PEER, &words(&peer[..5]));
+            i.refused(&name("a later copy of peers"), ops::CU_MEMCPY_PEER_ASYNC, &words(&peer));
+            for kind in [CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE] {
+                let mut d = shape(BYTES);
+                (d.srcMemoryType, d.srcDevice) = (if reads { kind } else { CU_MEMORYTYPE_DEVICE }, from);
+                (d.dstMemoryType, d.dstDevice) = (if reads { CU_MEMORYTYPE_DEVICE } else { kind }, to);
+                let mut body = words(&[GRAPH, i.node(), 0, CU_GRAPH_NODE_TYPE_MEMCPY.into(), 0, context]);
+                body.put(&descriptor(&d));
+                body.word(0);
+                i.refused(&name("a node"), ops::CU_GRAPH_ADD_MEMCPY_NODE, &body);
+            }
+        }
+        let mut body = words(&[ARRAY]);
+        body.bytes(&words(&[64, 0, 1 << 32 | u64::from(CU_AD_FORMAT_UNSIGNED_INT8)]));
+        i.done(ops::CU_ARRAY_CREATE_V2, &body);
+        i.refused("a copy to an array", ops::CU_MEMCPY_DTO_A_V2, &words(&[ARRAY, 0, text, BYTES as u64]));
+        i.refused("a copy from an array", ops::CU_MEMCPY_ATO_D_V2, &words(&[stack, ARRAY, 0, BYTES as u64]));
+        let fill = |value: u64| words(&[stack, value, 4, STREAM]);
+        i.refused("a fill", ops::CU_MEMSET_D8_ASYNC, &fill(1));
+        i.refused("a fill of words", ops::CU_MEMSET_D32_ASYNC, &fill(1));
+        i.refused("a fill of rows", ops::CU_MEMSET_D2D8_ASYNC, &words(&[stack, 8, 1, 4, 1, STREAM]));
+        i.refused("a write of a stream", ops::CU_STREAM_WRITE_VALUE64_V2, &words(&[STREAM, stack, 7, 0]));
+        i.refused("a wait of a stream", ops::CU_STREAM_WAIT_VALUE64_V2, &words(&[STREAM, stack, 0, 0]));
+        i.refused("a free", ops::CU_MEM_FREE_V2, &words(&[stack & !0xfff]));
+        let mut body = words(&[stack, STREAM]);
+        body.bytes(&[1; BYTES]);
+        i.refused("bytes in a record", op::COPY_IN_INLINE, &body);
+        let heap = i.client.heap.base() as u64;
+        i.refused("a copy in", op::COPY_IN, &words(&[stack, heap, BYTES as u64, STREAM, 0]));
+        i.refused("a copy out", op::COPY_OUT, &words(&[heap, text, BYTES as u64, STREAM]));
+        i.refused("a number", op::COPY_OUT_INLINE, &words(&[text, BYTES as u64, STREAM]));
+        i.refused("bytes", op::COPY_OUT_INLINE, &words(&[text, 64, STREAM]));
+    }
+}
+
+crate::on_each_carrier! {
+    soft fn rows_behind_the_heap_are_out_of_reach(server: &Oriond, transport: Transport) {
+        let mut i = Intruder::start(server, transport);
+        let (base, bytes) = (i.client.heap.base() as u64, i.client.heap.bytes());
+        let whole = usize::MAX;
+        // x, y, z, pitch, height of one side, width, height, depth
+        let places = [
+            // Without a pitch the driver takes rows to be as long as x and width together.
+            (bytes as usize - 64, 0, 0, 0, 0, 8, 2, 1),
+            (bytes as usize / 2, 0, 0, 0, 0, 8, 3, 1),
+            (0, bytes as usize / 2, 0, 0, 0, 8, 1, 2),
+            // Products that wrap.
+            (0, 0, 1 << 33, 1 << 31, 0, 8, 1, 1),
+            (0, 1 << 32, 0, 1 << 32, 0, 8, 1, 1),
+            (0, 0, 0, whole, 0, 8, 2, 1),
+            (0, 0, 0, 1 << 32, 1 << 32, 8, 1, 2),
+            (whole, 1, 0, 9, 0, 8, 1, 1),
+            (whole - 7, 0, 0, 8, 0, 8, 1, 1),
+            (0, 0, 0, 8, 1, 8, whole, whole),
+            // Rows that overlap: a pitch smaller than a row.
+            (0, bytes as usize, 0, 1, 0, 8, 2, 1),
+        ];
+        for (x, y, z, pitch, height, width, rows, slices) in places {
+            let mut d = shape(width);
+            (d.Height, d.Depth) = (rows, slices);
+            (d.srcMemoryType, d.srcHost) = (CU_MEMORYTYPE_HOST, base as *const _);
+            (d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight) = (x, y, z, pitch, height);
+            (d.dstMemoryType, d.dstDevice, d.dstPitch, d.dstHeight) = (CU_MEMORYTYPE_DEVICE, i.memory, 8, rows);
+            let refused = i.ended_or_refused(&copy_3d(&d));
+            assert!(refused, "{:?}", (x, y, z, pitch, height, width, rows, slices));
+            i = Intruder::start(server, transport);
+            assert_eq!(i.client.heap.bytes(), bytes);
+        }
+        assert!(!server.log().contains("signal"), "{}", server.log());
+    }
+}
+
+impl Intruder {
+    /// Whether the copy is answered with an error, or breaks the protocol and the session ends for it.
+    fn ended_or_refused(&mut self, body: &[u8]) -> bool {
+        self.client.start(op::COPY_3D, body);
+        self.client.reply_or_lost().is_none_or(|(header, _)| header.context != u64::from(CUDA_SUCCESS))
+    }
+}
