@@ -6,8 +6,7 @@
 //! of memory that the driver gave to this session, and of host memory that the session shares with its client.
 //!
 //! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of tensor
-//! maps, of textures over linear memory, of an access policy's window, and of symbols for the linker. `ADDRESSES` in
-//! `tests/rows.rs` of the conformance crate lists what every operation names.
+//! maps, of textures over linear memory, of an access policy's window, and of symbols for the linker.
 
 // UNSAFETY: asks the driver about addresses, and looks into unions of plain numbers.
 
