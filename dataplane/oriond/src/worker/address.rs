@@ -20,6 +20,7 @@ use orion_wire::Fault;
 use orion_wire::handle::Kind;
 use orion_wire::record::HeapRange;
 
+use super::driver_log;
 use super::hand::graph::Stop;
 use super::hand::host_memory;
 use super::session::Session;
@@ -188,15 +189,15 @@ pub fn rows(pitch: u64, count: u64, row: u64) -> Result<u64, CUresult> {
     before.and_then(|before| before.checked_add(row)).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Which attributes of streams the driver is given: those whose values are numbers. Others of the union are pointers to it.
+/// Which attributes of streams the driver is given: not those whose values it takes for its own pointers, which are a
+/// launch's or a node's, nor any that this version does not know.
 pub fn stream_attribute(attribute: u32) -> Result<(), CUresult> {
     match attribute {
-        CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
-        | CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-        | CU_LAUNCH_ATTRIBUTE_PRIORITY
-        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-        | CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => Ok(()),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
+        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+        | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+        | CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
+        | CU_LAUNCH_ATTRIBUTE_MAX.. => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => Ok(()),
     }
 }
 
@@ -228,7 +229,12 @@ impl Session {
                 self.addresses.asked.insert(first, end);
                 Some((first, end))
             });
-            let (first, last) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let Some((first, last)) = found else {
+                driver_log::say(&format!(
+                    "{bytes} bytes at {address:#x} are neither device nor pinned memory of this program"
+                ));
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            };
             if at == address {
                 self.addresses.recent[Addresses::slot(address)] = (first, last);
             }

@@ -52,6 +52,11 @@ unsafe extern "C" fn logged(_data: *mut c_void, level: CUlogLevel, message: *mut
     keep(level, text);
 }
 
+/// As if the driver had said it: why the worker refused a call that it did not get to see.
+pub fn say(text: &str) {
+    keep(CU_LOG_LEVEL_ERROR, format!("[CUDA][E] {text}").as_bytes());
+}
+
 fn keep(level: CUlogLevel, text: &[u8]) {
     let mut messages = MESSAGES.lock().expect("no panic happens under this lock");
     if messages.len() == MESSAGES_MAX {
