@@ -1,12 +1,12 @@
 //! Where an address of a message may lie: the one place that decides it.
 //!
 //! The driver takes every address of this process, wherever it takes one at all: with unified addressing a copy, a fill
-//! or a stream's write to what a client called device memory is one to the worker's own stack if that is where it points.
-//! So an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else:
-//! of memory that the driver gave to this session, and of host memory that the session shares with its client.
+//! or a stream's write to what a client called device memory is one to the worker's own stack, if it points there. So an
+//! address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else: of
+//! memory that the driver gave to this session, and of host memory that the session shares with its client.
 //!
-//! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of tensor
-//! maps, of textures over linear memory, of an access policy's window, and of symbols for the linker.
+//! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of
+//! tensor maps, of textures over linear memory, of an access policy's window, and of symbols for the linker.
 
 // UNSAFETY: asks the driver about addresses, and looks into unions of plain numbers.
 
@@ -165,8 +165,8 @@ fn ask(driver: &'static Driver, address: u64) -> Option<(u64, u64)> {
         [CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE];
     let (mut kind, mut start, mut bytes) = (0u32, 0u64, 0u64);
     let mut places: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut start).cast(), (&raw mut bytes).cast()];
-    // SAFETY: three attributes, each with a place of its size. The plural form answers zeros about what the driver does not
-    // know, and logs nothing.
+    // SAFETY: three attributes, each with a place of its size. The plural form answers zeros about what the driver does
+    // not know, and logs nothing.
     let code = unsafe { driver.cuPointerGetAttributes(3, attributes.as_mut_ptr(), places.as_mut_ptr(), address) };
     if code != CUDA_SUCCESS || kind != CU_MEMORYTYPE_DEVICE {
         return None;

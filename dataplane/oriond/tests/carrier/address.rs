@@ -1,5 +1,5 @@
-//! A client that names memory of its worker, with the software GPU: whatever message it is in, it is refused, and nothing
-//! is read or written.
+//! A client that names memory of its worker, with the software GPU: whatever message it is in, it is refused, and
+//! nothing is read or written.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
