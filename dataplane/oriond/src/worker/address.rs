@@ -1,8 +1,8 @@
 //! Where an address of a message may lie: the one place that decides it.
 //!
 //! The driver takes every address of this process, wherever it takes one at all: with unified addressing a copy, a fill
-//! or a stream's write to what a client called device memory is one to the worker's own stack, if it points there. So an
-//! address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else: of
+//! or a stream's write to what a client called device memory is one to the worker's own stack, if it points there. So
+//! an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else: of
 //! memory that the driver gave to this session, and of host memory that the session shares with its client.
 //!
 //! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of
