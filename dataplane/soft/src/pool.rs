@@ -1,6 +1,6 @@
-//! Stream-ordered memory pools. A pool here is bookkeeping: every allocation is an ordinary range. As with the driver, a
-//! pool holds what was freed until somebody waits for a stream, an event or a context, and then gives back what is beyond
-//! its threshold; a query is no such wait, and trimming takes only what was waited for.
+//! Stream-ordered memory pools. A pool here is bookkeeping: every allocation is an ordinary range. As with the driver,
+//! a pool holds what was freed until somebody waits for a stream, an event or a context, and then gives back what is
+//! beyond its threshold; a query is no such wait, and trimming takes only what was waited for.
 
 // UNSAFETY: C entry points.
 

@@ -2,8 +2,8 @@
 //!
 //! The driver takes every address of this process, wherever it takes one at all: with unified addressing a copy, a fill
 //! or a stream's write to what a client called device memory is one to the worker's own stack, if it points there. So
-//! an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else: of
-//! memory that the driver gave to this session, and of host memory that the session shares with its client.
+//! an address goes to the driver only as a [`DeviceAddress`] or a [`HostSpan`], which are made here and nowhere else:
+//! of memory that the driver gave to this session, and of host memory that the session shares with its client.
 //!
 //! Addresses that only the device follows are not decided on, because a kernel's parameters can hold any: those of
 //! tensor maps, of textures over linear memory, of an access policy's window, and of symbols for the linker.

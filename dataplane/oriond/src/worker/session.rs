@@ -149,8 +149,8 @@ struct Parked {
     finish: Finish,
 }
 
-/// Streams, each with its context, in whose order memory of pools may have been freed since the driver was last asked to
-/// wait for them. What a pool holds beyond its threshold it gives back in such a wait; a query that finds the stream
+/// Streams, each with its context, in whose order memory of pools may have been freed since the driver was last asked
+/// to wait for them. What a pool holds beyond its threshold it gives back in such a wait; a query that finds the stream
 /// idle is none.
 #[derive(Default)]
 struct Freed {
