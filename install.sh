@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Orion and puts it into a folder, under the names by which programs ask for it:
 #   FOLDER/bin        orion-run, oriond
-#   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13
+#   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13, libnvidia-ml.so.1, and python, a plugin for JAX
 # The folder may be moved or copied. What runs from it keeps the files that it has loaded when they are replaced.
 #   ./install.sh FOLDER
 set -euo pipefail
@@ -14,7 +14,7 @@ fi
 mkdir -p "$1/bin" "$1/lib/orion"
 folder=$(cd "$1" && pwd)
 
-(cd "$root" && cargo build --release --quiet -p orion-shim -p orion-cupti -p oriond -p orion-run)
+(cd "$root" && cargo build --release --quiet -p orion-shim -p orion-cupti -p orion-nvml -p oriond -p orion-run)
 built=${CARGO_TARGET_DIR:-$root/target}/release
 
 # mode file place: by a name of its own first, for a file that is in use must not change.
@@ -26,5 +26,7 @@ put 755 orion-run bin/orion-run
 put 755 oriond bin/oriond
 put 644 libcuda.so lib/orion/libcuda.so.1
 put 644 libcupti.so lib/orion/libcupti.so.13
+put 644 libnvidia_ml.so lib/orion/libnvidia-ml.so.1
+install -D -m 644 "$root"/control/run/python/jax_plugins/orion/__init__.py -t "$folder/lib/orion/python/jax_plugins/orion"
 ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
 echo "installed into $folder: bin/orion-run, bin/oriond, lib/orion/libcuda.so.1 and what goes with it"

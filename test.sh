@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize
-#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme fuzz sanitize
+#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz sanitize
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 set -uo pipefail
@@ -91,12 +91,13 @@ step format cargo fmt --all --check
 step lint cargo clippy --workspace --all-targets --quiet -- -D warnings
 step generated cargo api --check
 step unit cargo test --workspace --exclude orion-conformance --no-fail-fast
-step unit cargo test -p orion-conformance --bins --test tidy --test rows --no-fail-fast
+step unit cargo test -p orion-conformance --bins --test tidy --test rows --test nvml --no-fail-fast
 step suite python3 perf/suite/test_suite.py
 step loom loom
 step facts cargo test -p orion-conformance --test facts -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture
 step readme cargo test -p orion-conformance --test readme -- --nocapture
+step frameworks cargo test -p orion-conformance --test frameworks -- --nocapture
 step fuzz fuzz
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 

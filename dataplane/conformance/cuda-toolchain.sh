@@ -2,8 +2,9 @@
 # Prints the folder of a CUDA 13 toolchain (bin/nvcc, include, lib). An nvcc on PATH is taken as it is;
 # otherwise NVIDIA's wheels are downloaded once into .cuda/ at the repository's root, which git ignores.
 # NVIDIA's EULA lets you download them; it does not let us ship them.
-#   cuda-toolchain.sh [nvrtc|cupti]    with nvrtc: prints the folder of libnvrtc.so.13 instead; with cupti: a folder
-#                                      with CUPTI's include and lib
+#   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
+#                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks one for PYTHONPATH
+#                               with TensorFlow and JAX
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -52,6 +53,31 @@ if [ "${1:-}" = cupti ]; then
         touch "$root/.cuda-cupti/complete"
     fi
     echo "$root/.cuda-cupti/nvidia/cu13"
+    exit 0
+fi
+
+if [ "${1:-}" = nvml ]; then
+    # The newest at the time of writing: what it declares is what libnvidia-ml.so.1 has to have.
+    if [ ! -e "$root/.cuda-nvml/complete" ]; then
+        echo "downloading NVML's header from PyPI into $root/.cuda-nvml" >&2
+        download "$root/.cuda-nvml" 'nvidia-nvml-dev==13.5.37'
+        touch "$root/.cuda-nvml/complete"
+    fi
+    echo "$root/.cuda-nvml/nvidia/cu13/include"
+    exit 0
+fi
+
+if [ "${1:-}" = frameworks ]; then
+    # Again when the list has changed.
+    list="$root/dataplane/conformance/frameworks/requirements.txt"
+    if ! cmp -s "$list" "$root/.frameworks/complete"; then
+        echo "downloading TensorFlow, JAX and NVIDIA's libraries from PyPI into $root/.frameworks, 3 GB" >&2
+        rm -rf "$root/.frameworks"
+        python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
+            --target "$root/.frameworks" -r "$list" >&2
+        cp "$list" "$root/.frameworks/complete"
+    fi
+    echo "$root/.frameworks"
     exit 0
 fi
 

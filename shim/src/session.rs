@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Producer};
 use orion_transport::client::NoSession;
-use orion_wire::hello::Welcome;
+use orion_wire::hello::{Device, Welcome};
 use orion_wire::refusal::Reason;
 
 use crate::call::Replies;
@@ -101,6 +101,49 @@ pub fn attach() -> Result<&'static Session, CUresult> {
             crate::local::logs::error("cuInit", &no.text);
             Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
         }
+    }
+}
+
+/// What a server says of its devices and its driver.
+pub struct Greeted {
+    pub devices: Vec<Device>,
+    pub driver_version: u32,
+}
+
+static GREETED: OnceLock<Result<Greeted, CUresult>> = OnceLock::new();
+
+/// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
+pub fn greeted() -> Option<&'static Greeted> {
+    // Acquire pairs with the store in `attach`.
+    let p = SESSION.load(Ordering::Acquire);
+    if !p.is_null() {
+        // SAFETY: a published session is never freed.
+        let welcome = unsafe { &(*p).welcome };
+        let _ = GREETED.set(Ok(Greeted::from(welcome)));
+    }
+    GREETED.get()?.as_ref().ok()
+}
+
+/// Asks the server about its devices. Where this process has no session it is asked by a short one, and the process has
+/// none afterwards: it may fork, and use CUDA in its children.
+pub fn greet() -> Result<&'static Greeted, CUresult> {
+    if let Some(greeted) = greeted() {
+        return Ok(greeted);
+    }
+    let asked = GREETED.get_or_init(|| {
+        crate::carrier::note_that_a_gpu_was_asked_for();
+        let asked = carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| carrier::greet(&s));
+        asked.map(|welcome| Greeted::from(&welcome)).map_err(|no| {
+            eprintln!("orion: {}", no.text);
+            code_of(no.refused)
+        })
+    });
+    asked.as_ref().map_err(|code| *code)
+}
+
+impl From<&Welcome> for Greeted {
+    fn from(welcome: &Welcome) -> Greeted {
+        Greeted { devices: welcome.devices.clone(), driver_version: welcome.driver_version }
     }
 }
 

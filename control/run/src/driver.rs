@@ -18,6 +18,11 @@ const FOLDERS: [&str; 8] = [
 ];
 const MARKER: &[u8] = b"orion_shim_marker";
 
+/// Whether NVIDIA's driver has made its device files, in the places where programs look for them.
+pub fn has_device_files() -> bool {
+    ["/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"].iter().any(|device| Path::new(device).exists())
+}
+
 /// The real driver, if there is one and a GPU to go with it.
 pub fn find() -> Option<PathBuf> {
     // The library is installed in many an image without a GPU in sight.

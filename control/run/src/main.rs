@@ -95,6 +95,11 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         .env("LD_LIBRARY_PATH", joined(&place.folder, std::env::var_os("LD_LIBRARY_PATH")))
         // Triton asks ldconfig for libcuda unless told where it is.
         .env("TRITON_LIBCUDA_PATH", &place.folder);
+    // JAX does not look for a GPU where none of NVIDIA's device files is, and nothing in its environment changes that.
+    if !driver::has_device_files() {
+        place.write_jax_plugin()?;
+        program.env("PYTHONPATH", joined(&place.folder.join("python"), std::env::var_os("PYTHONPATH")));
+    }
     if !cli.no_preload {
         // A launcher may set a search path of its own, and programs look for CUPTI in folders of their own first, but
         // all take what is there already.
@@ -137,6 +142,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
 struct Libraries {
     driver: PathBuf,
     profiler: Option<PathBuf>,
+    management: Option<PathBuf>,
 }
 
 impl Libraries {
@@ -153,13 +159,23 @@ impl Libraries {
                 home.display()
             );
         }
-        Ok(Libraries { driver, profiler })
+        let management = find(home, &["../lib/orion/libnvidia-ml.so.1", "libnvidia-ml.so.1", "libnvidia_ml.so"]);
+        if management.is_none() {
+            eprintln!(
+                "orion-run: there is no libnvidia-ml.so.1 of Orion's beside {}, without which TensorFlow and JAX show \
+                 no GPU; build it with `cargo build --release`",
+                home.display()
+            );
+        }
+        Ok(Libraries { driver, profiler, management })
     }
 
     /// Each with the names that programs ask for.
     fn names(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let profiler = self.profiler.as_deref().map(|path| (CUPTI, path));
-        [(CUDA, self.driver.as_path()), ("libcuda.so", self.driver.as_path())].into_iter().chain(profiler)
+        let management = self.management.as_deref().map(|path| (NVML, path));
+        let driver = [CUDA, "libcuda.so"].map(|name| (name, self.driver.as_path()));
+        driver.into_iter().chain(profiler).chain(management)
     }
 }
 
@@ -271,6 +287,9 @@ fn start_oriond(
 
 const CUDA: &str = "libcuda.so.1";
 const CUPTI: &str = "libcupti.so.13";
+const NVML: &str = "libnvidia-ml.so.1";
+/// A package of Python's, below the folder that goes into `PYTHONPATH`.
+const JAX_PLUGIN: &str = "python/jax_plugins/orion/__init__.py";
 
 /// A private folder for this run: the library under the names programs ask for, socket, token and log.
 struct Place {
@@ -314,7 +333,16 @@ impl Place {
         let plain = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b' ' | b':'));
         let path = |name, library: &Path| if plain(library) { library.to_owned() } else { self.folder.join(name) };
         let profiler = libraries.profiler.as_deref().map(|library| path(CUPTI, library));
-        profiler.into_iter().chain([path(CUDA, &libraries.driver)]).collect()
+        let management = libraries.management.as_deref().map(|library| path(NVML, library));
+        profiler.into_iter().chain([path(CUDA, &libraries.driver)]).chain(management).collect()
+    }
+
+    fn write_jax_plugin(&self) -> Result<(), String> {
+        let path = self.folder.join(JAX_PLUGIN);
+        let folder = path.parent().expect("a file lies in a folder");
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, include_str!("../python/jax_plugins/orion/__init__.py")))
+            .map_err(|e| format!("writing {} failed: {e}", path.display()))
     }
 
     /// The shim makes this file when a process first asks for a GPU.

@@ -49,6 +49,7 @@ impl Installed {
         let link = |library: PathBuf, name| std::os::unix::fs::symlink(library, folder.join(name)).expect("linking");
         link(c_library().with_file_name("libm.so.6"), "libcuda.so");
         link(c_library(), "libcupti.so");
+        link(c_library().with_file_name("libdl.so.2"), "libnvidia_ml.so");
         std::fs::write(folder.join("oriond"), oriond).expect("writing");
         std::fs::set_permissions(folder.join("oriond"), std::fs::Permissions::from_mode(0o755)).expect("chmod");
         Installed(folder)
@@ -115,6 +116,7 @@ fn the_program_finds_library_and_server() {
     assert!(parts[0].starts_with("unix:/") && Path::new(parts[0].trim_start_matches("unix:")).starts_with(parts[1]));
     assert_eq!(parts[1], parts[2]);
     assert!(names.contains("libcuda.so\n") && names.contains("libcuda.so.1\n"), "{names}");
+    assert!(names.contains("libnvidia-ml.so.1\n"), "{names}");
     assert!(here.oriond_saw().contains("--driver soft") && here.oriond_saw().contains("ended"));
 }
 
@@ -285,6 +287,20 @@ fn a_program_in_which_nothing_asked_for_a_gpu_is_named() {
     assert_eq!(said(&[("ORION_QUIET", "1")], &["true"]), "");
     // Whoever interrupts a program knows that it had not come to that.
     assert_eq!(said(&[], &["sh", "-c", "kill $$"]), "");
+}
+
+#[test]
+fn jax_is_given_a_plugin_where_it_would_not_look_for_a_gpu() {
+    let here = Installed::new("jax", STAND_IN);
+    let script = "echo $PYTHONPATH; cat ${PYTHONPATH%%:*}/jax_plugins/orion/__init__.py";
+    let output = here.run_with(&["--software-gpu", "sh", "-c", script], &[("PYTHONPATH", "/of/the/user")]);
+    let out = text(&output.stdout);
+    if ["/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"].iter().any(|file| Path::new(file).exists()) {
+        assert!(out.starts_with("/of/the/user\n"), "{out}");
+    } else {
+        let (path, plugin) = out.split_once('\n').expect("two parts");
+        assert!(path.ends_with("/python:/of/the/user") && plugin.contains("def initialize()"), "{out}");
+    }
 }
 
 #[test]

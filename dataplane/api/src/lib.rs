@@ -4,6 +4,7 @@ pub mod cbids;
 pub mod check;
 pub mod emit;
 pub mod header;
+pub mod nvml;
 pub mod rows;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub struct Api {
     /// Symbols that the real `libcuda.so.1` exports.
     pub exports: Vec<String>,
     pub cbids: Cbids,
+    pub nvml: Vec<nvml::Row>,
 }
 
 /// A generated file, relative to the repository's root.
@@ -52,7 +54,7 @@ pub fn load() -> Result<Api, String> {
     }
     let pending = Pending::parse(&read("dataplane/api/pending.txt")?)?;
     let exports = read("dataplane/api/data/exports-580.txt")?.lines().map(str::to_owned).collect();
-    let api = Api { header, rows, pending, exports, cbids: Cbids::load()? };
+    let api = Api { header, rows, pending, exports, cbids: Cbids::load()?, nvml: nvml::load()? };
     check::check(&api)?;
     Ok(api)
 }

@@ -13,3 +13,4 @@ pub mod cupti;
 pub mod cupti_table;
 pub mod driver;
 pub mod names;
+pub mod nvml_table;

@@ -62,6 +62,11 @@ pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
 }
 
+/// Asks a server for its greeting, and leaves.
+pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
+    client::welcome_of(&settings.server, &settings.caller)
+}
+
 /// `orion-run` says so when nothing in the program it ran has asked.
 pub fn note_that_a_gpu_was_asked_for() {
     let Some(path) = std::env::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
@@ -96,6 +101,14 @@ pub fn forget_in_child() {
 }
 
 impl Settings {
+    /// Whether there may be a server, as far as that can be seen without asking it.
+    pub fn may_be_there(&self) -> bool {
+        match &self.server {
+            Server::Unix(path) => path.exists(),
+            Server::Tcp(_) => true,
+        }
+    }
+
     pub fn from_environment() -> Result<Settings, String> {
         let server = match text("ORION_SERVER")? {
             Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,

@@ -454,6 +454,12 @@ pub fn init_result(s: &Session) -> CUresult {
     facts_of(&s.welcome).refusal
 }
 
+/// The handle of a device's primary context, if the application has it; devices counted as the worker does.
+pub fn active_primary_context(worker_ordinal: u32) -> Option<u64> {
+    let device = facts().ok()?.devices.iter().find(|d| d.worker_ordinal == worker_ordinal)?;
+    device.primary.is_active().then(|| device.primary.as_cuda().addr() as u64)
+}
+
 /// The worker's ordinal of a device the application sees.
 pub fn worker_ordinal(app_ordinal: u32) -> Option<u32> {
     facts().ok()?.devices.get(app_ordinal as usize).map(|d| d.worker_ordinal)

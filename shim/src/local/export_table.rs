@@ -51,6 +51,7 @@ fn find(id: u128) -> Option<*const c_void> {
         0x1734dc26_800d4745_8726c0f1_e7dd8bca => MATMUL_TOOLS.address(),
         0xda9151d3_3ae6cc41_a5c04f26_d533e328 => COMPILE_CACHE.address(),
         ORION_CUPTI => crate::activity::functions::table(),
+        ORION_NVML => super::nvml::table(),
         denied => {
             if !DENIED_QUIETLY.contains(&denied) {
                 note_unknown(denied);
@@ -62,6 +63,9 @@ fn find(id: u128) -> Option<*const c_void> {
 
 /// Orion's own, for its `libcupti.so.13`.
 const ORION_CUPTI: u128 = u128::from_be_bytes(orion_cuda::cupti_table::TABLE_ID);
+
+/// And for its `libnvidia-ml.so.1`.
+const ORION_NVML: u128 = u128::from_be_bytes(orion_cuda::nvml_table::TABLE_ID);
 
 /// A table that libraries try and do without: the driver's error log.
 const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];

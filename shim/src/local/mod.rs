@@ -20,6 +20,7 @@ pub mod export_table;
 mod fork;
 mod integrity;
 pub mod logs;
+mod nvml;
 pub mod pointer;
 pub mod proc_address;
 pub mod profiler;

@@ -39,6 +39,18 @@ pub fn emit(api: &Api) -> String {
     table(&mut out, api, "Answered", |r| !matches!(r.answered, Answered::Refuse(_) | Answered::Absent));
     table(&mut out, api, "Refused", |r| matches!(r.answered, Answered::Refuse(_)));
     table(&mut out, api, "Not exported", |r| r.answered == Answered::Absent);
+    let (here, other): (Vec<_>, Vec<_>) = api.nvml.iter().partition(|row| row.here);
+    writeln!(
+        out,
+        "## NVML\n\nOf the functions of `libnvidia-ml.so.1` {} are answered; the other {} are there and answer \
+         `NVML_ERROR_NOT_SUPPORTED`.\n\n| answered |\n| --- |",
+        here.len(),
+        other.len()
+    )
+    .unwrap();
+    for row in here {
+        writeln!(out, "| `{}` |", row.name).unwrap();
+    }
     out
 }
 

@@ -12,6 +12,7 @@ mod dispatch;
 mod driver;
 mod exports;
 mod names;
+mod nvml;
 mod ops;
 mod pairs;
 pub mod proc_address;
@@ -38,6 +39,8 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         rust("dataplane/oriond/src/generated/mod.rs", dispatch::module())?,
         rust("dataplane/oriond/src/generated/dispatch.rs", dispatch::emit(api))?,
         rust("dataplane/conformance/src/generated/pairs.rs", pairs::emit(api))?,
+        rust("shim/nvml/src/generated/mod.rs", nvml::module())?,
+        rust("shim/nvml/src/generated/exports.rs", nvml::emit(&api.nvml))?,
         Generated { path: "API_COVERAGE.md", text: coverage::emit(api) },
     ])
 }

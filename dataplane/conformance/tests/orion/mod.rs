@@ -20,7 +20,20 @@ pub fn build(what: &[&str]) -> PathBuf {
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        build(&["-p", "orion-shim", "-p", "orion-cupti", "-p", "oriond", "-p", "orion-run", "-p", "orion-soft"])
+        build(&[
+            "-p",
+            "orion-shim",
+            "-p",
+            "orion-cupti",
+            "-p",
+            "orion-nvml",
+            "-p",
+            "oriond",
+            "-p",
+            "orion-run",
+            "-p",
+            "orion-soft",
+        ])
     })
 }
 

@@ -15,13 +15,7 @@ use super::{Attached, Caller, Greeted, Link, Lost, NoSession, Server, greet, lay
 use crate::socket::peer_credentials;
 
 pub fn attach(server: &Server, path: &Path, caller: &Caller) -> Result<Attached, NoSession> {
-    let socket = UnixStream::connect(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            format!("no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`")
-        }
-        _ => format!("connecting to {server} failed: {e}"),
-    })?;
-    let socket = OwnedFd::from(socket);
+    let socket = connect(server, path)?;
     let trusted = is_trusted(server, &socket, caller)?;
     let Greeted { welcome, mut fds, .. } = greet(server, socket.as_fd(), caller, trusted)?;
     let fd = fds.pop().ok_or_else(|| format!("{server} sent no session memory"))?;
@@ -35,7 +29,7 @@ pub fn attach(server: &Server, path: &Path, caller: &Caller) -> Result<Attached,
 
 /// Whether the system vouches for who listens: this user or root, neither of which needs us to get at this process. A
 /// server of anybody else has to prove that it knows the token, for it decides what this process computes.
-fn is_trusted(server: &Server, socket: &OwnedFd, caller: &Caller) -> Result<bool, NoSession> {
+pub fn is_trusted(server: &Server, socket: &OwnedFd, caller: &Caller) -> Result<bool, NoSession> {
     let peer = peer_credentials(socket.as_fd())
         .map_err(|e| format!("finding out which user's server listens on {server} failed: {e}"))?;
     // SAFETY: geteuid cannot fail.
@@ -59,6 +53,16 @@ fn stands_for_many(uid: u32) -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let overflow = read("/proc/sys/kernel/overflowuid").trim().parse().unwrap_or(65534);
     uid == overflow && read("/proc/self/uid_map").split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
+}
+
+pub fn connect(server: &Server, path: &Path) -> Result<OwnedFd, String> {
+    let socket = UnixStream::connect(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("no oriond listens on {server}; start one with `oriond serve`, or run the program with `orion-run`")
+        }
+        _ => format!("connecting to {server} failed: {e}"),
+    })?;
+    Ok(socket.into())
 }
 
 pub fn mapping_failed(heap_bytes: u64, e: io::Error) -> String {

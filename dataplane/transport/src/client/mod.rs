@@ -115,6 +115,22 @@ pub fn attach(server: &Server, caller: &Caller, tuning: Tuning) -> Result<Attach
     }
 }
 
+/// Asks `server` for its welcome, and leaves without a session: the worker that was to serve it ends.
+pub fn welcome_of(server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
+    let greeted = match server {
+        Server::Unix(path) => {
+            let socket = local::connect(server, path)?;
+            let trusted = local::is_trusted(server, &socket, caller)?;
+            greet(server, socket.as_fd(), caller, trusted)?
+        }
+        Server::Tcp(address) => {
+            let socket = tcp::connect(address).map_err(|e| tcp::unreachable(server, e))?;
+            greet(server, socket.as_fd(), caller, false)?
+        }
+    };
+    Ok(greeted.welcome)
+}
+
 /// A lost-for-good flag and the sockets to wake whoever blocks on them.
 #[derive(Default)]
 struct Lost(AtomicBool);

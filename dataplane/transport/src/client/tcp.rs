@@ -85,7 +85,7 @@ pub fn connect(address: &str) -> io::Result<OwnedFd> {
     Err(last)
 }
 
-fn unreachable(server: &Server, e: io::Error) -> String {
+pub fn unreachable(server: &Server, e: io::Error) -> String {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
             format!("no oriond listens on {server}; check the port, or start one with `oriond serve --listen …`")

@@ -1,0 +1,27 @@
+//! Events.
+
+fn nvmlEventSetCreate(set: *mut nvmlEventSet_t);
+
+fn nvmlEventSetWait_v2(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeoutms: c_uint);
+
+fn nvmlEventSetRegisterGpuOperationalEvents_v1(
+    eventSet: nvmlEventSet_t,
+    config: *const nvmlGpuOperationalEventConfig_v1_t,
+);
+
+fn nvmlEventSetWait_v3(set: nvmlEventSet_t, params: *mut nvmlEventSetWait_v3_t);
+
+fn nvmlEventSetGetContextCount_v1(set: nvmlEventSet_t, params: *mut nvmlEventSetGetContextCount_v1_t);
+
+fn nvmlEventSetGetContextInfo_v1(set: nvmlEventSet_t, params: *mut nvmlEventSetGetContextInfo_v1_t);
+
+fn nvmlEventSetGetContextData_v1(set: nvmlEventSet_t, params: *mut nvmlEventSetGetContextData_v1_t);
+
+fn nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(
+    set: nvmlEventSet_t,
+    params: *mut nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t,
+);
+
+fn nvmlEventSetFree(set: nvmlEventSet_t);
+
+fn nvmlEventSetWait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeoutms: c_uint);
