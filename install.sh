@@ -27,6 +27,7 @@ put 755 oriond bin/oriond
 put 644 libcuda.so lib/orion/libcuda.so.1
 put 644 libcupti.so lib/orion/libcupti.so.13
 put 644 libnvidia_ml.so lib/orion/libnvidia-ml.so.1
-install -D -m 644 "$root"/control/run/python/jax_plugins/orion/__init__.py -t "$folder/lib/orion/python/jax_plugins/orion"
+plugin=python/jax_plugins/orion
+install -D -m 644 "$root/control/run/$plugin/__init__.py" -t "$folder/lib/orion/$plugin"
 ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
 echo "installed into $folder: bin/orion-run, bin/oriond, lib/orion/libcuda.so.1 and what goes with it"

@@ -12,7 +12,8 @@ for tool in cargo g++; do
 done
 
 echo "== building Orion"
-(cd "$root" && cargo build --release --quiet -p orion-shim -p orion-cupti -p orion-nvml -p oriond -p orion-run -p orion-soft)
+packages=(-p orion-shim -p orion-cupti -p orion-nvml -p oriond -p orion-run -p orion-soft)
+(cd "$root" && cargo build --release --quiet "${packages[@]}")
 run=("$root/target/release/orion-run" --verbose)
 
 if [ $# -gt 0 ]; then
