@@ -4,6 +4,8 @@
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::sys::*;
 
@@ -48,6 +50,7 @@ facts! { module:
         a_function_that_has_run_is_loaded,
         a_loading_state_into_null_is_invalid_value,
         linked_ptx_can_be_loaded,
+        linking_holds_up_nobody_else,
         options_are_accepted,
         another_thread_can_use_it,
         many_are_loaded_used_and_unloaded_one_after_the_other,
@@ -460,5 +463,44 @@ fn many_are_loaded_used_and_unloaded_one_after_the_other(cu: &'static Cuda) -> V
         ok!(cu.cuCtxSynchronize());
         ok!(cu.cuModuleUnload(module));
     }
+    Ok(())
+}
+
+/// Another thread goes on with its own work while one compiles for long.
+fn linking_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
+    let mut text = String::from(".version 7.0\n.target sm_70\n.address_size 64\n");
+    for kernel in 0..400 {
+        text += &format!(".visible .entry long{kernel}(.param .u64 p) {{\n.reg .u32 %r<300>;\n");
+        for i in 1..299 {
+            text += &format!("add.u32 %r{}, %r{}, {i};\n", i + 1, i);
+        }
+        text += "ret;\n}\n";
+    }
+    text.push('\0');
+    let linked = Arc::new(AtomicBool::new(false));
+    let is_linked = linked.clone();
+    let linker = std::thread::spawn(move || {
+        use_primary(cu)?;
+        let (mut state, mut cubin, mut bytes) = (null_mut(), null_mut(), 0);
+        ok!(cu.cuLinkCreate_v2(0, null_mut(), null_mut(), &mut state));
+        let (data, length) = (text.as_ptr().cast_mut().cast(), text.len());
+        let name = c"long.ptx".as_ptr();
+        ok!(cu.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, data, length, name, 0, null_mut(), null_mut()));
+        ok!(cu.cuLinkComplete(state, &mut cubin, &mut bytes));
+        is_linked.store(true, Ordering::SeqCst);
+        ok!(cu.cuLinkDestroy(state));
+        Ok::<(), String>(())
+    });
+    let (stream, mut answers) = (cu.stream()?, 0);
+    while !linked.load(Ordering::SeqCst) && !linker.is_finished() {
+        ok!(cu.cuStreamSynchronize(stream));
+        let event = cu.event()?;
+        ok!(cu.cuEventRecord(event, stream));
+        ok!(cu.cuEventSynchronize(event));
+        ok!(cu.cuEventDestroy_v2(event));
+        answers += 1;
+    }
+    linker.join().map_err(|_| "the linking thread panicked".to_owned())??;
+    holds!(answers > 20, "only {answers} rounds of calls were answered while another thread linked");
     Ok(())
 }

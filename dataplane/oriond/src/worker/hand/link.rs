@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::ptr;
+use std::sync::{Arc, Mutex};
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
 use orion_wire::record::{Header, HeapRange};
@@ -13,7 +15,7 @@ use orion_wire::{Fault, Reader, Writer};
 
 use super::jit;
 use super::module::payload;
-use crate::worker::session::{Outcome, Session};
+use crate::worker::session::{Outcome, Session, Wait};
 
 pub type Links = HashMap<u64, Link>;
 
@@ -23,7 +25,15 @@ pub struct Link {
     values: Vec<*mut c_void>,
     /// The driver's own copy, once complete.
     cubin: Option<(*const u8, usize)>,
+    /// Held by who compiles: threads of the client take turns.
+    turn: Arc<Mutex<()>>,
 }
+
+/// What a destroyed link's options were, on its way to be dropped.
+struct Unshared(#[allow(dead_code, reason = "kept for its destructor")] Link);
+
+// SAFETY: its pointers lead into buffers that it owns, and nobody else refers to it.
+unsafe impl Send for Unshared {}
 
 pub fn cuLinkCreate_v2(
     s: &mut Session,
@@ -40,7 +50,7 @@ pub fn cuLinkCreate_v2(
         unsafe { s.driver.cuLinkCreate_v2(keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) };
     if code == CUDA_SUCCESS {
         s.bind(Kind::LinkState, word, state.cast())?;
-        s.links.insert(word, Link { options, values, cubin: None });
+        s.links.insert(word, Link { options, values, cubin: None, turn: Arc::default() });
     }
     Ok(Outcome::Done(code))
 }
@@ -59,9 +69,52 @@ fn logs(s: &Session, word: u64, reply: &mut Vec<u8>) {
     }
 }
 
+/// What a helper thread compiles with, and what comes of it.
+#[derive(Default)]
+struct Made {
+    cubin: usize,
+    bytes: usize,
+    results: Vec<u8>,
+}
+
+/// Compiling takes long, so a helper thread does it; while a stream is captured it is done here, where the driver takes
+/// it for the capturing thread's. `finish` writes the reply.
+fn compile(
+    s: &mut Session,
+    header: &Header,
+    word: u64,
+    reply: &mut Vec<u8>,
+    job: impl FnOnce(&'static Driver, &mut Made) -> CUresult + Send + 'static,
+    finish: impl FnOnce(&mut Session, CUresult, &Made, &mut Vec<u8>) + 'static,
+) -> Result<Outcome, Fault> {
+    let Some(turn) = s.links.get(&word).map(|link| link.turn.clone()) else {
+        return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE));
+    };
+    if s.captures.open() {
+        let mut made = Made::default();
+        let code = job(s.driver, &mut made);
+        finish(s, code, &made, reply);
+        return Ok(Outcome::Done(code));
+    }
+    let context = match s.context(s.green.home(header.context)) {
+        Ok(context) => context,
+        Err(code) => return Ok(Outcome::Done(code)),
+    };
+    let made = Arc::new(Mutex::new(Made::default()));
+    let mine = made.clone();
+    let job = s.helpers.run(context, move |driver| {
+        let _turn = turn.lock().expect("no panic happens under this lock");
+        job(driver, &mut made.lock().expect("no panic happens under this lock"))
+    });
+    Ok(s.park(header, Wait::Job(job), move |s, code, reply| {
+        finish(s, code, &mine.lock().expect("no panic happens under this lock"), reply);
+        code
+    }))
+}
+
 pub fn cuLinkAddData_v2(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -69,37 +122,36 @@ pub fn cuLinkAddData_v2(
     let kind = r.word()? as u32;
     let mut data = payload(s, &mut r)?;
     let name = CString::new(r.bytes()?).map_err(|_| Fault("name of a linker input holds a NUL"))?;
-    let options = jit::Decoded::decode(&mut r)?;
+    // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
+    let options = r.rest().to_vec();
+    jit::Decoded::decode(&mut r)?;
     let state = match state(s, word) {
-        Ok(state) => state,
+        Ok(state) => state as usize,
         Err(code) => return Ok(Outcome::Done(code)),
     };
     let bytes = data.len();
     // A text that lost its NUL would be read beyond its end.
     data.push(0);
-    let (mut keys, mut values) = options.arrays();
-    // SAFETY: a live link; input, name and arrays are our own for the length of the call.
-    let code = unsafe {
-        s.driver.cuLinkAddData_v2(
-            state,
-            kind,
-            data.as_mut_ptr().cast(),
-            bytes,
-            name.as_ptr(),
-            keys.len() as u32,
-            keys.as_mut_ptr(),
-            values.as_mut_ptr(),
-        )
+    let job = move |driver: &'static Driver, made: &mut Made| {
+        let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else { return CUDA_ERROR_INVALID_VALUE };
+        let (mut keys, mut values) = options.arrays();
+        let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
+        let (state, at) = (state as CUlinkState, data.as_mut_ptr().cast());
+        // SAFETY: a live link: destroying one waits for its turn. Input, name and arrays are our own during the call.
+        let code = unsafe { driver.cuLinkAddData_v2(state, kind, at, bytes, name.as_ptr(), count, keys, of) };
+        options.encode_results(&mut made.results, &values);
+        code
     };
-    options.encode_results(reply, &values);
-    logs(s, word, reply);
-    Ok(Outcome::Done(code))
+    compile(s, header, word, reply, job, move |s, _, made, reply| {
+        reply.extend_from_slice(&made.results);
+        logs(s, word, reply);
+    })
 }
 
 /// Completes, or copies what was completed: see the shim's `link::request`.
 pub fn cuLinkComplete(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -123,17 +175,23 @@ pub fn cuLinkComplete(
         }
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
-    let (mut cubin, mut bytes) = (ptr::null_mut(), 0);
-    // SAFETY: a live link and valid out pointers.
-    let code = unsafe { s.driver.cuLinkComplete(state, &mut cubin, &mut bytes) };
-    logs(s, word, reply);
-    if code == CUDA_SUCCESS {
-        if let Some(link) = s.links.get_mut(&word) {
-            link.cubin = Some((cubin.cast_const().cast(), bytes));
+    let state = state as usize;
+    let job = move |driver: &'static Driver, made: &mut Made| {
+        let (mut cubin, mut bytes) = (ptr::null_mut(), 0);
+        // SAFETY: a live link, as above, and valid out pointers.
+        let code = unsafe { driver.cuLinkComplete(state as CUlinkState, &mut cubin, &mut bytes) };
+        (made.cubin, made.bytes) = (cubin as usize, bytes);
+        code
+    };
+    compile(s, header, word, reply, job, move |s, code, made, reply| {
+        logs(s, word, reply);
+        if code == CUDA_SUCCESS {
+            if let Some(link) = s.links.get_mut(&word) {
+                link.cubin = Some((made.cubin as *const u8, made.bytes));
+            }
+            reply.word(made.bytes as u64);
         }
-        reply.word(bytes as u64);
-    }
-    Ok(Outcome::Done(code))
+    })
 }
 
 pub fn cuLinkDestroy(
@@ -147,10 +205,22 @@ pub fn cuLinkDestroy(
         Ok(state) => state,
         Err(code) => return Ok(Outcome::Done(code)),
     };
-    let options = s.links.remove(&word);
+    let link = s.links.remove(&word);
     s.unbind(Kind::LinkState, word);
+    // Another thread of the client may be compiling with it, against the rules: that has to end first, and not here.
+    if let Some(turn) = link.as_ref().map(|l| l.turn.clone()).filter(|turn| Arc::strong_count(turn) > 2) {
+        let (state, link) = (state as usize, link.map(Unshared));
+        s.helpers.run(ptr::null_mut(), move |driver| {
+            let _turn = turn.lock().expect("no panic happens under this lock");
+            // SAFETY: a live link, whose options are dropped after it.
+            let code = unsafe { driver.cuLinkDestroy(state as CUlinkState) };
+            drop(link);
+            code
+        });
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
     // SAFETY: a live link, whose options are dropped after it.
     let code = unsafe { s.driver.cuLinkDestroy(state) };
-    drop(options);
+    drop(link);
     Ok(Outcome::Done(code))
 }
