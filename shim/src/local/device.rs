@@ -277,6 +277,52 @@ const NOT_SHARED_WITH_THE_HOST: [CUdevice_attribute; 5] = [
     CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
 ];
 
+/// What the node's driver could do and Orion does not: the table or the shim refuses the functions. A program that asks
+/// takes its other way; one that believed the node's value would fail for good, as NCCL with the network card of the
+/// client's host does.
+const NOT_SERVED: [CUdevice_attribute; 23] = [
+    // cuMemExportToShareableHandle, cuMemImportFromShareableHandle.
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    // cuMemPoolExportToShareableHandle.
+    CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+    // The client's network card does not reach the GPU: cuMemGetHandleForAddressRange, cuFlushGPUDirectRDMAWrites.
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+    CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
+    // Graphics, on the GPU's host: cuImportExternalSemaphore, cuCtxCreate_v4 with cigParams.
+    CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED,
+    // cuMemMapArrayAsync.
+    CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+    // cuMemBatchDecompressAsync.
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+    CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH,
+    // cuMemCreate and cuMemPoolCreate of host memory.
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+];
+
+/// What an attribute says through Orion where the node's driver says `value`.
+fn as_served(id: CUdevice_attribute, value: i32) -> i32 {
+    match id {
+        // The node nearest to the GPU is the GPU's host's. This is what says that there is none.
+        CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => -1,
+        id if NOT_SHARED_WITH_THE_HOST.contains(&id) || NOT_SERVED.contains(&id) => 0,
+        _ => value,
+    }
+}
+
 /// One device the application sees.
 pub(super) struct Device {
     pub worker_ordinal: u32,
@@ -298,7 +344,7 @@ impl Device {
         let mut attributes = [None; ATTRIBUTES_DIRECT];
         let mut attributes_above = Vec::new();
         for (id, value) in &d.attributes {
-            let value = if NOT_SHARED_WITH_THE_HOST.contains(id) { 0 } else { *value };
+            let value = as_served(*id, *value);
             match attributes.get_mut(*id as usize) {
                 Some(slot) => *slot = Some(value),
                 None => attributes_above.push((*id, value)),
@@ -568,6 +614,23 @@ pub(super) mod tests {
             memory_bytes: 0,
             heap_bytes: 0,
             staging_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn attributes_of_what_is_refused_are_zero() {
+        // Every one of 103, 110, 116, 119, 124, 128 and 134 to 146, but 139 and 140, which are the card's own numbers.
+        let said: Vec<(u32, i32)> =
+            [103, 110, 116, 119, 124, 128].into_iter().chain(134..=146).map(|id| (id, 7)).collect();
+        let node = hello::Device { attributes: said, ..Default::default() };
+        let device = Device::new(0, 0, &node);
+        for (id, _) in &node.attributes {
+            let served = match id {
+                134 => -1,
+                139 | 140 => 7,
+                _ => 0,
+            };
+            assert_eq!(device.attribute(*id), Some(served), "attribute {id}");
         }
     }
 
