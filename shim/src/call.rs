@@ -6,7 +6,7 @@
 
 // UNSAFETY: writes records straight into the ring, and waits on futexes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,20 +25,19 @@ pub const SESSION_LOST: CUresult = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 /// Sends a command whose answer nobody needs. A failure surfaces on a later call of the current context.
 pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    let s = match session() {
-        Ok(s) => s,
-        Err(code) => return code,
-    };
+    try_post(op, encode).unwrap_or_else(|code| code)
+}
+
+/// As [`post`], for a command that gives something away: `Err` if it was not sent, and `Ok` with the result if it was.
+pub fn try_post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<CUresult, CUresult> {
+    let s = session()?;
     let context = crate::local::context::current();
     if let Some(code) = poison::of(context) {
-        return code;
+        return Err(code);
     }
-    match send(s, op, context, 0, encode) {
-        // What carriers and callbacks say to the worker is not the application's work.
-        Ok(_) if op >= op::HAND_FIRST => crate::hand::capture::settle(),
-        Ok(_) => CUDA_SUCCESS,
-        Err(code) => code,
-    }
+    send(s, op, context, 0, encode)?;
+    // What carriers and callbacks say to the worker is not the application's work.
+    Ok(if op >= op::HAND_FIRST { crate::hand::capture::settle() } else { CUDA_SUCCESS })
 }
 
 /// As [`post`], also before `cuInit` has succeeded.
@@ -122,14 +121,17 @@ fn send(
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<u64, CUresult> {
     THREAD.with(|t| {
-        let mut buffer = t.buffer.borrow_mut();
+        // Taken, not borrowed: what goes wrong below is told to callbacks of the application's, which may call CUDA.
+        let mut buffer = t.buffer.take();
         buffer.clear();
         encode(&mut buffer);
         let body: &[u8] = &buffer;
-        send_with(s, op, context, sequence, body.len(), |at| {
+        let sent = send_with(s, op, context, sequence, body.len(), |at| {
             // SAFETY: `send_with` gives `body.len()` writable bytes.
             unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len()) }
-        })
+        });
+        drop(ManuallyDrop::into_inner(t.buffer.replace(buffer)));
+        sent
     })
 }
 
@@ -170,7 +172,11 @@ pub fn send_with(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     debug_assert!(len.is_multiple_of(8));
-    let header = Header { size: size as u32, op, thread: thread_slot(), context, sequence }.encode();
+    let thread = thread_slot();
+    if thread == NO_SLOT {
+        return Err(too_many_threads());
+    }
+    let header = Header { size: size as u32, op, thread, context, sequence }.encode();
     // Word of a host function's end must get by when the GPU's queue and the ring are full of what waits for it.
     let room = if op >= op::HAND_FIRST { size + SPARE_BYTES } else { size };
     let mut producer = s.sender.lock().expect("no panic happens under this lock");
@@ -234,9 +240,13 @@ struct Inbox {
     signal: AtomicU32,
 }
 
+/// Inboxes made together; most programs have a few threads.
+const INBOXES: usize = 256;
+
 pub struct Replies {
     reader: Mutex<Consumer>,
-    inboxes: Vec<OnceLock<Inbox>>,
+    /// By thread slot, in chunks.
+    inboxes: Vec<OnceLock<Box<[OnceLock<Inbox>]>>>,
     /// Threads that sleep on their signal while somebody else reads.
     sleepers: Mutex<Vec<u16>>,
     /// Log messages in all inboxes.
@@ -247,14 +257,16 @@ impl Replies {
     pub fn new(consumer: Consumer) -> Replies {
         Replies {
             reader: Mutex::new(consumer),
-            inboxes: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
+            inboxes: (0..(THREADS_MAX as usize).div_ceil(INBOXES)).map(|_| OnceLock::new()).collect(),
             sleepers: Mutex::new(Vec::new()),
             logs: AtomicU32::new(0),
         }
     }
 
     fn inbox(&self, slot: u16) -> &Inbox {
-        self.inboxes[slot as usize].get_or_init(|| Inbox {
+        let slot = slot as usize;
+        let chunk = self.inboxes[slot / INBOXES].get_or_init(|| (0..INBOXES).map(|_| OnceLock::new()).collect());
+        chunk[slot % INBOXES].get_or_init(|| Inbox {
             replies: Mutex::new(VecDeque::new()),
             logs: Mutex::new(Vec::new()),
             signal: AtomicU32::new(0),
@@ -527,8 +539,8 @@ pub fn futex_wake(word: &AtomicU32) {
 struct Thread {
     slot: Cell<u16>,
     sequence: Cell<u64>,
-    /// Freed by [`SlotGuard`].
-    buffer: RefCell<ManuallyDrop<Vec<u8>>>,
+    /// Freed by [`thread_ended`].
+    buffer: Cell<ManuallyDrop<Vec<u8>>>,
     /// A stream this thread has seen idle, and how many records had been sent then.
     synchronized: Cell<(u64, u64)>,
 }
@@ -540,64 +552,85 @@ thread_local! {
         Thread {
             slot: Cell::new(NO_SLOT),
             sequence: Cell::new(0),
-            buffer: RefCell::new(ManuallyDrop::new(Vec::new())),
+            buffer: Cell::new(ManuallyDrop::new(Vec::new())),
             synchronized: Cell::new((0, 0)),
         }
     };
-    static SLOT_GUARD: Cell<Option<SlotGuard>> = const { Cell::new(None) };
 }
 
 static FREE_SLOTS: Mutex<(u16, Vec<u16>)> = Mutex::new((0, Vec::new()));
 /// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
 static SLOT_SEQUENCES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Gives the slot back when its thread ends.
-struct SlotGuard(u16);
-
-impl Drop for SlotGuard {
-    fn drop(&mut self) {
-        let last = THREAD.with(|t| {
-            drop(ManuallyDrop::into_inner(t.buffer.replace(ManuallyDrop::new(Vec::new()))));
-            // Should the thread call once more, it takes a slot for good.
-            t.slot.set(NO_SLOT);
-            t.sequence.get()
-        });
-        if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
-            let index = self.0 as usize;
-            if sequences.len() <= index {
-                sequences.resize(index + 1, 0);
-            }
-            sequences[index] = last;
-        }
-        if let Ok(mut free) = FREE_SLOTS.lock() {
-            free.1.push(self.0);
-        }
+/// Has `thread_ended` called when the calling thread ends: after the destructors of its variables, which may still call
+/// CUDA, and once more after any other destructor that does.
+fn expect_end(slot: u16) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a valid place; the function stays, because this library is never unloaded.
+        (unsafe { libc::pthread_key_create(&mut key, Some(thread_ended)) } == 0).then_some(key)
+    });
+    // Where there is no key left the slot is simply not given back.
+    if let Some(key) = key {
+        // SAFETY: a key of our own; 0 would mean that there is nothing to end.
+        unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(slot as usize + 1)) };
     }
 }
 
-/// This thread's number in the session.
-///
-/// # Panics
-/// With more than 4,096 threads calling CUDA at the same time.
+/// Gives a thread's slot back.
+unsafe extern "C" fn thread_ended(slot: *mut libc::c_void) {
+    let slot = (slot.addr() - 1) as u16;
+    let last = THREAD.with(|t| {
+        drop(ManuallyDrop::into_inner(t.buffer.take()));
+        t.slot.set(NO_SLOT);
+        t.sequence.get()
+    });
+    if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
+        let index = slot as usize;
+        if sequences.len() <= index {
+            sequences.resize(index + 1, 0);
+        }
+        sequences[index] = last;
+    }
+    if let Ok(mut free) = FREE_SLOTS.lock() {
+        free.1.push(slot);
+    }
+}
+
+/// This thread's number in the session; [`NO_SLOT`] if more threads use CUDA at once than a session numbers.
 pub fn thread_slot() -> u16 {
     THREAD.with(|t| {
         if t.slot.get() == NO_SLOT {
             let slot = {
                 let mut free = FREE_SLOTS.lock().expect("no panic happens under this lock");
-                free.1.pop().unwrap_or_else(|| {
-                    assert!(free.0 < THREADS_MAX, "more than {THREADS_MAX} threads use CUDA at once");
-                    free.0 += 1;
-                    free.0 - 1
-                })
+                match free.1.pop() {
+                    Some(slot) => slot,
+                    None if free.0 == THREADS_MAX => return NO_SLOT,
+                    None => {
+                        free.0 += 1;
+                        free.0 - 1
+                    }
+                }
             };
             let sequences = SLOT_SEQUENCES.lock().expect("no panic happens under this lock");
             t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
+            drop(sequences);
             t.slot.set(slot);
-            // Fails only while the thread ends, and then the slot is simply not given back.
-            let _ = SLOT_GUARD.try_with(|g| g.set(Some(SlotGuard(slot))));
+            expect_end(slot);
         }
         t.slot.get()
     })
+}
+
+#[cold]
+fn too_many_threads() -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    let text =
+        format!("more than {THREADS_MAX} threads of this process use CUDA at once: end some, or let them take turns");
+    ONCE.get_or_init(|| eprintln!("orion: {text}"));
+    crate::local::logs::error("", &text);
+    CUDA_ERROR_OUT_OF_MEMORY
 }
 
 /// Remembers that `stream` was seen idle by the command with index `sent`.

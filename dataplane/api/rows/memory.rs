@@ -219,7 +219,8 @@ fn cuMemGetAttribute_v2();
 #[since(4010)]
 fn cuIpcGetEventHandle(pHandle: Out<CUipcEventHandle>, event: CUevent);
 
-#[call(0x038d)]
+/// Remembers that another process looks at the event.
+#[by_hand(0x038d, event, client)]
 #[since(4010)]
 #[creates(phEvent)]
 fn cuIpcOpenEventHandle(phEvent: Out<CUevent>, handle: CUipcEventHandle);

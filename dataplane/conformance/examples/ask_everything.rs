@@ -49,7 +49,9 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("exports") => exports(&library),
         Some("driver-log") => driver_log(&library),
-        _ => panic!("say exports or driver-log"),
+        Some("calls-from-a-callback") => calls_from_a_callback(&library),
+        Some("shared-events") => shared_events(&library),
+        _ => panic!("say exports, driver-log, calls-from-a-callback or shared-events"),
     }
 }
 
@@ -105,4 +107,66 @@ unsafe extern "C" fn say(_: *mut c_void, _: CUlogLevel, message: *mut c_char, _:
     // SAFETY: a log message is NUL-terminated.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
     println!("thread {:?} heard {message}", std::thread::current().id());
+}
+
+/// What logs inside a call is told to the application's callback, which may call CUDA. A name longer than a command
+/// may be is refused where the command is being written.
+fn calls_from_a_callback(library: &Library) {
+    type Load = unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult;
+    type Function = unsafe extern "C" fn(*mut CUfunction, CUmodule, *const c_char) -> CUresult;
+    const PTX: &CStr = c".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\nret;\n}\n";
+    let (mut module, mut function, name) = (null_mut(), null_mut(), CString::new("k".repeat(4 << 20)));
+    // SAFETY: functions of these signatures and valid places.
+    unsafe {
+        assert_eq!(transmute::<*mut c_void, Anything>(library.find("cuInit"))(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0);
+        library.use_primary();
+        let register: unsafe extern "C" fn(CUlogsCallback, *mut c_void, *mut CUlogsCallbackHandle) -> CUresult =
+            transmute(library.find("cuLogsRegisterCallback"));
+        let library_of_callback = std::ptr::from_ref(library).cast_mut().cast();
+        assert_eq!(register(Some(call_cuda), library_of_callback, null_mut()), CUDA_SUCCESS);
+        let load: Load = transmute(library.find("cuModuleLoadData"));
+        assert_eq!(load(&mut module, PTX.as_ptr().cast()), CUDA_SUCCESS);
+        let find: Function = transmute(library.find("cuModuleGetFunction"));
+        let code = find(&mut function, module, name.expect("no NUL").as_ptr());
+        println!("the long name was answered with {code}");
+    }
+}
+
+unsafe extern "C" fn call_cuda(library: *mut c_void, _: CUlogLevel, _: *mut c_char, _: usize) {
+    type Create = unsafe extern "C" fn(*mut CUstream, u32) -> CUresult;
+    // SAFETY: what was registered with this callback; functions of these signatures and valid places.
+    unsafe {
+        let library = &*library.cast::<Library>();
+        let mut stream = null_mut();
+        let created = transmute::<*mut c_void, Create>(library.find("cuStreamCreate"))(&mut stream, 1);
+        let waited = transmute::<*mut c_void, unsafe extern "C" fn(CUstream) -> CUresult>(
+            library.find("cuStreamSynchronize"),
+        )(stream);
+        println!("the callback created {created} and waited {waited}");
+    }
+}
+
+/// A record of an event that another process may look at has reached the driver when it returns: its answer is awaited.
+fn shared_events(library: &Library) {
+    type Create = unsafe extern "C" fn(*mut CUevent, u32) -> CUresult;
+    type Record = unsafe extern "C" fn(CUevent, CUstream) -> CUresult;
+    let trips = || {
+        // SAFETY: a function of the shim's without arguments.
+        unsafe { transmute::<*mut c_void, extern "C" fn() -> u64>(library.find("orion_round_trips"))() }
+    };
+    // SAFETY: functions of these signatures and valid places.
+    unsafe {
+        assert_eq!(transmute::<*mut c_void, Anything>(library.find("cuInit"))(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0);
+        library.use_primary();
+        let create: Create = transmute(library.find("cuEventCreate"));
+        let record: Record = transmute(library.find("cuEventRecord"));
+        for (kind, flags) in [("own", 2), ("shared", CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)] {
+            let mut event = null_mut();
+            assert_eq!(create(&mut event, flags), CUDA_SUCCESS);
+            let before = trips();
+            // Refused where the driver has no such events, but not before it was asked.
+            record(event, null_mut());
+            println!("a record of an event of its {kind} took {} round trips", trips() - before);
+        }
+    }
 }

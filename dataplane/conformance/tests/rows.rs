@@ -65,3 +65,25 @@ fn the_log_goes_where_the_environment_says() {
     assert_eq!(lines(&String::from_utf8_lossy(&out.stderr)), 0);
     assert_eq!(lines(&String::from_utf8_lossy(&err.stderr)), 2);
 }
+
+#[test]
+fn a_callback_may_call_cuda() {
+    for transport in ["shm", "tcp"] {
+        let output = asked(transport, "calls-from-a-callback");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
+        assert!(said.contains("the callback created 0 and waited 0\n"), "over {transport}: {said}");
+        assert!(said.contains("the long name was answered with 1\n"), "over {transport}: {said}");
+    }
+}
+
+#[test]
+fn a_record_that_another_process_may_look_at_is_awaited() {
+    for transport in ["shm", "tcp"] {
+        let output = asked(transport, "shared-events");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "over {transport}: {}", orion::complaint(&output));
+        assert!(said.contains("an event of its own took 0 round trips\n"), "over {transport}: {said}");
+        assert!(said.contains("an event of its shared took 1 round trips\n"), "over {transport}: {said}");
+    }
+}

@@ -14,7 +14,7 @@ pub const HEADER_BYTES: usize = 24;
 /// A record larger than this is refused; bigger payloads travel through the host heap by reference.
 pub const RECORD_BYTES_MAX: usize = 256 << 10;
 /// Threads of one client process that may talk to the worker at the same time.
-pub const THREADS_MAX: u16 = 4096;
+pub const THREADS_MAX: u16 = u16::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

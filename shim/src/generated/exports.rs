@@ -15099,21 +15099,8 @@ mod plain {
 
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-        if phEvent.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        let created = handles::reserve(Kind::Event);
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_handle = unsafe { bytes_at((&raw const handle).cast(), size_of::<CUipcEventHandle>()) };
-        let q = calls::cuIpcOpenEventHandle { phEvent: created.0, handle: sent_handle };
-        let result = answer(call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        if result == CUDA_SUCCESS {
-            // SAFETY: not null, and the caller's to write.
-            unsafe { phEvent.write(created.0 as CUevent) };
-        } else {
-            handles::release(created);
-        }
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::event::cuIpcOpenEventHandle(phEvent, handle) }
     }
 
     #[inline(never)]

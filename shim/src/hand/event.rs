@@ -2,12 +2,13 @@
 
 // UNSAFETY: writes a handle through the application's pointer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::generated::ops;
+use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
 
 use super::execution::write;
@@ -26,10 +27,33 @@ fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
     context::several() && home().unwrap_or_else(context::first) != stream::home(stream)
 }
 
-/// Without waiting, unless the driver may refuse it.
+/// Events that other processes may look at, of this process or opened by it.
+static SHARED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+/// Whether there ever was one; most programs have none.
+static ANY_SHARED: AtomicBool = AtomicBool::new(false);
+
+fn share(event: Handle) {
+    SHARED.lock().expect("no panic happens under this lock").insert(event.0);
+    ANY_SHARED.store(true, Ordering::Relaxed);
+}
+
+fn is_shared(event: CUevent) -> bool {
+    // Relaxed: whoever made the event told this thread of it by other means.
+    ANY_SHARED.load(Ordering::Relaxed)
+        && SHARED.lock().expect("no panic happens under this lock").contains(&(event as u64))
+}
+
+/// Whether some event may be looked at by other processes: then a graph, too, has reached the driver when it has been
+/// launched, because it may record one.
+pub fn any_shared() -> bool {
+    ANY_SHARED.load(Ordering::Relaxed)
+}
+
+/// Without waiting, unless the driver may refuse it, or another process may act on it: what that one waits for has to
+/// have reached the driver when the call returns, for the two are told of each other by other ways.
 fn record(op: u16, event: CUevent, stream: CUstream, words: &[u64]) -> CUresult {
     let encode = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
-    match is_elsewhere(event, stream) {
+    match is_elsewhere(event, stream) || is_shared(event) {
         false => post(op, encode),
         true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
     }
@@ -56,6 +80,9 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
             w.word(handle.0);
             w.word(flags as u64);
         });
+        if flags & CU_EVENT_INTERPROCESS != 0 {
+            share(handle);
+        }
         // A handle whose creation was refused stays reserved: the worker may have bound it before.
         if code == CUDA_SUCCESS { Ok(handle.0 as CUevent) } else { Err(code) }
     });
@@ -78,8 +105,30 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     }
 }
 
+/// # Safety
+/// As CUDA's `cuIpcOpenEventHandle`.
+pub unsafe fn cuIpcOpenEventHandle(out: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let event = handles::reserve_in(Kind::Event, context::current_home());
+        let name = handle.reserved.map(|b| b as u8);
+        let request = calls::cuIpcOpenEventHandle { phEvent: event.0, handle: &name };
+        handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
+        share(event);
+        Ok(event.0 as CUevent)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
 /// An event was destroyed, or its context was.
 pub fn ended(handle: Handle) {
+    if any_shared() {
+        SHARED.lock().expect("no panic happens under this lock").remove(&handle.0);
+    }
     if context::several() {
         HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
     }
@@ -125,11 +174,14 @@ pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u3
 /// None beyond the C ABI.
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> CUresult {
     match check(event, stream, flags, CU_EVENT_WAIT_EXTERNAL) {
-        Ok(()) => post(ops::CU_STREAM_WAIT_EVENT, |w| {
-            w.word(stream as u64);
-            w.word(event as u64);
-            w.word(flags as u64);
-        }),
+        Ok(()) => {
+            let encode = |w: &mut Vec<u8>| [stream as u64, event as u64, flags as u64].iter().for_each(|v| w.word(*v));
+            match is_shared(event) {
+                false => post(ops::CU_STREAM_WAIT_EVENT, encode),
+                // The other process may record it again.
+                true => call(ops::CU_STREAM_WAIT_EVENT, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+            }
+        }
         Err(code) => code,
     }
 }

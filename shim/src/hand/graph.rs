@@ -189,7 +189,7 @@ unsafe fn add<T>(
     // SAFETY: the caller's promise.
     handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
     body.put(&params.body);
-    let made = handles::made(name, call(op, |w| w.put(&body), decode)).inspect_err(|_| params.release_bodies())?;
+    let made = handles::made(name, call(op, |w| w.put(&body), decode))?;
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { place.out.write(name.0 as CUgraphNode) };
     params.taken();

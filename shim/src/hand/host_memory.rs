@@ -26,7 +26,7 @@ use super::execution::write;
 use super::heap::{PAGE, Region};
 pub use super::in_step::{announce_source, before_access, before_launch, before_overwrite, note_parameter};
 use super::in_step::{forget_mirrored, mirror};
-use crate::call::{call, post};
+use crate::call::{call, poison, post, post_to};
 use crate::local::context;
 use crate::session::{Session, session};
 
@@ -106,7 +106,7 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         let range = take(s, bytes, align)?;
         // Before it is pinned, and before the application has touched every small page of it.
         s.heap.make_huge(range.offset, range.bytes);
-        register(s, range)?;
+        register(s, range).inspect_err(|_| give_back(s, range))?;
         return Ok(range);
     }
     let in_blocks = |more: Option<HeapRange>| {
@@ -121,7 +121,7 @@ fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         return Ok(range);
     }
     let block = take(s, BLOCK, BLOCK)?;
-    register(s, block)?;
+    register(s, block).inspect_err(|_| give_back(s, block))?;
     in_blocks(Some(block)).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
 }
 
@@ -212,7 +212,7 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
 /// As CUDA's `cuMemFreeHost`.
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
     status((|| {
-        session()?;
+        let s = session()?;
         if p.is_null() {
             return Ok(());
         }
@@ -223,10 +223,18 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         super::on_the_way::freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
         FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
-        posted(post(ops::CU_MEM_FREE_HOST, |w| {
+        let request = |w: &mut Vec<u8>| {
             range.put(w);
             w.word(registered_alone as u64);
-        }))
+        };
+        match poison::of(crate::local::context::current()) {
+            None => posted(post(ops::CU_MEM_FREE_HOST, request)),
+            // A broken context answers its error, but the memory comes back.
+            Some(code) => {
+                post_to(s, ops::CU_MEM_FREE_HOST, request);
+                Err(code)
+            }
+        }
     })())
 }
 

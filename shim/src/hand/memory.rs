@@ -22,7 +22,7 @@ use super::graph::Shape;
 use super::heap::PAGE;
 use super::payload::{INLINE_BYTES_MAX, announce};
 use super::{address_map, host_memory, sync};
-use crate::call::{Ticket, call, post, start, wait};
+use crate::call::{Ticket, call, post, start, try_post, wait};
 use crate::local::context;
 use crate::session::{Session, session};
 
@@ -263,36 +263,63 @@ unsafe fn copy_in_pageable(
     let mut done = 0;
     while done < bytes {
         let len = CHUNK_BYTES.min(bytes - done);
-        let range = staging(s, len)?;
-        let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap");
+        let piece = Staging::take(s, len)?;
+        let at = piece.pointer();
         // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
         unsafe { super::stream_copy::copy(at, from.add(done), len) };
-        announce(s, range);
+        announce(s, piece.range);
         let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
         done += len;
         if done == bytes && synchronous {
-            call(op::COPY_IN, |w| copy_words(w, &words), |_| Ok(()))?;
+            let ticket = start(s, op::COPY_IN, |w| copy_words(w, &words))?;
+            piece.lend();
+            result(wait(s, ticket)?.result)?;
         } else {
-            result(post(op::COPY_IN, |w| copy_words(w, &words)))?;
+            let sent = try_post(op::COPY_IN, |w| copy_words(w, &words))?;
+            piece.lend();
+            result(sent)?;
         }
     }
     Ok(())
 }
 
-/// A piece of staging memory; waits for the worker to release some if all of it is under way.
-fn staging(s: &'static Session, bytes: usize) -> Result<HeapRange, CUresult> {
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
-    loop {
-        if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
-            return Ok(HeapRange { offset, bytes: bytes as u64 });
+/// A piece of staging memory, given back when dropped.
+struct Staging {
+    s: &'static Session,
+    range: HeapRange,
+}
+
+impl Staging {
+    /// Waits for the worker to release some if all of it is under way.
+    fn take(s: &'static Session, bytes: usize) -> Result<Staging, CUresult> {
+        let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        loop {
+            if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
+                return Ok(Staging { s, range: HeapRange { offset, bytes: bytes as u64 } });
+            }
+            if crate::carrier::lost() {
+                return Err(crate::call::SESSION_LOST);
+            }
+            allocator = STAGING_RELEASED
+                .wait_timeout(allocator, Duration::from_millis(100))
+                .expect("no panic happens under this lock")
+                .0;
         }
-        if crate::carrier::lost() {
-            return Err(crate::call::SESSION_LOST);
-        }
-        allocator = STAGING_RELEASED
-            .wait_timeout(allocator, Duration::from_millis(100))
-            .expect("no panic happens under this lock")
-            .0;
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        self.s.heap.at(self.range.offset, self.range.bytes).expect("staging lies inside the heap")
+    }
+
+    /// A command that lends it to the worker was sent: the worker gives it back, whatever becomes of the command.
+    fn lend(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        release_staging(self.s, &[self.range]);
     }
 }
 
@@ -400,30 +427,31 @@ unsafe fn copy_out_pageable(
         crate::call::note_synchronized(stream as u64, ticket.sent);
         return Ok(());
     }
-    let mut in_flight: VecDeque<(Ticket, HeapRange, usize)> = VecDeque::new();
+    let mut in_flight: VecDeque<(Ticket, Staging, usize)> = VecDeque::new();
     let mut asked = 0;
     let mut failure = Ok(());
-    while asked < bytes || !in_flight.is_empty() {
+    while (asked < bytes && failure.is_ok()) || !in_flight.is_empty() {
         if asked < bytes && in_flight.len() < CHUNKS_IN_FLIGHT && failure.is_ok() {
             let len = CHUNK_BYTES.min(bytes - asked);
-            let range = staging(s, len)?;
-            let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap") as u64;
             let source = from + asked as u64;
-            let ticket = start(s, op::COPY_OUT, |w| copy_words(w, &[at, source, len as u64, stream as u64]))?;
-            in_flight.push_back((ticket, range, asked));
+            // Nothing may be given back while a piece before it is being written: what is under way is waited for.
+            let sent = Staging::take(s, len).and_then(|piece| {
+                let words = [piece.pointer() as u64, source, len as u64, stream as u64];
+                Ok((start(s, op::COPY_OUT, |w| copy_words(w, &words))?, piece))
+            });
+            match sent {
+                Ok((ticket, piece)) => in_flight.push_back((ticket, piece, asked)),
+                Err(code) => failure = Err(code),
+            }
             asked += len;
             continue;
         }
-        let Some((ticket, range, offset)) = in_flight.pop_front() else { break };
-        let reply = wait(s, ticket)?;
-        if let Err(code) = result(reply.result) {
-            failure = Err(code);
-        } else {
-            let at = s.heap.at(range.offset, range.bytes).expect("staging lies inside the heap");
-            // SAFETY: the caller's promise; the worker has finished writing the range.
-            unsafe { super::stream_copy::copy(to.add(offset), at, range.bytes as usize) };
+        let Some((ticket, piece, offset)) = in_flight.pop_front() else { break };
+        match wait(s, ticket).and_then(|reply| result(reply.result)) {
+            // SAFETY: the caller's promise; the worker has finished writing the piece.
+            Ok(()) => unsafe { super::stream_copy::copy(to.add(offset), piece.pointer(), piece.range.bytes as usize) },
+            Err(code) => failure = Err(code),
         }
-        release_staging(s, &[range]);
     }
     failure
 }
@@ -914,23 +942,103 @@ pub unsafe fn cuMemcpyBatchAsync_v2(
     from: *mut CUdeviceptr,
     bytes: *mut usize,
     count: usize,
-    _attributes: *mut CUmemcpyAttributes,
-    _indices: *mut usize,
-    _attribute_count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    indices: *mut usize,
+    attribute_count: usize,
     stream: CUstream,
 ) -> CUresult {
     // The driver refuses the default streams here.
     if to.is_null() || from.is_null() || bytes.is_null() || count == 0 || (stream as u64) < 2 {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    // SAFETY: the caller's promise: two arrays of `attribute_count` elements.
+    let orders = match unsafe { access_orders(attributes, indices, attribute_count, count) } {
+        Ok(orders) => orders,
+        Err(code) => return code,
+    };
+    let mut next = orders.iter().peekable();
+    let mut order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     for i in 0..count {
+        if let Some((_, of_more)) = next.next_if(|(first, _)| *first == i) {
+            order = *of_more;
+        }
         // SAFETY: the caller's promise.
-        let code = unsafe { copy_any(*to.add(i), *from.add(i), *bytes.add(i), stream, false) };
+        let code = unsafe { copy_ordered(*to.add(i), *from.add(i), *bytes.add(i), stream, order) };
         if code != CUDA_SUCCESS {
             return code;
         }
     }
     CUDA_SUCCESS
+}
+
+/// From which copy on which order of reading the source holds. The first attributes are the first copy's.
+///
+/// # Safety
+/// Both arrays have `attribute_count` elements.
+unsafe fn access_orders(
+    attributes: *const CUmemcpyAttributes,
+    indices: *const usize,
+    attribute_count: usize,
+    count: usize,
+) -> Result<Vec<(usize, CUmemcpySrcAccessOrder)>, CUresult> {
+    let known = CU_MEMCPY_FLAG_DEFAULT | CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    if attribute_count > count || (attribute_count > 0 && (attributes.is_null() || indices.is_null())) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut orders: Vec<(usize, CUmemcpySrcAccessOrder)> = Vec::with_capacity(attribute_count);
+    for i in 0..attribute_count {
+        // SAFETY: inside the caller's arrays.
+        let (first, a) = unsafe { (*indices.add(i), &*attributes.add(i)) };
+        let in_turn = orders.last().map_or(first == 0, |(last, _)| *last < first);
+        let ordered = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM..=CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+        if !in_turn || first >= count || !ordered.contains(&a.srcAccessOrder) || a.flags & !known != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        orders.push((first, a.srcAccessOrder));
+    }
+    Ok(orders)
+}
+
+/// A copy of a batch: its source, if it is the host's, is read before this returns, or in stream order, or whenever.
+///
+/// # Safety
+/// Host addresses have `bytes` bytes.
+unsafe fn copy_ordered(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    order: CUmemcpySrcAccessOrder,
+) -> CUresult {
+    super::stream::in_context_of(stream, || {
+        let of_source = session().and_then(|s| Ok((s, side(s, from, bytes)?)));
+        match of_source {
+            // As from pageable memory: the bytes travel with the command, and nothing is waited for.
+            Ok((s, Side::Shared(_)))
+                if order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
+                    && bytes != 0
+                    && matches!(side(s, to, bytes), Ok(Side::Device)) =>
+            {
+                let from = from as *const u8;
+                // SAFETY: the caller's promise.
+                let copied = check_device(to, bytes)
+                    .and_then(|()| unsafe { copy_in_pageable(s, to, from, bytes, stream, false) });
+                copied.err().unwrap_or(CUDA_SUCCESS)
+            }
+            // It is captured now, so what the stream does before the copy has to be over.
+            Ok((_, Side::Pageable))
+                if order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && !super::capture::capturing(stream) =>
+            {
+                match sync::stream(stream) {
+                    // SAFETY: the caller's promise.
+                    CUDA_SUCCESS => unsafe { copy_any_here(to, from, bytes, stream, false) },
+                    code => code,
+                }
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { copy_any_here(to, from, bytes, stream, false) },
+        }
+    })
 }
 
 /// # Safety
@@ -957,8 +1065,8 @@ pub unsafe fn cuMemcpyBatchAsync(
     }
 }
 
-/// One copy of a 3D batch as a 3D copy, and whether its source has to be read before the call returns.
-fn batch_copy(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(CUDA_MEMCPY3D, bool), CUresult> {
+/// One copy of a 3D batch as a 3D copy, and when its source is read.
+fn batch_copy(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(CUDA_MEMCPY3D, CUmemcpySrcAccessOrder), CUresult> {
     let known = CU_MEMCPY_FLAG_DEFAULT | CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
     let ordered = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM..=CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
     let extent = op.extent;
@@ -983,7 +1091,7 @@ fn batch_copy(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(CUDA_MEMCPY3D, bool), CUre
     (d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight) = (dst.at[0], dst.at[1], dst.at[2], dst.pitch, dst.height);
     let width = extent.width.checked_mul(element).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     (d.WidthInBytes, d.Height, d.Depth) = (width, extent.height, extent.depth);
-    Ok((d, op.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL))
+    Ok((d, op.srcAccessOrder))
 }
 
 /// Bytes of a copy between pointers that leaves nothing out on either side: a plain one, which captures pageable
@@ -1066,12 +1174,13 @@ unsafe fn batch_3d(
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     let judged = list.iter().enumerate().map(|(i, op)| batch_copy(op).map_err(|code| (i, code)));
     let copies = judged.collect::<Result<Vec<_>, _>>()?;
-    for (i, (copy, at_once)) in copies.iter().enumerate() {
+    for (i, (copy, order)) in copies.iter().enumerate() {
+        let at_once = *order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
         // SAFETY: the caller's promise.
         let code = unsafe {
             match gapless(copy) {
-                Some(bytes) => copy_any(copy.dstDevice, copy.srcDevice, bytes, stream, *at_once),
-                None => copy_3d(copy, stream, *at_once),
+                Some(bytes) => copy_ordered(copy.dstDevice, copy.srcDevice, bytes, stream, *order),
+                None => copy_3d(copy, stream, at_once),
             }
         };
         if code != CUDA_SUCCESS {

@@ -15,6 +15,8 @@ facts! { batch_3d:
         pageable_memory_may_be_either_side,
         a_source_may_be_used_again_if_it_was_read_during_the_call,
         pinned_memory_is_read_in_stream_order,
+        a_batch_reads_its_sources_when_it_was_told_to,
+        a_batch_of_attributes_out_of_order_is_invalid_value,
         extents_of_arrays_count_elements,
         arrays_are_copied_to_arrays,
         a_batch_may_have_many_copies,
@@ -272,6 +274,50 @@ fn the_first_version_tells_which_copy_failed(cu: &'static Cuda) -> Verdict {
     holds!(failed == 1 || failed == usize::MAX, "copy {failed} failed, expected 1");
     ok!(cu.cuMemcpy3DBatchAsync(1, ops.as_mut_ptr(), &mut failed, 0, stream));
     ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(data)
+}
+
+/// `cuMemcpyBatchAsync_v2` of words, each with its order.
+fn run_words(cu: &Cuda, stream: CUstream, copies: &[(CUdeviceptr, CUdeviceptr, CUmemcpySrcAccessOrder)]) -> CUresult {
+    let mut to: Vec<_> = copies.iter().map(|c| c.0).collect();
+    let mut from: Vec<_> = copies.iter().map(|c| c.1).collect();
+    let mut attributes: Vec<CUmemcpyAttributes> =
+        copies.iter().map(|c| CUmemcpyAttributes { srcAccessOrder: c.2, ..zeroed() }).collect();
+    let (mut sizes, mut indices) = (vec![4; copies.len()], (0..copies.len()).collect::<Vec<_>>());
+    let (attributes, count) = (attributes.as_mut_ptr(), copies.len());
+    let (to, from, sizes) = (to.as_mut_ptr(), from.as_mut_ptr(), sizes.as_mut_ptr());
+    cu.cuMemcpyBatchAsync_v2(to, from, sizes, count, attributes, indices.as_mut_ptr(), count, stream)
+}
+
+fn a_batch_reads_its_sources_when_it_was_told_to(cu: &'static Cuda) -> Verdict {
+    let (stream, data, pinned) = (cu.stream()?, cu.words(&[0; 3])?, cu.pinned(64)?);
+    let mut pageable = 1u32;
+    write(pinned, [1u32, 1]);
+    let gate = cu.gate(stream)?;
+    let at = pinned as CUdeviceptr;
+    let copies = [
+        (data, at, CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL),
+        (data + 4, at + 4, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM),
+        (data + 8, (&raw const pageable) as CUdeviceptr, CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL),
+    ];
+    ok!(run_words(cu, stream, &copies));
+    write(pinned, [2u32, 2]);
+    write((&raw mut pageable).cast(), 2u32);
+    gate.open();
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu.download::<u32>(data, 3)?, [1, 2, 1]);
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuMemFreeHost(pinned));
+    cu.free(data)
+}
+
+fn a_batch_of_attributes_out_of_order_is_invalid_value(cu: &'static Cuda) -> Verdict {
+    let (stream, data) = (cu.stream()?, cu.words(&[0; 2])?);
+    let invalid = [(data, data + 4, CU_MEMCPY_SRC_ACCESS_ORDER_INVALID)];
+    answers!(CUDA_ERROR_INVALID_VALUE, run_words(cu, stream, &invalid));
+    let beyond = [(data, data + 4, CU_MEMCPY_SRC_ACCESS_ORDER_ANY + 1)];
+    answers!(CUDA_ERROR_INVALID_VALUE, run_words(cu, stream, &beyond));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(data)
 }

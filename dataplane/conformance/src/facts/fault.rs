@@ -26,6 +26,7 @@ facts! { fault:
         a_trap_is_reported.alone().not_in_a_crowd("it breaks the context of all"),
         a_failed_assertion_is_reported.complains("Assertion `x < 10` failed"),
         a_launch_after_a_fault_is_refused.alone().not_in_a_crowd("it breaks the context of all"),
+        copies_after_a_fault_fail_at_once.alone().not_in_a_crowd("it breaks the context of all"),
     ]
 }
 
@@ -168,5 +169,30 @@ fn a_launch_after_a_fault_is_refused(cu: &'static Cuda) -> Verdict {
     fault(cu, "stray")?;
     answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
     answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.launch(noop, 1, 1, null_mut(), &mut []));
+    Ok(())
+}
+
+/// As many as would use up whatever room copies need on their way, were it not given back.
+fn copies_after_a_fault_fail_at_once(cu: &'static Cuda) -> Verdict {
+    const BYTES: usize = 2 << 20;
+    let (data, pinned, stream) = (cu.alloc(BYTES)?, cu.pinned(BYTES)?, cu.stream()?);
+    let mut pageable = vec![1u8; BYTES];
+    let memory = pageable.as_mut_ptr().cast();
+    fault(cu, "stray")?;
+    // The first ones may find the fault.
+    for _ in 0..100 {
+        for host in [memory, pinned] {
+            for code in [
+                cu.cuMemcpyHtoD_v2(data, host, BYTES),
+                cu.cuMemcpyDtoH_v2(host, data, BYTES),
+                cu.cuMemcpyHtoDAsync_v2(data, host, BYTES, stream),
+                cu.cuMemcpyDtoHAsync_v2(host, data, BYTES, stream),
+            ] {
+                holds!([CUDA_SUCCESS, CUDA_ERROR_ILLEGAL_ADDRESS].contains(&code), "a copy answered {code}");
+            }
+        }
+    }
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemcpyHtoD_v2(data, memory, BYTES));
+    answers!(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
     Ok(())
 }

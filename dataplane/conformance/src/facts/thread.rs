@@ -5,6 +5,7 @@
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ facts! { thread:
         a_context_synchronize_covers_a_destroyed_stream,
         a_blocking_copy_holds_up_nobody_else,
         eight_work_at_once,
+        five_thousand_use_it_at_once.alone().not_in_a_crowd("it has threads enough"),
+        twenty_thousand_use_it_one_after_the_other.alone().not_in_a_crowd("it has threads enough"),
         memory_of_one_is_freed_by_another,
         per_thread_streams_do_not_wait_for_each_other.not_in_a_crowd("others' unfinished work is waited for too"),
         a_thread_that_ends_leaves_its_work_running,
@@ -313,5 +316,48 @@ fn ending_with_work_in_flight_is_clean(cu: &'static Cuda) -> Verdict {
         ok!(cu.launch_on(increment, address, null_mut()));
     }
     holds!(!module.is_null(), "no module");
+    Ok(())
+}
+
+/// A thread of which there can be thousands.
+fn small(work: impl FnOnce() -> Verdict + Send + 'static) -> Result<thread::JoinHandle<Verdict>, String> {
+    thread::Builder::new().stack_size(128 << 10).spawn(work).map_err(|e| format!("starting a thread: {e}"))
+}
+
+fn five_thousand_use_it_at_once(cu: &'static Cuda) -> Verdict {
+    const THREADS: usize = 5000;
+    let all_are_here = Arc::new(Barrier::new(THREADS));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let all_are_here = all_are_here.clone();
+            small(move || {
+                let used = (|| {
+                    use_primary(cu)?;
+                    let event = cu.event()?;
+                    ok!(cu.cuEventRecord(event, null_mut()));
+                    ok!(cu.cuEventSynchronize(event));
+                    ok!(cu.cuEventDestroy_v2(event));
+                    Ok(())
+                })();
+                // None ends before all have used it.
+                all_are_here.wait();
+                used
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    threads.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked".to_owned())?)
+}
+
+fn twenty_thousand_use_it_one_after_the_other(cu: &'static Cuda) -> Verdict {
+    for _ in 0..20_000 {
+        let used = small(move || {
+            use_primary(cu)?;
+            let event = cu.event()?;
+            ok!(cu.cuEventDestroy_v2(event));
+            ok!(cu.cuStreamQuery(null_mut()));
+            Ok(())
+        })?;
+        used.join().map_err(|_| "a thread panicked".to_owned())??;
+    }
     Ok(())
 }

@@ -167,6 +167,29 @@ pub struct Fence {
     events: Vec<SpareEvent>,
 }
 
+/// A range of the heap that the client has lent. Dropped, it is the client's again, so no failure can lose one.
+pub struct Lent {
+    range: Option<HeapRange>,
+    events: Arc<Events>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(range) = self.range.take() {
+            send_released(&self.events, &[range]);
+        }
+    }
+}
+
+fn send_released(events: &Events, ranges: &[HeapRange]) {
+    let mut body = Vec::new();
+    body.word(ranges.len() as u64);
+    for range in ranges {
+        range.put(&mut body);
+    }
+    events.send(op::HEAP_RELEASED, (0, 0), &body);
+}
+
 /// A device-to-host copy into the heap that a mirrored client has not got yet.
 struct PendingRange {
     event: SpareEvent,
@@ -247,8 +270,8 @@ pub struct Session {
     orphaned: Vec<SpareEvent>,
     /// When a fence was last refused, counted in commands.
     fence_refused_at: u64,
-    /// Heap ranges the client lent to copies that may still be reading them.
-    lent: VecDeque<PendingRange>,
+    /// What the client lent to copies that may still be reading it, until the event.
+    lent: VecDeque<(SpareEvent, Lent)>,
     /// Events without timing, by the context they belong to.
     spare_events: HashMap<u64, Vec<CUevent>>,
     spare_scratch: Vec<*mut u8>,
@@ -430,7 +453,7 @@ impl Session {
         self.captures.prepare(self.driver, header.thread);
         let outcome = match if concerns { self.make_current(header.context) } else { Ok(()) } {
             Ok(()) => crate::worker::hand::dispatch(self, header, body, &mut reply),
-            Err(code) => Ok(Outcome::Done(code)),
+            Err(code) => crate::worker::hand::abandon(self, header, body).map(|()| Outcome::Done(code)),
         };
         let result = match outcome {
             Ok(Outcome::Done(result)) => self.answer(header, result, &reply),
@@ -560,14 +583,10 @@ impl Session {
         self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);
         self.pending_ranges.retain(|p| p.event.0 != word);
-        let lent: Vec<HeapRange> = self.lent.iter().filter(|p| p.event.0 == word).map(|p| p.range).collect();
-        self.lent.retain(|p| p.event.0 != word);
+        self.lent.retain(|((context, _), _)| *context != word);
         self.orphaned.retain(|(context, _)| *context != word);
         if let Some(fence) = self.host_memory.fence() {
             fence.events.retain(|(context, _)| *context != word);
-        }
-        for range in lent {
-            self.release_heap(range);
         }
         self.forget_current();
     }
@@ -1241,26 +1260,20 @@ impl Session {
     }
 
     /// The client gets the range back once the work queued on `stream` so far is done.
-    pub fn lend_until_done(&mut self, range: HeapRange, stream: CUstream) {
-        match self.record_spare_event(stream) {
-            Ok(event) => self.lent.push_back(PendingRange { event, range }),
-            // A context that cannot record an event runs nothing any more either.
-            Err(_) => self.release_heap(range),
+    pub fn lend_until_done(&mut self, lent: Lent, stream: CUstream) {
+        // A context that cannot record an event runs nothing any more either.
+        if let Ok(event) = self.record_spare_event(stream) {
+            self.lent.push_back((event, lent));
         }
     }
 
-    /// Gives a lent range back now.
-    pub fn release_heap(&mut self, range: HeapRange) {
-        self.release_all(&[range]);
+    /// A range that came with a command and is the client's again in the end.
+    pub fn lent(&self, range: HeapRange) -> Lent {
+        Lent { range: Some(range), events: self.events.clone() }
     }
 
     pub fn release_all(&mut self, ranges: &[HeapRange]) {
-        let mut body = Vec::new();
-        body.word(ranges.len() as u64);
-        for range in ranges {
-            range.put(&mut body);
-        }
-        self.events.send(op::HEAP_RELEASED, (0, 0), &body);
+        send_released(&self.events, ranges);
     }
 
     /// What will have happened once all work queued so far is done; nothing if that cannot be told without changing
@@ -1373,12 +1386,13 @@ impl Session {
         let mut done = Vec::new();
         while let Some(first) = self.lent.front() {
             // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(first.event.1) } == CUDA_ERROR_NOT_READY {
+            if unsafe { self.driver.cuEventQuery(first.0.1) } == CUDA_ERROR_NOT_READY {
                 break;
             }
-            let Some(first) = self.lent.pop_front() else { break };
-            self.return_event(first.event);
-            done.push(first.range);
+            let Some((event, mut lent)) = self.lent.pop_front() else { break };
+            self.return_event(event);
+            // Many go back in one message.
+            done.extend(lent.range.take());
             if done.len() == 1024 {
                 break;
             }

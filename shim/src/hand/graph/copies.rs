@@ -104,21 +104,37 @@ fn release(s: &Session, range: HeapRange) {
     allocator.general.release(range.offset, range.bytes);
 }
 
-/// Makes both sides of a copy addresses that mean the same to the worker; answers what was set aside for it. A
-/// node that the worker refuses keeps its ranges until the process ends, which is an error's price.
+/// Ranges that the worker does not know go back.
+pub fn give_back(staged: &[Staged]) {
+    if let Ok(s) = crate::session::session() {
+        staged.iter().for_each(|staged| release(s, staged.range));
+    }
+}
+
+/// Makes both sides of a copy addresses that mean the same to the worker; answers what was set aside for it.
 pub fn to_shared(s: &'static Session, c: &mut CUDA_MEMCPY3D) -> Result<Vec<Staged>, CUresult> {
     let mut staged = Vec::new();
+    match both_to_shared(s, c, &mut staged) {
+        Ok(()) => Ok(staged),
+        Err(code) => {
+            give_back(&staged);
+            Err(code)
+        }
+    }
+}
+
+fn both_to_shared(s: &'static Session, c: &mut CUDA_MEMCPY3D, staged: &mut Vec<Staged>) -> Result<(), CUresult> {
     if let Some(address) = host_side(c.srcMemoryType, c.srcHost as u64, c.srcDevice) {
         let place = Place { x: c.srcXInBytes, y: c.srcY, z: c.srcZ, pitch: c.srcPitch, height: c.srcHeight };
         c.srcMemoryType = CU_MEMORYTYPE_HOST;
-        c.srcHost = side(s, address, place, c, &mut staged)? as *const c_void;
+        c.srcHost = side(s, address, place, c, staged)? as *const c_void;
     }
     if let Some(address) = host_side(c.dstMemoryType, c.dstHost as u64, c.dstDevice) {
         let place = Place { x: c.dstXInBytes, y: c.dstY, z: c.dstZ, pitch: c.dstPitch, height: c.dstHeight };
         c.dstMemoryType = CU_MEMORYTYPE_HOST;
-        c.dstHost = side(s, address, place, c, &mut staged)? as *mut c_void;
+        c.dstHost = side(s, address, place, c, staged)? as *mut c_void;
     }
-    Ok(staged)
+    Ok(())
 }
 
 /// The base address of a side in host memory.

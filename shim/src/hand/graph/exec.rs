@@ -20,7 +20,7 @@ use super::super::{capture, host_memory};
 use super::copies::{self, Staged};
 use super::params::{Params, kernel_v2};
 use super::{NODES_MAX, Spare, code, graph_name, named, node_name};
-use crate::call::{call, call_any, post};
+use crate::call::{call, call_any, post, try_post};
 use crate::handles;
 use crate::session::{Session, session};
 
@@ -237,7 +237,10 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             }
         }
         let Some(copies) = copies.filter(|c| c.iter().any(|copy| copy.staged.is_some())) else {
-            let code = post(ops::CU_GRAPH_LAUNCH, launch(false));
+            let code = match crate::hand::event::any_shared() {
+                false => post(ops::CU_GRAPH_LAUNCH, launch(false)),
+                true => call(ops::CU_GRAPH_LAUNCH, launch(false), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+            };
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
         };
         let under_way = Arc::new(Launch::new(s, &copies));
@@ -411,8 +414,9 @@ fn set(
             w.put(&params.body);
         };
         if !asks_for_copies {
-            let code = post(op, encode);
-            return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
+            let sent = try_post(op, encode)?;
+            params.taken();
+            return if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) };
         }
         let found = call(op, encode, host_copies)?;
         params.taken();

@@ -2,6 +2,8 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use std::cell::Cell;
+
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
@@ -30,6 +32,16 @@ pub struct Params {
     staged: Vec<Staged>,
     /// Names for the bodies of a conditional node.
     pub bodies: Vec<Handle>,
+    taken: Cell<bool>,
+}
+
+impl Drop for Params {
+    fn drop(&mut self) {
+        if !self.taken.get() {
+            self.bodies.iter().copied().for_each(handles::release);
+            copies::give_back(&self.staged);
+        }
+    }
 }
 
 fn words(w: &mut Vec<u8>, words: &[u64]) {
@@ -42,11 +54,12 @@ impl Params {
     fn new(kind: CUgraphNodeType) -> Params {
         let mut body = Vec::with_capacity(768);
         body.word(kind as u64);
-        Params { body, staged: Vec::new(), bodies: Vec::new() }
+        Params { body, staged: Vec::new(), bodies: Vec::new(), taken: Cell::new(false) }
     }
 
     /// The worker took the node: what was set aside for it now lives as long as graphs refer to it.
     pub fn taken(&self) {
+        self.taken.set(true);
         for staged in &self.staged {
             copies::keep(staged);
         }
@@ -204,11 +217,6 @@ impl Params {
                 _ => Err(CUDA_ERROR_INVALID_VALUE),
             }
         }
-    }
-
-    /// The node that would have had them was not made.
-    pub fn release_bodies(&self) {
-        self.bodies.iter().copied().for_each(handles::release);
     }
 
     fn conditional(c: &CUDA_CONDITIONAL_NODE_PARAMS) -> Result<Params, CUresult> {

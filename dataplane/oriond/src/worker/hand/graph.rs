@@ -33,7 +33,7 @@ pub use params::{
 };
 
 use crate::worker::callback::{self, kind};
-use crate::worker::session::{Outcome, Session};
+use crate::worker::session::{Lent, Outcome, Session};
 
 /// Nodes, edges or names in one record.
 pub const NODES_MAX: usize = 8192;
@@ -257,6 +257,16 @@ fn give_up(s: &mut Session, node: CUgraphNode) {
         // SAFETY: a graph that is alive, as its node was, and an object that it has a share of.
         unsafe { s.driver.cuGraphReleaseUserObject(graph as CUgraph, object as CUuserObject, 1) };
     }
+}
+
+/// A range that a captured copy reads goes back to the client with the graph and what was made from it.
+pub fn keep_lent(s: &Session, graph: CUgraph, lent: Lent) {
+    unsafe extern "C" fn give_back(lent: *mut c_void) {
+        // SAFETY: the box below, once.
+        drop(unsafe { Box::from_raw(lent.cast::<Lent>()) });
+    }
+    // A driver without user objects never tells, and the range stays lent.
+    share_ticket(s, graph, Box::into_raw(Box::new(lent)).cast(), give_back);
 }
 
 /// Has the client told when no graph refers any more to the range it set aside at `offset`; at once if none does.

@@ -114,32 +114,36 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Re
     Ok(Outcome::Done(code))
 }
 
+/// A copy whose context is gone or broken: what was lent for it goes back.
+pub fn abandon_copy_in(s: &Session, mut r: Reader<'_>) -> Result<(), Fault> {
+    let (_, from, bytes, _) = (r.word()?, r.word()?, r.word()?, r.word()?);
+    if r.word()? != 0 {
+        drop(s.lent(s.shared(from, bytes)?.range()));
+    }
+    Ok(())
+}
+
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
     let stream = s.plain_stream(r.word()?, header.thread);
-    let lent = r.word()? != 0;
+    let is_lent = r.word()? != 0;
     let from = s.shared(from, bytes)?;
     let range = from.range();
+    let lent = is_lent.then(|| s.lent(range));
     let (to, stream) = match (s.reach(to, bytes), stream) {
         (Ok(to), Ok(stream)) => (to, stream),
-        (Err(code), _) | (_, Err(code)) => {
-            if lent {
-                s.release_heap(range);
-            }
-            return Ok(Outcome::Done(code));
-        }
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
     if s.captures.open() {
         s.captures.note_copy(stream, range, true);
     }
     // SAFETY: the source is shared memory, mapped for as long as the session lives.
     let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), from.raw(s), bytes as usize, stream) };
-    if lent {
-        // While the stream is captured nothing is read now; the range stays lent.
-        if code != CUDA_SUCCESS {
-            s.release_heap(range);
-        } else if !(s.captures.open() && s.is_capturing(stream)) {
-            s.lend_until_done(range, stream);
+    if let (CUDA_SUCCESS, Some(lent)) = (code, lent) {
+        // While the stream is captured nothing is read now, but at every launch of the graph.
+        match s.captures.graph_of(s.driver, stream) {
+            Some(graph) => super::graph::keep_lent(s, graph, lent),
+            None => s.lend_until_done(lent, stream),
         }
     }
     if code == CUDA_SUCCESS && header.sequence != 0 {

@@ -30,6 +30,16 @@ use orion_wire::{Fault, Reader};
 
 use super::session::{Outcome, Session};
 
+/// A command that cannot be executed because its context is gone or broken: what it gives up is given up all the same.
+pub fn abandon(s: &mut Session, header: &Header, body: &[u8]) -> Result<(), Fault> {
+    let r = Reader::new(body);
+    match header.op {
+        op::COPY_IN => memory::abandon_copy_in(s, r),
+        ops::CU_MEM_FREE_HOST => host_memory::cuMemFreeHost(s, header, r, &mut Vec::new()).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Executes one command in its context, which is current.
 pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
     let mut r = Reader::new(body);
