@@ -67,13 +67,16 @@ sanitize() (
         -p orion-wire -p orion-ring -p orion-transport -p orion-soft -p orion-shim -- \
         --skip locks_inside_a_warp || status=1
     # oriond ends with its threads at work, which reads as leaks. Freed memory is kept back, which reads as growth.
+    # Workers are not sealed, or their reports would have nowhere to go.
     ASAN_OPTIONS=$options:detect_leaks=0 cargo test --tests --no-fail-fast -p oriond -- \
-        --skip a_thousand_sessions || status=1
+        --skip a_thousand_sessions --skip takeover:: --skip cell:: || status=1
 
     # Nothing is preloaded: it would be into what makes names of addresses, too, which then fails.
     cargo build -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
     built=$CARGO_TARGET_DIR/$CARGO_BUILD_TARGET/debug
     reports=$(mktemp -d)
+    # Workers have a user of their own.
+    chmod 777 "$reports"
     for transport in shm tcp; do
         # A child that exits has none of the threads that hold what its parent allocated.
         ASAN_OPTIONS=$options:log_path=$reports/report:log_exe_name=1 "$built/orion-run" --software-gpu --no-preload \

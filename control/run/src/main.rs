@@ -245,6 +245,8 @@ fn start_oriond(
         .arg(place.token())
         // One worker warms up while the program starts; a second one would only hold GPU memory.
         .args(["--warm", "0", "--prestart", "1", "--ready-fd", &fd.to_string()])
+        // It serves this one program, whose processes may share memory as they could natively.
+        .arg("--one-tenant")
         .arg("--driver")
         .arg(&driver)
         // They choose among the session's devices, once, in the program. The worker lists all of them.

@@ -22,6 +22,8 @@ use orion_wire::{Fault, Reader, Writer};
 
 /// The largest is Failed, with the reason.
 const CONTROL_BYTES_MAX: usize = 4096;
+/// First word of [`Control::Log`], which a signal handler writes too.
+pub const LOG: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
@@ -61,7 +63,7 @@ impl Control {
                 }
             }
             Control::Log { text } => {
-                w.word(4);
+                w.word(LOG);
                 w.bytes(text.as_bytes());
             }
         }
@@ -74,7 +76,7 @@ impl Control {
             1 => Control::Ready,
             2 => Control::Failed { reason: r.text()?.to_owned() },
             3 => Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32 }),
-            4 => Control::Log { text: r.text()?.to_owned() },
+            LOG => Control::Log { text: r.text()?.to_owned() },
             5 => Control::Started,
             _ => return Err(Fault("unknown control message")),
         };

@@ -71,6 +71,10 @@ struct Serve {
     /// Users that workers become, one each, where oriond is root: FIRST-LAST. Nobody else may have them
     #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
     worker_uids: cell::Range,
+    /// All sessions are one tenant's: their workers share a user, and handles for other processes (cuIpc…) open between
+    /// them
+    #[arg(long)]
+    one_tenant: bool,
     /// Do not serve unless workers get every layer of isolation
     #[arg(long)]
     require_isolation: bool,
@@ -97,6 +101,11 @@ struct Worker {
     control_fd: i32,
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
+    /// What it does to itself once the driver is warm
+    #[arg(long)]
+    seal: Vec<cell::Layer>,
+    #[arg(long)]
+    one_tenant: bool,
     #[command(flatten)]
     options: WorkerOptions,
 }
@@ -174,14 +183,16 @@ fn work(options: Worker) -> Result<(), String> {
     let control = unsafe { OwnedFd::from_raw_fd(options.control_fd) };
     // SAFETY: a plain call on a descriptor we own. A driver's helper processes must not inherit it.
     unsafe { libc::fcntl(options.control_fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    let seal = cell::Seal::of(&options.seal, options.one_tenant);
     let options = worker::Options {
+        seal,
         driver: options.options.driver,
         heap_bytes: options.options.heap,
         staging_bytes: options.options.staging,
         cupti: options.options.cupti,
     };
     // For the tests of everything around workers.
-    if options.driver == "echo" { worker::stub::main(control) } else { worker::main(control, &options) }
+    if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::main(control, &options) }
 }
 
 fn serve(options: Serve) -> Result<(), String> {
@@ -249,7 +260,7 @@ fn serve(options: Serve) -> Result<(), String> {
 
 /// Says which layers of isolation workers will not have, and what that means.
 fn plan_cells(options: &Serve) -> Result<cell::Plan, String> {
-    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off);
+    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off, options.one_tenant);
     for m in &missing {
         tracing::warn!(layer = %m.layer, reason = m.reason, "workers are not fully isolated: {}", m.consequence());
     }

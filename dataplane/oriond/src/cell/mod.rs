@@ -10,13 +10,18 @@
 
 // UNSAFETY: system calls that the standard library has nothing for, between fork and exec and for whole processes.
 
+mod calls;
 mod enter;
+mod files;
 mod plan;
 mod seal;
+#[cfg(debug_assertions)]
+pub mod takeover;
+mod threads;
 mod users;
 
 pub use enter::{Entry, enter, kept_environment};
-pub use plan::{Layer, Plan};
+pub use plan::{Layer, Plan, Seal};
 pub use seal::seal;
 pub use users::{Range, User};
 

@@ -9,20 +9,27 @@ use std::sync::Arc;
 
 use super::enter::drop_privileges;
 use super::users::{Range, Users};
+use super::{calls, files};
 
 /// What can be missing, or be left out by the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// A user of its own for each worker.
     User,
+    /// No files but the GPU's, no network, no signals to others, by the kernel's Landlock.
+    Landlock,
+    /// No system calls but those that workers make.
+    Seccomp,
 }
 
-const ALL: [Layer; 1] = [Layer::User];
+const ALL: [Layer; 3] = [Layer::User, Layer::Landlock, Layer::Seccomp];
 
 impl Layer {
     pub fn name(self) -> &'static str {
         match self {
             Layer::User => "user",
+            Layer::Landlock => "landlock",
+            Layer::Seccomp => "seccomp",
         }
     }
 
@@ -32,6 +39,11 @@ impl Layer {
             Layer::User => {
                 "workers run as the user of oriond, and NVIDIA's kernel driver takes the workers of two sessions for \
                  one user's: a tenant who has taken over his own can ask it for another's memory"
+            }
+            Layer::Landlock => "a tenant who has taken over his worker reads and writes the files that its user may",
+            Layer::Seccomp => {
+                "a tenant who has taken over his worker may call all of the kernel: he starts processes, connects to \
+                 the network, and reaches what has a hole"
             }
         }
     }
@@ -70,23 +82,64 @@ impl Missing {
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub users: Option<Arc<Users>>,
+    pub seal: Seal,
+}
+
+/// What a worker does itself, once its driver is warm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seal {
+    pub landlock: bool,
+    pub seccomp: bool,
+    /// Sessions may share memory with each other.
+    pub one_tenant: bool,
+}
+
+impl Seal {
+    /// For a worker's command line.
+    pub fn arguments(self) -> Vec<String> {
+        let layers = [(self.landlock, Layer::Landlock), (self.seccomp, Layer::Seccomp)];
+        let layers = layers.into_iter().filter(|(on, _)| *on).flat_map(|(_, l)| ["--seal".into(), l.name().into()]);
+        layers.chain(self.one_tenant.then(|| "--one-tenant".into())).collect()
+    }
+
+    pub fn of(layers: &[Layer], one_tenant: bool) -> Seal {
+        let has = |layer| layers.contains(&layer);
+        Seal { landlock: has(Layer::Landlock), seccomp: has(Layer::Seccomp), one_tenant }
+    }
 }
 
 impl Plan {
     /// Tries each layer that is not `off`. Call it before there are threads.
-    pub fn for_this_host(range: Range, off: &[Layer]) -> (Plan, Vec<Missing>) {
+    pub fn for_this_host(range: Range, off: &[Layer], one_tenant: bool) -> (Plan, Vec<Missing>) {
         let mut plan = Plan::default();
+        plan.seal.one_tenant = one_tenant;
         let mut missing = Vec::new();
         for layer in ALL {
             let outcome = match layer {
                 _ if off.contains(&layer) => Err(format!("--isolation-off {layer}")),
                 Layer::User => can_change_user(range).map(|()| plan.users = Some(Users::new(range))),
+                Layer::Landlock => {
+                    let version = files::version();
+                    plan.seal.landlock = version > 0;
+                    if version < files::VERSION_WANTED { Err(older(version)) } else { Ok(()) }
+                }
+                Layer::Seccomp => calls::check()
+                    .map(|()| plan.seal.seccomp = true)
+                    .map_err(|e| format!("the kernel has no seccomp filters: {e}")),
             };
             if let Err(reason) = outcome {
                 missing.push(Missing { layer, reason });
             }
         }
         (plan, missing)
+    }
+}
+
+fn older(version: i64) -> String {
+    match version {
+        0 => "the kernel has no Landlock, or it is not switched on (lsm=)".into(),
+        1..=3 => format!("the kernel's Landlock is version {version}: files only, neither TCP nor signals"),
+        _ => format!("the kernel's Landlock is version {version}: signals to other processes are not covered"),
     }
 }
 

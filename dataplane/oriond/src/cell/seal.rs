@@ -4,19 +4,34 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 
 use super::enter::lower;
+use super::{Seal, calls, files};
 use crate::worker::session::log;
 
 /// The driver opens a few for each GPU, the session a dozen; memory that is shared between processes one each.
 const DESCRIPTORS_MAX: u64 = 8192;
 
-/// Closes the cell. From here on lines for the log go through `control`.
-pub fn seal(control: BorrowedFd<'_>) -> Result<(), String> {
+/// Closes the cell. From here on lines for the log go through `control`, and no file is opened but the GPU's, a few of
+/// the kernel's and `also`.
+pub fn seal(seal: Seal, control: BorrowedFd<'_>, also: &[PathBuf]) -> Result<(), String> {
+    // A sanitizer reports to stderr or into a file.
+    #[cfg(debug_assertions)]
+    if std::env::var_os("ASAN_OPTIONS").is_some() {
+        return Ok(());
+    }
     log::through(control).map_err(|e| format!("copying the control socket failed: {e}"))?;
     std::panic::set_hook(Box::new(|panic| log::warn(&panic.to_string())));
     drop_standard_streams().map_err(|e| format!("letting go of the log failed: {e}"))?;
-    lower(libc::RLIMIT_NOFILE, DESCRIPTORS_MAX).map_err(|e| format!("limiting descriptors failed: {e}"))
+    lower(libc::RLIMIT_NOFILE, DESCRIPTORS_MAX).map_err(|e| format!("limiting descriptors failed: {e}"))?;
+    if seal.landlock {
+        files::restrict(also, seal.one_tenant)?;
+    }
+    if seal.seccomp {
+        calls::restrict(log::control().unwrap_or(control))?;
+    }
+    Ok(())
 }
 
 /// oriond's log, most likely a file, is not for a tenant to write to, nor to cut short.

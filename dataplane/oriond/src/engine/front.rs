@@ -127,7 +127,7 @@ struct Worker {
     pidfd: OwnedFd,
     control: OwnedFd,
     /// Free for another worker once this one is reaped.
-    user: Option<User>,
+    user: Option<Arc<User>>,
     /// Lines that it has logged.
     lines: u32,
     buffer: [u8; 4096],

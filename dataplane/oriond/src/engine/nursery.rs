@@ -31,7 +31,7 @@ pub struct Newborn {
     pub pidfd: OwnedFd,
     pub control: OwnedFd,
     /// Nobody else's while the process lives.
-    pub user: Option<User>,
+    pub user: Option<Arc<User>>,
 }
 
 /// Starts the thread. It ends when the last sender is gone.
@@ -44,10 +44,12 @@ pub fn start(worker_arguments: Vec<String>, plan: Plan, front: Arc<Post>) -> io:
 }
 
 fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post) {
+    let mut tenant = None;
     for order in orders {
         match order {
             Order::Spawn(environment) => {
-                let newborn = spawn(worker_arguments, plan, &environment);
+                let newborn =
+                    user_for(plan, &mut tenant).and_then(|user| spawn(worker_arguments, plan, user, &environment));
                 front.post(Mail::Born(environment, newborn));
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
@@ -56,8 +58,20 @@ fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, fron
     }
 }
 
-fn spawn(arguments: &[String], plan: &Plan, environment: &Environment) -> io::Result<Newborn> {
-    let user = plan.users.as_ref().map(|users| users.take()).transpose()?;
+/// A user for the next worker. Where all sessions are one tenant's, it is `tenant`'s.
+fn user_for(plan: &Plan, tenant: &mut Option<Arc<User>>) -> io::Result<Option<Arc<User>>> {
+    let Some(users) = &plan.users else { return Ok(None) };
+    if let Some(user) = tenant {
+        return Ok(Some(user.clone()));
+    }
+    let user = Arc::new(users.take()?);
+    if plan.seal.one_tenant {
+        *tenant = Some(user.clone());
+    }
+    Ok(Some(user))
+}
+
+fn spawn(arguments: &[String], plan: &Plan, user: Option<Arc<User>>, environment: &Environment) -> io::Result<Newborn> {
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
     // SAFETY: getpid cannot fail.
@@ -69,8 +83,11 @@ fn spawn(arguments: &[String], plan: &Plan, environment: &Environment) -> io::Re
         .arg("worker")
         .args(["--control-fd", &control.to_string()])
         .args(arguments)
+        .args(plan.seal.arguments())
         .env_clear()
         .envs(cell::kept_environment())
+        // What one tenant's worker compiled and kept, another's would load.
+        .env("CUDA_CACHE_DISABLE", "1")
         .envs(environment.pairs().iter().map(|(name, value)| (name, value)))
         // Clients wait after their launches themselves. A driver that waits inside a launch would keep the executor
         // from the very command that lets the stream go on.

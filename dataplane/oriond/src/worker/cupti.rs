@@ -103,7 +103,10 @@ pub enum Source {
     Library(Option<String>),
 }
 
-static LOADED: OnceLock<Cupti> = OnceLock::new();
+/// The library, or why there is none. Looked for once, while files can still be opened.
+static FOUND: OnceLock<Result<Cupti, String>> = OnceLock::new();
+/// The library once a client has asked for activities.
+static LOADED: OnceLock<&'static Cupti> = OnceLock::new();
 /// The kinds that are recorded now, as [`orion_wire::activity`] has them. Held while that changes.
 static RECORDED: Mutex<u64> = Mutex::new(0);
 static STORE: LazyLock<Mutex<Store>> = LazyLock::new(Mutex::default);
@@ -131,7 +134,12 @@ impl Cupti {
 
 /// The library, if a client has asked for activities before.
 pub fn loaded() -> Option<&'static Cupti> {
-    LOADED.get()
+    LOADED.get().copied()
+}
+
+/// Looks for the library without using it.
+pub fn load_early(source: &Source) {
+    FOUND.get_or_init(|| open(source));
 }
 
 /// The clock of the records' times: what CUPTI is given in place of its own, and relates the GPU's clock to.
@@ -156,7 +164,7 @@ pub fn record(source: &Source, kinds: u64) -> Result<(), String> {
     let cupti = match LOADED.get() {
         Some(cupti) => cupti,
         None => {
-            let cupti = open(source)?;
+            let cupti = FOUND.get_or_init(|| open(source)).as_ref().map_err(Clone::clone)?;
             cupti.prepare()?;
             LOADED.get_or_init(|| cupti)
         }

@@ -3,11 +3,14 @@
 // UNSAFETY: loads a shared library and calls it.
 
 use std::ffi::{CStr, c_void};
+use std::path::PathBuf;
 use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::hello::Device;
+
+use super::cupti;
 
 /// Loads `soft`, or the libcuda at a path. Never Orion's own shim, which would call itself.
 pub fn load(name: &str) -> Result<Driver, String> {
@@ -31,6 +34,34 @@ pub fn load(name: &str) -> Result<Driver, String> {
     };
     // SAFETY: NVIDIA's libcuda implements each function with its header's signature; the library stays loaded.
     Ok(unsafe { Driver::load(&mut find) })
+}
+
+/// Loads libraries that NVIDIA's driver opens when it first needs them, which a sealed worker cannot: its compiler of
+/// PTX, and what that needs for intermediate code; and the profiler. Returns what is read again: the driver's own file,
+/// at which the profiler looks.
+pub fn load_late_libraries(driver: &str, profiler: &cupti::Source) -> Vec<PathBuf> {
+    if driver == "soft" {
+        return Vec::new();
+    }
+    let own = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
+    let version = own.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("libcuda.so.")).unwrap_or("1");
+    let names = [
+        "libnvidia-ptxjitcompiler.so.1".to_owned(),
+        "libnvidia-nvvm.so.4".to_owned(),
+        format!("libnvidia-gpucomp.so.{version}"),
+    ];
+    for name in names {
+        let beside = own.with_file_name(&name);
+        for path in [PathBuf::from(&name), beside] {
+            // SAFETY: runs the initialisers of a library of the driver that the operator named.
+            if let Ok(library) = unsafe { libloading::Library::new(&path) } {
+                std::mem::forget(library);
+                break;
+            }
+        }
+    }
+    cupti::load_early(profiler);
+    vec![own]
 }
 
 pub fn version(driver: &Driver) -> u32 {

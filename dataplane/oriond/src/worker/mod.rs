@@ -45,6 +45,16 @@ pub struct Options {
     pub staging_bytes: u64,
     /// Path of `libcupti.so.13`; without one it is looked for.
     pub cupti: Option<String>,
+    pub seal: crate::cell::Seal,
+}
+
+impl Options {
+    fn profiler(&self) -> cupti::Source {
+        match self.driver.as_str() {
+            "soft" => cupti::Source::Software,
+            _ => cupti::Source::Library(self.cupti.clone()),
+        }
+    }
 }
 
 /// How long an executor without work keeps looking before it sleeps: longer than the pause between two training
@@ -59,20 +69,21 @@ struct Warm {
     memory: Memory,
     /// The staging part at an address of our own, registered with the driver.
     staging: u64,
+    /// What the driver and its profiler read again later.
+    files: Vec<std::path::PathBuf>,
 }
 
 /// Warms up, waits for a tenant, serves it and exits.
 pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     let warm = match Warm::up(options) {
         Ok(warm) => warm,
-        Err(reason) => {
-            let failed = Control::Failed { reason: reason.clone() };
-            send_control(control.as_fd(), &failed, None).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
-            return Err(reason);
-        }
+        Err(reason) => return fail(&control, reason),
     };
     // Nothing of a client's has been read so far, and from here on nothing needs to be opened.
-    crate::cell::seal(control.as_fd())?;
+    let sealed = crate::cell::seal(options.seal, control.as_fd(), &warm.files);
+    if let Err(reason) = sealed {
+        return fail(&control, reason);
+    }
     send_control(control.as_fd(), &Control::Ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
     let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
     let Some((Control::Assign(assign), mut fds)) = assigned else {
@@ -81,6 +92,12 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     };
     let socket = fds.pop().ok_or("the assignment came without a socket")?;
     serve(warm, &assign, &control, Attachment::new(socket), options)
+}
+
+fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
+    let failed = Control::Failed { reason: reason.clone() };
+    send_control(control.as_fd(), &failed, None).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
+    Err(reason)
 }
 
 impl Warm {
@@ -120,7 +137,8 @@ impl Warm {
                 ),
             )?;
             let primary = HashMap::from([(0, context)]);
-            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64 })
+            let files = driver::load_late_libraries(&options.driver, &options.profiler());
+            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64, files })
         }
     }
 }
@@ -183,10 +201,7 @@ fn serve(
         events,
         ahead: commands.lookahead(),
         output: Arc::clone(&output),
-        profiler: match options.driver.as_str() {
-            "soft" => cupti::Source::Software,
-            _ => cupti::Source::Library(options.cupti.clone()),
-        },
+        profiler: options.profiler(),
     });
     match run(&mut s, commands) {
         Ok(()) => Ok(()),
@@ -206,6 +221,12 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         if let Some(header) = next {
             commands.body(&header, &mut body);
             commands.consume(header.size as usize);
+            #[cfg(debug_assertions)]
+            if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
+                let answer = crate::cell::takeover::run(&body)?;
+                s.replies.send(&header, CUDA_SUCCESS, &answer)?;
+                continue;
+            }
             s.execute(&header, &body)?;
             since_poll += 1;
             let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || hand::host_memory::has_freed(s);

@@ -1471,6 +1471,11 @@ pub mod log {
         Ok(())
     }
 
+    /// Where lines go, if it is to oriond.
+    pub fn control() -> Option<BorrowedFd<'static>> {
+        CONTROL.get().map(OwnedFd::as_fd)
+    }
+
     pub fn debug(text: &str) {
         static ON: OnceLock<bool> = OnceLock::new();
         if *ON.get_or_init(|| std::env::var_os("ORION_DEBUG").is_some()) {

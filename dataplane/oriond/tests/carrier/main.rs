@@ -11,6 +11,7 @@ mod environment;
 mod harness;
 mod leaks;
 mod speed;
+mod takeover;
 
 use harness::{Client, Oriond, Transport};
 

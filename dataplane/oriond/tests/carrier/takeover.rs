@@ -1,0 +1,481 @@
+//! A worker that somebody has taken over: what he still cannot do. The worker makes whatever system calls the test
+//! sends, on the thread that executes commands or on every thread there is; that is all that foreign code in it could
+//! do to the rest of the machine. Each test is a row of SPECIFICATION.md.
+
+use std::os::unix::fs::PermissionsExt;
+
+use orion_wire::{Reader, Writer};
+
+use crate::harness::{Client, Oriond, Transport};
+
+/// Of `cell/takeover.rs`.
+const OP: u16 = 0x7fe0;
+const HERE: u64 = 0;
+const ON_EVERY_THREAD: u64 = 1;
+
+/// One argument of a system call.
+enum Argument<'a> {
+    Value(i64),
+    /// The address of these bytes in the worker.
+    Bytes(&'a [u8]),
+}
+use Argument::{Bytes, Value};
+
+/// How a worker that is closed answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Error(i32),
+    /// Not on the list of system calls: it would have ended the session, had the test not caught it.
+    OffTheList,
+    Result(i64),
+}
+use Answer::{Error, OffTheList};
+
+const REFUSED: Answer = Error(libc::EPERM);
+const CLOSED: Answer = Error(libc::EACCES);
+const UNKNOWN: Answer = Error(libc::ENOSYS);
+
+struct Taken {
+    server: Oriond,
+    client: Client,
+    other: Client,
+}
+
+impl Taken {
+    fn new(arguments: &[&str]) -> Taken {
+        let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], arguments);
+        let client = Client::attach(&server, Transport::Shm);
+        let other = Client::attach(&server, Transport::Shm);
+        Taken { server, client, other }
+    }
+
+    fn call(&mut self, number: i64, arguments: &[Argument]) -> Answer {
+        let (result, trapped, _) = self.make(HERE, number, arguments);
+        match result {
+            _ if trapped => OffTheList,
+            e if e < 0 => Error(-e as i32),
+            result => Answer::Result(result),
+        }
+    }
+
+    /// The number of threads that were all refused it, or the first other outcome.
+    fn on_every_thread(&mut self, number: i64, arguments: &[Argument]) -> Result<u64, i64> {
+        match self.make(ON_EVERY_THREAD, number, arguments) {
+            (0, _, threads) => Ok(threads),
+            (e, _, _) => Err(e),
+        }
+    }
+
+    fn make(&mut self, place: u64, number: i64, arguments: &[Argument]) -> (i64, bool, u64) {
+        let (mut body, mut scratch) = (Vec::new(), Vec::new());
+        body.word(place);
+        body.word(number as u64);
+        for i in 0..6 {
+            match arguments.get(i).unwrap_or(&Value(0)) {
+                Value(value) => {
+                    body.word(0);
+                    body.word(*value as u64);
+                }
+                Bytes(bytes) => {
+                    body.word(1);
+                    body.word(scratch.len() as u64);
+                    scratch.extend_from_slice(bytes);
+                    scratch.push(0);
+                    scratch.resize(scratch.len().next_multiple_of(16), 0);
+                }
+            }
+        }
+        body.bytes(&scratch);
+        let reply = self.client.call(OP, &body);
+        let mut r = Reader::new(&reply);
+        let (result, trapped) = (r.word().expect("a result"), r.word().expect("a flag"));
+        r.bytes().expect("the scratch bytes");
+        (result as i64, trapped == 1, r.word().expect("a count"))
+    }
+
+    fn open(&mut self, path: &str, flags: i32) -> Answer {
+        let arguments = [Value(libc::AT_FDCWD.into()), Bytes(path.as_bytes()), Value(flags.into()), Value(0o600)];
+        self.call(libc::SYS_openat, &arguments)
+    }
+
+    #[track_caller]
+    fn expect(&mut self, what: &str, number: i64, arguments: &[Argument], answer: Answer) {
+        assert_eq!(self.call(number, arguments), answer, "{what}");
+    }
+}
+
+fn is_root() -> bool {
+    // SAFETY: getuid cannot fail.
+    unsafe { libc::getuid() == 0 }
+}
+
+/// Where nothing is closed, the same calls succeed: the tests below would see a hole.
+#[test]
+fn the_tests_of_a_taken_worker_see_what_is_open() {
+    let off = ["--isolation-off", "user", "--isolation-off", "landlock", "--isolation-off", "seccomp"];
+    let mut taken = Taken::new(&off);
+    assert!(matches!(taken.open("/etc/passwd", libc::O_RDONLY), Answer::Result(_)));
+    assert!(matches!(
+        taken.call(libc::SYS_socket, &[Value(libc::AF_INET.into()), Value(libc::SOCK_STREAM.into())]),
+        Answer::Result(_)
+    ));
+    let other = taken.other.welcome.worker_pid;
+    taken.expect("kill", libc::SYS_kill, &[Value(other.into()), Value(0)], Answer::Result(0));
+    let executable = [Value(0), Value(4096), Value(7), Value(0x22), Value(-1), Value(0)];
+    assert!(matches!(taken.call(libc::SYS_mmap, &executable), Answer::Result(_)));
+    let passwd = [Value(libc::AT_FDCWD.into()), Bytes(b"/etc/passwd"), Value(0), Value(0)];
+    assert_eq!(taken.on_every_thread(libc::SYS_openat, &passwd), Err(-i64::from(libc::EEXIST)));
+}
+
+fn opens_no_file(driver: &str) {
+    let folder = std::env::temp_dir().join(format!("orion-takeover-{driver}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("creating a folder");
+    // Everybody may read it, so it is not its owner that keeps the worker out.
+    let token = folder.join("token");
+    std::fs::write(&token, "a-token-of-some-length").expect("writing the token");
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).expect("opening the folder to all");
+    let mut taken = Taken::new(&["--driver", driver]);
+    let (oriond, other) = (taken.server.pid(), taken.other.welcome.worker_pid);
+    let socket = taken.server.socket.display().to_string();
+    let readable = [
+        "/etc/passwd".to_owned(),
+        "/etc/shadow".into(),
+        "/etc/hostname".into(),
+        "/proc/self/root/etc/passwd".into(),
+        "/".into(),
+        "/tmp".into(),
+        "/root".into(),
+        token.display().to_string(),
+        "/proc/net/tcp".into(),
+        "/proc/mounts".into(),
+        "/proc/self/environ".into(),
+        "/proc/self/net/tcp".into(),
+        "/proc/self/task/self/net/tcp".into(),
+        format!("/proc/{oriond}/cmdline"),
+        format!("/proc/{oriond}/environ"),
+        format!("/proc/{oriond}/mem"),
+        format!("/proc/{other}/maps"),
+        format!("/proc/{other}/mem"),
+        format!("/proc/{other}/fd/0"),
+        "/sys/fs/cgroup".into(),
+        "/dev/mem".into(),
+        "/dev/kmsg".into(),
+        "/dev/shm".into(),
+        env!("CARGO_BIN_EXE_oriond").into(),
+    ];
+    for path in &readable {
+        if std::fs::symlink_metadata(path).is_ok() {
+            // A link is denied where it leads, or before.
+            let answer = taken.open(path, libc::O_RDONLY);
+            assert!(answer == CLOSED || answer == Error(libc::ENXIO), "reading {path}: {answer:?}");
+            let arguments = [Bytes(path.as_bytes()), Value(libc::O_RDONLY.into())];
+            let answer = taken.call(libc::SYS_open, &arguments);
+            assert!(answer == CLOSED || answer == Error(libc::ENXIO), "open({path}): {answer:?}");
+        }
+    }
+    let new = folder.join("new").display().to_string();
+    for path in [new.as_str(), "/tmp/orion-takeover", "/dev/shm/orion-takeover", "/proc/self/mem"] {
+        let answer = taken.open(path, libc::O_RDWR | libc::O_CREAT);
+        assert_eq!(answer, CLOSED, "writing {path}");
+    }
+    assert_eq!(taken.open(&token.display().to_string(), libc::O_WRONLY | libc::O_TRUNC), CLOSED);
+    let token = token.display().to_string();
+    let (path, other) = (Bytes(token.as_bytes()), new.as_bytes());
+    taken.expect("unlink", libc::SYS_unlink, &[path], REFUSED);
+    taken.expect("rename", libc::SYS_rename, &[Bytes(token.as_bytes()), Bytes(other)], REFUSED);
+    taken.expect("link", libc::SYS_link, &[Bytes(token.as_bytes()), Bytes(other)], REFUSED);
+    taken.expect("symlink", libc::SYS_symlink, &[Bytes(token.as_bytes()), Bytes(other)], REFUSED);
+    taken.expect("mkdir", libc::SYS_mkdir, &[Bytes(other), Value(0o777)], REFUSED);
+    taken.expect("mknod", libc::SYS_mknod, &[Bytes(other), Value(0o10777)], REFUSED);
+    taken.expect("chmod", libc::SYS_chmod, &[Bytes(socket.as_bytes()), Value(0o777)], REFUSED);
+    taken.expect("truncate", libc::SYS_truncate, &[Bytes(token.as_bytes())], OffTheList);
+    taken.expect("chown", libc::SYS_chown, &[Bytes(token.as_bytes())], OffTheList);
+    taken.expect("chroot", libc::SYS_chroot, &[Bytes(b"/tmp")], OffTheList);
+    taken.expect("open_by_handle_at", libc::SYS_open_by_handle_at, &[Value(0)], OffTheList);
+    taken.expect("name_to_handle_at", libc::SYS_name_to_handle_at, &[Value(0)], OffTheList);
+    assert_eq!(std::fs::read_to_string(&token).expect("it is still there"), "a-token-of-some-length");
+    // Whatever thread it gets hold of.
+    let passwd = [Value(libc::AT_FDCWD.into()), Bytes(b"/etc/passwd"), Value(0), Value(0)];
+    let threads = taken.on_every_thread(libc::SYS_openat, &passwd);
+    assert!(threads.is_ok_and(|n| n >= 2), "{threads:?}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn a_taken_worker_opens_no_file() {
+    opens_no_file("echo");
+}
+
+#[test]
+fn a_taken_worker_with_a_driver_opens_no_file() {
+    opens_no_file("soft");
+}
+
+/// What the driver needs for events that processes share; nothing else opens by that.
+#[test]
+fn sessions_of_one_tenant_share_memory_by_name_and_no_more() {
+    let mut taken = Taken::new(&["--one-tenant"]);
+    let path = format!("/dev/shm/orion-takeover-{}", std::process::id());
+    assert!(matches!(taken.open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL), Answer::Result(_)));
+    std::fs::remove_file(&path).expect("it made the file");
+    assert_eq!(taken.open("/etc/passwd", libc::O_RDONLY), CLOSED);
+    let uid = |client: &Client| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", client.welcome.worker_pid)).expect("it runs");
+        status.lines().find(|l| l.starts_with("Uid:")).expect("the kernel says").to_owned()
+    };
+    assert_eq!(uid(&taken.client), uid(&taken.other));
+}
+
+#[test]
+fn a_taken_worker_reaches_no_network() {
+    let mut taken = Taken::new(&[]);
+    let kinds = [
+        ("TCP", libc::AF_INET, libc::SOCK_STREAM, 0),
+        ("TCP over IPv6", libc::AF_INET6, libc::SOCK_STREAM, 0),
+        ("UDP", libc::AF_INET, libc::SOCK_DGRAM, 0),
+        ("raw", libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
+        ("packet", libc::AF_PACKET, libc::SOCK_RAW, 0),
+        ("netlink", libc::AF_NETLINK, libc::SOCK_RAW, 0),
+        ("unix", libc::AF_UNIX, libc::SOCK_STREAM, 0),
+        ("vsock", libc::AF_VSOCK, libc::SOCK_STREAM, 0),
+    ];
+    for (what, family, kind, protocol) in kinds {
+        let arguments = [Value(family.into()), Value(kind.into()), Value(protocol.into())];
+        taken.expect(what, libc::SYS_socket, &arguments, REFUSED);
+        assert!(taken.on_every_thread(libc::SYS_socket, &arguments).is_ok(), "{what} on every thread");
+    }
+    // Nor does it use what it has for more than it is there for.
+    let pair = [Value(libc::AF_UNIX.into()), Value(libc::SOCK_STREAM.into()), Value(0), Bytes(&[0; 8])];
+    taken.expect("socketpair", libc::SYS_socketpair, &pair, REFUSED);
+    for number in [libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_setsockopt] {
+        taken.expect("a socket call", number, &[Value(3), Bytes(&[0; 16]), Value(16)], REFUSED);
+    }
+    let interfaces = [Value(3), Value(0x8912), Bytes(&[0; 64])];
+    taken.expect("SIOCGIFCONF", libc::SYS_ioctl, &interfaces, REFUSED);
+    taken.expect("splice", libc::SYS_splice, &[], OffTheList);
+    taken.expect("sendmmsg", libc::SYS_sendmmsg, &[], OffTheList);
+}
+
+#[test]
+fn a_taken_worker_reads_no_other_process() {
+    let mut taken = Taken::new(&[]);
+    for pid in [taken.server.pid(), taken.other.welcome.worker_pid, std::process::id(), 1] {
+        let pid = i64::from(pid);
+        let vector = [0u8; 16];
+        let memory = [Value(pid), Bytes(&vector), Value(1), Bytes(&vector), Value(1), Value(0)];
+        taken.expect("process_vm_readv", libc::SYS_process_vm_readv, &memory, OffTheList);
+        taken.expect("process_vm_writev", libc::SYS_process_vm_writev, &memory, OffTheList);
+        taken.expect("ptrace", libc::SYS_ptrace, &[Value(libc::PTRACE_ATTACH.into()), Value(pid)], OffTheList);
+        taken.expect("pidfd_open", libc::SYS_pidfd_open, &[Value(pid), Value(0)], OffTheList);
+        taken.expect("pidfd_getfd", libc::SYS_pidfd_getfd, &[Value(3), Value(0), Value(0)], OffTheList);
+        taken.expect("kcmp", libc::SYS_kcmp, &[Value(pid), Value(pid)], OffTheList);
+        taken.expect("process_madvise", libc::SYS_process_madvise, &[Value(3)], OffTheList);
+        taken.expect("move_pages", libc::SYS_move_pages, &[Value(pid)], REFUSED);
+        taken.expect("migrate_pages", libc::SYS_migrate_pages, &[Value(pid)], REFUSED);
+        taken.expect("get_robust_list", libc::SYS_get_robust_list, &[Value(pid)], OffTheList);
+        assert_eq!(taken.open(&format!("/proc/{pid}/mem"), libc::O_RDWR), CLOSED);
+    }
+}
+
+#[test]
+fn a_taken_worker_signals_nobody_else() {
+    let mut taken = Taken::new(&[]);
+    for pid in [taken.server.pid(), taken.other.welcome.worker_pid, std::process::id()] {
+        let pid = i64::from(pid);
+        taken.expect("kill", libc::SYS_kill, &[Value(pid), Value(0)], REFUSED);
+        taken.expect("kill of a group", libc::SYS_kill, &[Value(-pid), Value(0)], REFUSED);
+        taken.expect("tgkill", libc::SYS_tgkill, &[Value(pid), Value(pid), Value(0)], REFUSED);
+        taken.expect("tkill", libc::SYS_tkill, &[Value(pid), Value(0)], OffTheList);
+        taken.expect("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, &[Value(pid)], OffTheList);
+        taken.expect("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, &[Value(pid)], OffTheList);
+        taken.expect("pidfd_send_signal", libc::SYS_pidfd_send_signal, &[Value(3)], OffTheList);
+        // The kernel sends a signal to whom a descriptor says, when something arrives.
+        let owner = [Value(3), Value(libc::F_SETOWN.into()), Value(pid)];
+        taken.expect("F_SETOWN", libc::SYS_fcntl, &owner, REFUSED);
+    }
+    taken.expect("kill of all", libc::SYS_kill, &[Value(-1), Value(0)], REFUSED);
+    assert_eq!(taken.other.call(0x101, &[1; 8]), [1; 8]);
+}
+
+#[test]
+fn a_taken_worker_starts_no_process_and_no_program() {
+    let mut taken = Taken::new(&[]);
+    taken.expect("fork", libc::SYS_fork, &[], REFUSED);
+    taken.expect("vfork", libc::SYS_vfork, &[], REFUSED);
+    taken.expect("clone", libc::SYS_clone, &[Value(libc::SIGCHLD.into())], REFUSED);
+    taken.expect("clone3", libc::SYS_clone3, &[Bytes(&[0; 88]), Value(88)], UNKNOWN);
+    for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWNET, libc::CLONE_NEWPID, libc::CLONE_NEWIPC] {
+        let flags = i64::from(flag | libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND);
+        taken.expect("clone into a namespace", libc::SYS_clone, &[Value(flags)], REFUSED);
+        taken.expect("unshare", libc::SYS_unshare, &[Value(flag.into())], OffTheList);
+    }
+    taken.expect("setns", libc::SYS_setns, &[Value(3), Value(0)], OffTheList);
+    taken.expect("execve", libc::SYS_execve, &[Bytes(b"/bin/sh"), Value(0), Value(0)], REFUSED);
+    let Answer::Result(file) = taken.call(libc::SYS_memfd_create, &[Bytes(b"program"), Value(0)]) else {
+        panic!("memory files are allowed");
+    };
+    let run = [Value(file), Bytes(b""), Value(0), Value(0), Value(libc::AT_EMPTY_PATH.into())];
+    taken.expect("execveat", libc::SYS_execveat, &run, REFUSED);
+    // Nor does it make code out of data.
+    let map = |fd: i64, flags: i64, protection: i64| {
+        [Value(0), Value(4096), Value(protection), Value(flags), Value(fd), Value(0)]
+    };
+    taken.expect("executable memory", libc::SYS_mmap, &map(-1, 0x22, 7), REFUSED);
+    taken.expect("an executable file", libc::SYS_mmap, &map(file, 2, 5), REFUSED);
+    let Answer::Result(page) = taken.call(libc::SYS_mmap, &map(-1, 0x22, 3)) else { panic!("memory is allowed") };
+    taken.expect("mprotect", libc::SYS_mprotect, &[Value(page), Value(4096), Value(5)], REFUSED);
+    taken.expect("pkey_mprotect", libc::SYS_pkey_mprotect, &[Value(page), Value(4096), Value(5)], REFUSED);
+    taken.expect("remap_file_pages", libc::SYS_remap_file_pages, &[Value(page)], OffTheList);
+    taken.expect("uselib", libc::SYS_uselib, &[Bytes(b"/lib")], OffTheList);
+}
+
+#[test]
+fn a_taken_worker_gets_no_rights_back() {
+    let mut taken = Taken::new(&[]);
+    if is_root() {
+        assert_ne!(taken.call(libc::SYS_getuid, &[]), Answer::Result(0));
+    }
+    for number in [
+        libc::SYS_setuid,
+        libc::SYS_setgid,
+        libc::SYS_setreuid,
+        libc::SYS_setresuid,
+        libc::SYS_setresgid,
+        libc::SYS_setgroups,
+        libc::SYS_setfsuid,
+        libc::SYS_setfsgid,
+        libc::SYS_setsid,
+        libc::SYS_setpgid,
+    ] {
+        taken.expect("changing the user", number, &[Value(0), Value(0), Value(0)], OffTheList);
+    }
+    taken.expect("capset", libc::SYS_capset, &[Bytes(&[0; 8]), Bytes(&[0xff; 24])], REFUSED);
+    for option in [
+        libc::PR_SET_DUMPABLE,
+        libc::PR_SET_KEEPCAPS,
+        libc::PR_SET_SECUREBITS,
+        libc::PR_SET_PTRACER,
+        libc::PR_SET_PDEATHSIG,
+        libc::PR_SET_SECCOMP,
+        libc::PR_CAP_AMBIENT,
+        libc::PR_SET_MM,
+        libc::PR_SET_CHILD_SUBREAPER,
+    ] {
+        taken.expect("prctl", libc::SYS_prctl, &[Value(option.into()), Value(1)], REFUSED);
+    }
+    // What closes the cell cannot be opened from inside, nor can the limits be raised.
+    taken.expect("seccomp", libc::SYS_seccomp, &[Value(1)], OffTheList);
+    taken.expect("landlock", libc::SYS_landlock_create_ruleset, &[], OffTheList);
+    let limit = [0xff; 16];
+    taken.expect("setrlimit", libc::SYS_setrlimit, &[Value(libc::RLIMIT_NOFILE.into()), Bytes(&limit)], REFUSED);
+    let raise = [Value(0), Value(libc::RLIMIT_NOFILE.into()), Bytes(&limit), Value(0)];
+    taken.expect("prlimit64", libc::SYS_prlimit64, &raise, REFUSED);
+    let of_another = [Value(taken.server.pid().into()), Value(libc::RLIMIT_NOFILE.into()), Value(0), Bytes(&limit)];
+    taken.expect("prlimit64 of another", libc::SYS_prlimit64, &of_another, REFUSED);
+    let many = [Value(0), Value(libc::F_DUPFD.into()), Value(8192)];
+    taken.expect("more descriptors than allowed", libc::SYS_fcntl, &many, Error(libc::EINVAL));
+}
+
+#[test]
+fn a_taken_worker_reaches_no_other_part_of_the_kernel() {
+    let mut taken = Taken::new(&[]);
+    let off_the_list = [
+        libc::SYS_acct,
+        libc::SYS_add_key,
+        libc::SYS_adjtimex,
+        libc::SYS_bpf,
+        libc::SYS_clock_settime,
+        libc::SYS_delete_module,
+        libc::SYS_fanotify_init,
+        libc::SYS_finit_module,
+        libc::SYS_fsopen,
+        libc::SYS_init_module,
+        libc::SYS_io_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        libc::SYS_ioperm,
+        libc::SYS_iopl,
+        libc::SYS_kexec_load,
+        libc::SYS_keyctl,
+        libc::SYS_memfd_secret,
+        libc::SYS_modify_ldt,
+        libc::SYS_mount,
+        libc::SYS_mount_setattr,
+        libc::SYS_move_mount,
+        libc::SYS_mq_open,
+        libc::SYS_msgget,
+        libc::SYS_open_tree,
+        libc::SYS_pivot_root,
+        libc::SYS_quotactl,
+        libc::SYS_reboot,
+        libc::SYS_request_key,
+        libc::SYS_semget,
+        libc::SYS_sethostname,
+        libc::SYS_settimeofday,
+        libc::SYS_swapon,
+        libc::SYS_sync,
+        libc::SYS_syslog,
+        libc::SYS_umount2,
+        libc::SYS_vhangup,
+        libc::SYS_vmsplice,
+        // Beyond the last one, and the numbers of the 32-bit interface to 64-bit processes.
+        4095,
+        0x4000_0000 | libc::SYS_getpid,
+    ];
+    for number in off_the_list {
+        taken.expect(&format!("call {number}"), number, &[], OffTheList);
+    }
+    taken.expect("userfaultfd", libc::SYS_userfaultfd, &[Value(1)], UNKNOWN);
+    taken.expect("io_uring_setup", libc::SYS_io_uring_setup, &[Value(8), Bytes(&[0; 120])], UNKNOWN);
+    taken.expect("perf_event_open", libc::SYS_perf_event_open, &[Bytes(&[0; 128]), Value(0), Value(-1)], REFUSED);
+    taken.expect("personality", libc::SYS_personality, &[Value(0)], REFUSED);
+    taken.expect("shmget", libc::SYS_shmget, &[Value(0), Value(4096), Value(0o1666)], REFUSED);
+    assert_eq!(taken.other.call(0x101, &[1; 8]), [1; 8]);
+}
+
+#[test]
+fn every_thread_of_a_worker_is_closed() {
+    let mut taken = Taken::new(&["--driver", "soft"]);
+    let pid = taken.client.welcome.worker_pid;
+    // What the executor has started by now, and the warm driver before it.
+    assert_eq!(taken.call(libc::SYS_gettid, &[]), taken.call(libc::SYS_getpid, &[]));
+    let mut threads = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).expect("the worker runs") {
+        let status = std::fs::read_to_string(thread.expect("a thread").path().join("status")).expect("it runs");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel knows the field");
+            line.trim().to_owned()
+        };
+        assert_eq!(
+            (field("NoNewPrivs:"), field("Seccomp:"), field("Seccomp_filters:")),
+            ("1".into(), "2".into(), "3".into())
+        );
+        assert_eq!((field("CapPrm:"), field("CapEff:")), ("0".repeat(16), "0".repeat(16)));
+        threads += 1;
+    }
+    assert!(threads >= 2, "{threads}");
+}
+
+#[test]
+fn a_call_off_the_list_ends_the_session_with_a_line_that_names_it() {
+    let server = Oriond::start_in(&[("ORION_SOFT_TAKEOVER", "1")], &[]);
+    let mut bystander = Client::attach(&server, Transport::Shm);
+    let mut client = Client::attach(&server, Transport::Shm);
+    let pid = client.welcome.worker_pid;
+    let mut body = Vec::new();
+    // As the driver would call it: with the worker's own handler.
+    body.word(2);
+    body.word(libc::SYS_unshare as u64);
+    (0..12).for_each(|_| body.word(0));
+    body.bytes(&[]);
+    client.start(OP, &body);
+    while client.reply_or_lost().is_some() {}
+    server.wait_for_log(&[
+        "WARN",
+        "worker says",
+        &format!("worker={pid}"),
+        "system call 272 (unshare) is not on the list",
+    ]);
+    server.wait_for_log(&["WARN", "worker died", "exit 159"]);
+    assert_eq!(bystander.call(0x101, &[1; 8]), [1; 8]);
+}
