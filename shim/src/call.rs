@@ -167,7 +167,7 @@ pub fn send_with(
     if size > RECORD_BYTES_MAX {
         let name = orion_wire::generated::ops::find(op).map_or("", |o| o.name);
         let text = format!("a command of {size} bytes exceeds the limit of {RECORD_BYTES_MAX}");
-        eprintln!("orion: {text} (operation {op:#x})");
+        crate::say!("{text} (operation {op:#x})");
         crate::local::logs::error(name, &text);
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -225,7 +225,7 @@ pub fn broken(what: &str) -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         let text = format!("the worker broke the protocol ({what}); the session is over");
-        eprintln!("orion: {text}");
+        crate::say!("{text}");
         crate::local::logs::error("", &text);
     });
     SESSION_LOST
@@ -439,7 +439,7 @@ impl Slow {
         if waited > self.said && std::env::var_os("ORION_DEBUG").is_some() {
             self.said = waited;
             let name = orion_wire::generated::ops::find(self.op).map_or("", |o| o.name);
-            eprintln!("orion: thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);
+            crate::say!("thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);
         }
     }
 }
@@ -449,7 +449,7 @@ pub fn lost_now() -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         let text = "the session is lost: the worker or the connection to it is gone";
-        eprintln!("orion: {text}");
+        crate::say!("{text}");
         crate::local::logs::error("", text);
     });
     SESSION_LOST

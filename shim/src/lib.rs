@@ -6,6 +6,12 @@
 
 // UNSAFETY: a C ABI is raw pointers from the application; each function says what it asks of them.
 
+/// A line of Orion's own on standard error.
+macro_rules! say {
+    ($($what:tt)*) => { orion_transport::client::say::say(format_args!($($what)*)) };
+}
+pub(crate) use say;
+
 pub mod activity;
 pub mod call;
 pub mod carrier;

@@ -97,7 +97,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
             Ok(s)
         }
         Err(no) => {
-            eprintln!("orion: {}", no.text);
+            crate::say!("{}", no.text);
             crate::local::logs::error("cuInit", &no.text);
             Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
         }

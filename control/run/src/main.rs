@@ -57,11 +57,16 @@ fn main() {
     let code = match run(&Cli::parse()) {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(Failure { reason, code }) => {
-            eprintln!("orion-run: {reason}");
+            say(&reason);
             code
         }
     };
     std::process::exit(code);
+}
+
+/// One line on standard error. Where that is full or closed the program runs all the same.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("orion-run: {text}\n").as_bytes());
 }
 
 /// Why the program did not run, and the exit status that says so to scripts, as `env` and `timeout` choose it.
@@ -109,7 +114,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     if server.oriond.is_some() {
         for name in ["ORION_TOKEN", "ORION_TOKEN_FILE"] {
             if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
-                eprintln!("orion-run: {name} is for a server that is not named; this run's has a token of its own");
+                say(&format!("{name} is for a server that is not named; this run's has a token of its own"));
             }
         }
         program.env_remove("ORION_TOKEN").env("ORION_TOKEN_FILE", place.token());
@@ -129,11 +134,11 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let status = wait(child, &signals)?;
     let quiet = std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0");
     if status.code().is_some() && !quiet && !place.asked().exists() {
-        eprintln!(
-            "orion-run: {name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
+        say(&format!(
+            "{name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
              LD_PRELOAD and LD_LIBRARY_PATH, setuid and static programs load no library; ORION_QUIET=1 leaves this \
              line out"
-        );
+        ));
     }
     Ok(status)
 }
@@ -153,11 +158,11 @@ impl Libraries {
         })?;
         let profiler = find(home, &["../lib/orion/libcupti.so.13", "libcupti.so.13", "libcupti.so"]);
         if profiler.is_none() {
-            eprintln!(
-                "orion-run: there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the \
+            say(&format!(
+                "there is no libcupti.so.13 of Orion's beside {}, so the program cannot profile what the \
                  GPU does; build it with `cargo build --release`",
                 home.display()
-            );
+            ));
         }
         let management = find(home, &["../lib/orion/libnvidia-ml.so.1", "libnvidia-ml.so.1", "libnvidia_ml.so"]);
         if management.is_none() {
@@ -220,7 +225,7 @@ fn start_oriond(
         Some(path) => path.into_os_string(),
         None => {
             if !cli.software_gpu {
-                eprintln!("orion-run: no NVIDIA driver here, using the software GPU");
+                say("no NVIDIA driver here, using the software GPU");
             }
             "soft".into()
         }

@@ -176,6 +176,20 @@ fn exit_status_and_output_are_the_programs() {
 }
 
 #[test]
+fn a_standard_error_that_takes_nothing_is_no_reason_to_fail() {
+    let here = Installed::new("full", STAND_IN);
+    // Worth a line.
+    std::fs::remove_file(here.0.join("libcupti.so")).expect("it was there");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let mut command = Command::new(here.0.join("orion-run"));
+    command.args(["--software-gpu", "sh", "-c", "exit 7"]).env("XDG_RUNTIME_DIR", here.0.join("runtime"));
+    let alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut child = command.stderr(full).spawn().expect("starting orion-run");
+    drop(alone);
+    assert_eq!(child.wait().expect("waiting").code(), Some(7));
+}
+
+#[test]
 fn signals_reach_the_program_and_nothing_is_left() {
     let here = Installed::new("signals", STAND_IN);
     let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done";

@@ -108,6 +108,22 @@ fn a_cudarc_program_runs_over_both() {
     }
 }
 
+/// Lines of Orion's own are no reason for a program to end, whatever its standard error is.
+#[test]
+fn a_standard_error_that_takes_nothing_ends_no_program() {
+    let program =
+        orion::build(&["-p", "orion-conformance", "--example", "five_refusals"]).join("examples/five_refusals");
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let closed = || std::io::pipe().expect("a pipe").1;
+    for transport in ["shm", "tcp"] {
+        for stderr in [std::process::Stdio::from(full()), closed().into()] {
+            let output = orion::command(transport, &program, &[]).stderr(stderr).output().expect("orion-run starts");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("PASS "), "{transport}: {}: {text}", output.status);
+        }
+    }
+}
+
 /// What NVRTC compiled once it finds again, in the same process and in later ones, and the kernels are the same.
 #[test]
 fn nvrtc_finds_what_it_compiled_before() {

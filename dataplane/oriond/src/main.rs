@@ -15,6 +15,7 @@ mod attach;
 mod cell;
 mod engine;
 mod generated;
+mod log;
 mod worker;
 
 #[derive(Parser)]
@@ -99,8 +100,6 @@ struct Worker {
     /// Socket to oriond
     #[arg(long)]
     control_fd: i32,
-    #[arg(long, default_value = "info")]
-    log_level: LevelFilter,
     /// What it does to itself once the driver is warm
     #[arg(long)]
     seal: Vec<cell::Layer>,
@@ -130,31 +129,20 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    fn arguments(&self, log_level: LevelFilter) -> Vec<String> {
+    fn arguments(&self) -> Vec<String> {
         let cupti = self.cupti.as_ref().map(|path| ("--cupti", path.clone()));
-        [
-            ("--driver", self.driver.clone()),
-            ("--heap", self.heap.to_string()),
-            ("--staging", self.staging.to_string()),
-            ("--log-level", log_level.to_string().to_lowercase()),
-        ]
-        .into_iter()
-        .chain(cupti)
-        .flat_map(|(k, v)| [k.to_owned(), v])
-        .collect()
+        [("--driver", self.driver.clone()), ("--heap", self.heap.to_string()), ("--staging", self.staging.to_string())]
+            .into_iter()
+            .chain(cupti)
+            .flat_map(|(k, v)| [k.to_owned(), v])
+            .collect()
     }
 }
 
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(options) => {
-            log_to_stderr(options.log_level);
-            serve(*options)
-        }
-        Command::Worker(options) => {
-            log_to_stderr(options.log_level);
-            work(options)
-        }
+        Command::Serve(options) => log::start(options.log_level).and_then(|_log| serve(*options)),
+        Command::Worker(options) => work(options),
     };
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
@@ -164,15 +152,6 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
-}
-
-fn log_to_stderr(level: LevelFilter) {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .with_max_level(level)
-        .init();
 }
 
 fn work(options: Worker) -> Result<(), String> {
@@ -239,7 +218,7 @@ fn serve(options: Serve) -> Result<(), String> {
         prestart: options.prestart,
         sessions_max: options.sessions_max,
         spin_us: options.spin_us,
-        worker_arguments: options.worker.arguments(options.log_level),
+        worker_arguments: options.worker.arguments(),
         cells,
     })?;
     tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 
 use orion_cuda::sys::*;
 
@@ -104,14 +104,7 @@ pub unsafe fn list<T: Copy>(p: *const T, n: usize) -> R<Vec<T>> {
 
 /// Logs once per feature, because a program that meets a limit usually meets it in a loop.
 pub fn refuse<T>(function: &str, what: &str) -> R<T> {
-    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let line = format!("orion-soft: {function}: {what} is not supported");
-    if let Ok(mut seen) = SEEN.lock()
-        && !seen.contains(&line)
-    {
-        eprintln!("{line}");
-        seen.push(line);
-    }
+    crate::say::say(&format!("{function}: {what} is not supported"));
     crate::logs::error(&format!("{function}: {what} is not supported"));
     Err(CUDA_ERROR_NOT_SUPPORTED)
 }

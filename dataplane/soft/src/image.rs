@@ -128,10 +128,10 @@ pub fn ptx_in(bytes: &[u8]) -> R<String> {
 }
 
 fn no_ptx(what: &str) -> CUresult {
-    eprintln!(
-        "orion-soft: {what} has no PTX the software GPU can run; build with \
+    crate::say::say(&format!(
+        "{what} has no PTX the software GPU can run; build with \
          -gencode arch=compute_75,code=compute_75 (any target up to compute_90)"
-    );
+    ));
     CUDA_ERROR_NO_BINARY_FOR_GPU
 }
 

@@ -23,6 +23,7 @@ pub mod module;
 pub mod pool;
 pub mod printf;
 pub mod ptx;
+pub mod say;
 pub mod stream;
 pub mod texture;
 pub mod vmm;

@@ -176,7 +176,7 @@ const PTX_MAJOR_MAX: u32 = 9;
 
 fn parse_ptx(ptx: &str, jit: &Jit) -> R<Arc<parse::Module>> {
     let fail = |message: String, code| {
-        eprintln!("orion-soft: PTX rejected: {message}");
+        crate::say::say(&format!("PTX rejected: {message}"));
         jit.report(&message);
         Err(code)
     };

@@ -405,7 +405,7 @@ impl Copy3D {
 
 /// Logs why a kernel stopped; the application only gets the code.
 pub fn log_fault(kernel: &str, f: &Fault) {
-    eprintln!("orion-soft: kernel {kernel}: {} (PTX line {})", f.what, f.line);
+    crate::say::say(&format!("kernel {kernel}: {} (PTX line {})", f.what, f.line));
 }
 
 pub fn run_launch(l: exec::Launch, name: &str) -> R {

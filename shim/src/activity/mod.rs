@@ -271,7 +271,7 @@ fn register_fork_handler() {
         // SAFETY: the handler stores to statics and thread-locals without destructors.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         if failed != 0 {
-            eprintln!("orion: pthread_atfork failed ({failed}): a forked child will go on recording");
+            crate::say!("pthread_atfork failed ({failed}): a forked child will go on recording");
         }
     });
 }

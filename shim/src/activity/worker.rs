@@ -255,7 +255,7 @@ fn say_why(why: &str) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let text = format!("the GPU's activities cannot be recorded: {why}");
-        eprintln!("orion: {text}");
+        crate::say!("{text}");
         crate::local::logs::error("cuptiActivityEnable", &text);
     });
 }

@@ -53,7 +53,7 @@ pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     let insecure = if a.insecure { " (insecure: no token)" } else { "" };
     let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
     if settings.verbose {
-        eprintln!("orion: {description}");
+        crate::say!("{description}");
     }
     for (slot, socket) in SOCKETS.iter().zip(a.link.sockets()) {
         slot.store(socket, Ordering::Relaxed);

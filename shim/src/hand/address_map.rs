@@ -199,8 +199,8 @@ fn reserve_blocks(base: u64, bytes: u64) {
     if let Err(taken) = reserve(start, end - start) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            eprintln!(
-                "orion: device memory at {base:#x} ({bytes} bytes) overlaps memory of this process at {taken:#x}; \
+            crate::say!(
+                "device memory at {base:#x} ({bytes} bytes) overlaps memory of this process at {taken:#x}; \
                  a pointer into the overlap is taken for device memory"
             )
         });

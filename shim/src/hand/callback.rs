@@ -264,7 +264,7 @@ fn hand_on(job: Job) {
     });
     if let Err(e) = spawned {
         // Whoever is busy will come to it.
-        eprintln!("orion: starting a callback thread failed: {e}; host functions may run late");
+        crate::say!("starting a callback thread failed: {e}; host functions may run late");
     }
 }
 

@@ -30,7 +30,7 @@ pub fn start_service(s: &'static Session) {
     });
     if let Err(e) = spawned {
         // Without it nothing that waits for the device could ever return.
-        eprintln!("orion: starting the event thread failed: {e}; the session is over");
+        crate::say!("starting the event thread failed: {e}; the session is over");
         STOPPED.store(true, Ordering::Release);
     }
 }

@@ -154,8 +154,8 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
     }
     drop(allocator);
     let Some(offset) = offset else {
-        eprintln!(
-            "orion: the session's host heap ({} MiB) has no room for {bytes} bytes of pinned memory",
+        crate::say!(
+            "the session's host heap ({} MiB) has no room for {bytes} bytes of pinned memory",
             s.welcome.heap_bytes >> 20
         );
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
@@ -268,10 +268,11 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             }
         };
         if range.device_pointer == 0 {
-            eprintln!(
-                "orion: {:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
+            crate::say!(
+                "{:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
                  (a file, shared memory or a stack); kernels cannot use it",
-                range.base, range.bytes
+                range.base,
+                range.bytes
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -397,7 +398,7 @@ fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
         w.word(first);
     };
     if let Err(code) = call(ops::CU_MEM_HOST_REGISTER_V2, request, |_| Ok(())) {
-        eprintln!("orion: memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
+        crate::say!("memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
         give_back(s, range);
         return None;
     }

@@ -67,7 +67,7 @@ unsafe fn list(list: *const u8, parts: &mut Vec<&'static [u8]>) -> Result<(), CU
             break;
         }
         if i == bundle::LIST_MAX as u64 {
-            eprintln!("orion: an image that is linked from more than {i} fat binaries is not forwarded");
+            crate::say!("an image that is linked from more than {i} fat binaries is not forwarded");
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // SAFETY: the caller's promise.

@@ -72,8 +72,8 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
         }
         let total = range.bytes + mirror.bytes();
         if total > MIRRORED_BYTES_MAX {
-            eprintln!(
-                "orion: {total} bytes of host memory are mapped into kernels; over the network at most \
+            crate::say!(
+                "{total} bytes of host memory are mapped into kernels; over the network at most \
                  {MIRRORED_BYTES_MAX} can be kept in step (use copies, or run on the GPU's own host)"
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -248,7 +248,7 @@ fn start_looking(s: &'static Session) {
             std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
         });
         if let Err(e) = spawned {
-            eprintln!("orion: starting a thread failed: {e}; running kernels will not see what the host writes");
+            crate::say!("starting a thread failed: {e}; running kernels will not see what the host writes");
         }
     });
 }

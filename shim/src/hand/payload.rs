@@ -23,7 +23,7 @@ impl Loan {
     pub fn general(s: &'static Session, bytes: usize) -> Result<Loan, CUresult> {
         let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
         let offset = allocator.general.allocate(bytes as u64, PAGE).ok_or_else(|| {
-            eprintln!("orion: the session's host heap is full: {bytes} more bytes were needed");
+            crate::say!("the session's host heap is full: {bytes} more bytes were needed");
             CUDA_ERROR_OUT_OF_MEMORY
         })?;
         Ok(Loan { s, range: HeapRange { offset, bytes: bytes as u64 } })

@@ -249,7 +249,7 @@ fn only_device_memory(location: &CUmemLocation, kind: CUmemAllocationType) -> Re
     if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && kind == CU_MEM_ALLOCATION_TYPE_PINNED {
         return Ok(());
     }
-    eprintln!("orion: memory pools are forwarded for device memory only (not for host or managed memory)");
+    crate::say!("memory pools are forwarded for device memory only (not for host or managed memory)");
     Err(CUDA_ERROR_NOT_SUPPORTED)
 }
 

@@ -181,7 +181,7 @@ pub unsafe fn cuMemCreate(
         }
         if properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
             // The memory would be the GPU's host's, at an address that is nobody's here.
-            eprintln!("orion: cuMemCreate of host memory is not forwarded; cuMemHostAlloc is");
+            crate::say!("cuMemCreate of host memory is not forwarded; cuMemHostAlloc is");
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let handle = handles::reserve(Kind::MemAllocation);
@@ -447,7 +447,7 @@ pub unsafe fn cuMemImportFromShareableHandle(
 fn refuse_sharing() -> CUresult {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        eprintln!("orion: sharing device memory by file descriptor or fabric handle is not forwarded; cuIpc* is");
+        crate::say!("sharing device memory by file descriptor or fabric handle is not forwarded; cuIpc* is");
     });
     CUDA_ERROR_NOT_SUPPORTED
 }

@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt::Arguments;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -306,9 +305,8 @@ fn debug(what: Arguments) {
     }
 }
 
-/// Not `eprintln!`, which panics when nobody reads.
 fn say(what: Arguments) {
-    let _ = writeln!(std::io::stderr(), "orion: compile cache: {what}");
+    orion_transport::client::say::put(format!("orion: compile cache: {what}\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn register_fork_handler() {
         // child of a process with threads. glibc unregisters it should this library be unloaded.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(child)) };
         if failed != 0 {
-            eprintln!("orion: pthread_atfork failed ({failed}): a forked child that uses CUDA will disturb this one");
+            crate::say!("pthread_atfork failed ({failed}): a forked child that uses CUDA will disturb this one");
         }
     });
 }

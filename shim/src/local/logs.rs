@@ -174,7 +174,7 @@ fn write_to_file(line: &str) {
             _ => match std::fs::OpenOptions::new().create(true).append(true).open(&path) {
                 Ok(file) => Place::File(Mutex::new(file)),
                 Err(e) => {
-                    eprintln!("orion: opening CUDA_LOG_FILE={} failed: {e}; nothing is logged", path.display());
+                    crate::say!("opening CUDA_LOG_FILE={} failed: {e}; nothing is logged", path.display());
                     Place::Nowhere
                 }
             },

@@ -1,7 +1,7 @@
 //! Functions that this shim does not answer: each is counted, and said once on stderr.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use orion_cuda::sys::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
@@ -15,8 +15,8 @@ pub fn refused(function: &'static str, reason: &str) {
         *count += 1;
         *count == 1
     };
-    if first && !quiet() {
-        eprintln!("orion: {function} refused: {reason}");
+    if first {
+        crate::say!("{function} refused: {reason}");
     }
     super::logs::error(function, &format!("not supported by Orion: {reason}"));
 }
@@ -30,12 +30,6 @@ pub fn pending(function: &'static str) -> CUresult {
 /// Every function refused so far, and how often.
 pub fn counts() -> Vec<(&'static str, u64)> {
     COUNTS.lock().map(|counts| counts.iter().map(|(name, n)| (*name, *n)).collect()).unwrap_or_default()
-}
-
-/// `ORION_QUIET=1`: the application's stderr is somebody's interface.
-fn quiet() -> bool {
-    static QUIET: OnceLock<bool> = OnceLock::new();
-    *QUIET.get_or_init(|| std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0"))
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ use super::room::{Stranger, who_goes};
 use super::{Core, Mail, Owner, Post, Settings};
 use crate::attach::{Assign, Control, send_control};
 use crate::cell::User;
+use crate::log::OF_A_WORKER;
 
 /// Between accepting a connection and its complete Hello, and between Welcome and Start.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ const WAITING_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const TURNED_OUT_INTERVAL: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Log lines of one worker, and their length. More are not shown.
-const WORKER_LINES_MAX: u32 = 1000;
+const WORKER_LINES_MAX: u32 = 100;
 const WORKER_LINE_CHARS_MAX: usize = 1000;
 /// One that goes on is not ours any more.
 const WORKER_LINES_KILL: u32 = 10_000;
@@ -1021,10 +1022,10 @@ impl Worker {
         match self.lines {
             ..=WORKER_LINES_MAX => {
                 let text: String = text.chars().filter(|c| !c.is_control()).take(WORKER_LINE_CHARS_MAX).collect();
-                warn!(worker = self.pid, session, text, "worker says");
+                warn!(target: OF_A_WORKER, worker = self.pid, session, text, "worker says");
             }
             n if n == WORKER_LINES_MAX + 1 => {
-                warn!(worker = self.pid, session, "worker says more than {WORKER_LINES_MAX} lines; no more are shown");
+                warn!(target: OF_A_WORKER, worker = self.pid, session, "worker says more than {WORKER_LINES_MAX} lines; no more are shown");
             }
             WORKER_LINES_KILL => {
                 warn!(worker = self.pid, session, "worker does not stop logging, killing it");

@@ -28,6 +28,7 @@ mod mail;
 mod nursery;
 mod peer;
 mod room;
+mod worker_log;
 
 use carried::{Carried, Lane, Shared};
 use front::Front;

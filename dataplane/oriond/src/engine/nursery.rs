@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use orion_ring::Memory;
 use orion_wire::environment::Environment;
 
+use super::worker_log::WorkerLog;
 use super::{Mail, Post};
 use crate::cell::{self, Plan, User};
 
@@ -37,19 +38,20 @@ pub struct Newborn {
 /// Starts the thread. It ends when the last sender is gone.
 pub fn start(worker_arguments: Vec<String>, plan: Plan, front: Arc<Post>) -> io::Result<Sender<Order>> {
     let (sender, receiver) = channel();
+    let log = WorkerLog::start()?;
     std::thread::Builder::new()
         .name("nursery".into())
-        .spawn(move || serve(receiver, &worker_arguments, &plan, &front))?;
+        .spawn(move || serve(receiver, &worker_arguments, &plan, &front, &log))?;
     Ok(sender)
 }
 
-fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post) {
+fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post, log: &WorkerLog) {
     let mut tenant = None;
     for order in orders {
         match order {
             Order::Spawn(environment) => {
-                let newborn =
-                    user_for(plan, &mut tenant).and_then(|user| spawn(worker_arguments, plan, user, &environment));
+                let user = user_for(plan, &mut tenant);
+                let newborn = user.and_then(|user| spawn(worker_arguments, plan, user, &environment, log));
                 front.post(Mail::Born(environment, newborn));
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
@@ -71,7 +73,15 @@ fn user_for(plan: &Plan, tenant: &mut Option<Arc<User>>) -> io::Result<Option<Ar
     Ok(Some(user))
 }
 
-fn spawn(arguments: &[String], plan: &Plan, user: Option<Arc<User>>, environment: &Environment) -> io::Result<Newborn> {
+fn spawn(
+    arguments: &[String],
+    plan: &Plan,
+    user: Option<Arc<User>>,
+    environment: &Environment,
+    log: &WorkerLog,
+) -> io::Result<Newborn> {
+    // Not our own standard error: whoever reads that may stop, and what is loaded there may write without end.
+    let (lines, stderr) = pipe()?;
     let (ours, theirs) = socketpair(libc::SOCK_SEQPACKET)?;
     let control = theirs.as_raw_fd();
     // SAFETY: getpid cannot fail.
@@ -93,6 +103,8 @@ fn spawn(arguments: &[String], plan: &Plan, user: Option<Arc<User>>, environment
         // from the very command that lets the stream go on.
         .env_remove("CUDA_LAUNCH_BLOCKING")
         .stdin(Stdio::null())
+        .stdout(stderr.try_clone()?)
+        .stderr(stderr)
         .process_group(0);
     // SAFETY: only async-signal-safe system calls between fork and exec.
     unsafe {
@@ -121,8 +133,20 @@ fn spawn(arguments: &[String], plan: &Plan, user: Option<Arc<User>>, environment
         let _ = child.wait();
         return Err(e);
     }
+    log.add(pid, lines);
     // SAFETY: a new descriptor that nobody else owns.
     Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, control: ours, user })
+}
+
+/// Reading end, writing end.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for both.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
 pub fn socketpair(kind: i32) -> io::Result<(OwnedFd, OwnedFd)> {

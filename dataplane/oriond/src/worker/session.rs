@@ -1490,7 +1490,7 @@ pub mod log {
             Some(control) => {
                 let _ = send_control(control.as_fd(), &Control::Log { text: text[..end].to_owned() }, None);
             }
-            None => eprintln!("oriond: {text}"),
+            None => crate::log::say(&format!("oriond: {text}")),
         }
     }
 }

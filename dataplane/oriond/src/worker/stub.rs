@@ -14,6 +14,7 @@ use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
 
+use super::session::log;
 use crate::attach::{Attachment, Control, map_heap, recv_control, send_control};
 
 /// Body: a heap range. Reply: the sum of its bytes.
@@ -26,6 +27,8 @@ pub const DIE: u16 = 0x7ff2;
 pub const EVENTS: u16 = 0x7ff3;
 /// Body: milliseconds. Does nothing for so long, then replies.
 pub const STALL: u16 = 0x7ff4;
+/// Body: a count. Writes that many lines to standard error, then replies.
+pub const SHOUT: u16 = 0x7ff7;
 /// Writes a record that no worker writes.
 pub const NONSENSE: u16 = 0x7ff5;
 /// Body: a name. Reply: the environment variable's value, or nothing.
@@ -130,6 +133,11 @@ fn answer(
             let filler = vec![0x55; (bytes as usize).next_multiple_of(8)];
             for i in 0..count {
                 push(events, Header { op: op::OUTPUT, thread: 0, context: 1, sequence: i, size: 0 }, &filler)?;
+            }
+        }
+        SHOUT => {
+            for i in 0..r.word()? {
+                log::warn(&format!("line {i} of many"));
             }
         }
         STALL => std::thread::sleep(Duration::from_millis(r.word()?)),

@@ -26,6 +26,7 @@ pub const EVENTS: u16 = 0x7ff3;
 pub const STALL: u16 = 0x7ff4;
 pub const NONSENSE: u16 = 0x7ff5;
 pub const VARIABLE: u16 = 0x7ff6;
+pub const SHOUT: u16 = 0x7ff7;
 
 /// Nothing here takes seconds unless something is broken; then the test says what it waited for.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,6 +53,11 @@ impl Oriond {
 
     /// With these environment variables.
     pub fn start_in(environment: &[(&str, &str)], arguments: &[&str]) -> Oriond {
+        Oriond::start_with(environment, arguments, None)
+    }
+
+    /// With a log that is somewhere else.
+    pub fn start_with(environment: &[(&str, &str)], arguments: &[&str], stderr: Option<Stdio>) -> Oriond {
         let dir = new_folder();
         let (socket, token) = (dir.join("oriond.sock"), dir.join("token"));
         write_token(&token, TOKEN);
@@ -65,22 +71,22 @@ impl Oriond {
             .arg(&socket)
             .args(arguments)
             .envs(environment.iter().copied());
-        Oriond::run(&mut command, dir)
+        Oriond::run(&mut command, dir, stderr)
     }
 
     /// With a command line of the test's own.
     pub fn start_as(command: &mut Command) -> Oriond {
-        Oriond::run(command, new_folder())
+        Oriond::run(command, new_folder(), None)
     }
 
-    fn run(command: &mut Command, dir: PathBuf) -> Oriond {
+    fn run(command: &mut Command, dir: PathBuf, stderr: Option<Stdio>) -> Oriond {
         let (socket, log) = (dir.join("oriond.sock"), dir.join("log"));
         let (ready, theirs) = pipe();
         let fd = theirs.as_raw_fd();
         command
             .args(["--ready-fd", &fd.to_string()])
             .stdin(Stdio::null())
-            .stderr(std::fs::File::create(&log).expect("creating the log"));
+            .stderr(stderr.unwrap_or_else(|| std::fs::File::create(&log).expect("creating the log").into()));
         // SAFETY: fcntl is async-signal-safe.
         unsafe {
             command.pre_exec(move || match libc::fcntl(fd, libc::F_SETFD, 0) {
@@ -395,7 +401,7 @@ pub fn is_alive(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
-fn pipe() -> (OwnedFd, OwnedFd) {
+pub fn pipe() -> (OwnedFd, OwnedFd) {
     let mut fds = [0; 2];
     // SAFETY: room for both; both are new and ours.
     unsafe {

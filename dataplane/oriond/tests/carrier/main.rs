@@ -10,6 +10,7 @@ mod door;
 mod environment;
 mod harness;
 mod leaks;
+mod log;
 mod speed;
 mod takeover;
 

@@ -19,6 +19,7 @@ use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
 pub use crate::scatter::Listener;
 
 mod local;
+pub mod say;
 mod tcp;
 
 pub use tcp::{connect as connect_tcp, join};

@@ -225,7 +225,7 @@ fn finish(link: &TcpLink, end: Result<(), End>) {
     if let Err(End::Fault(fault)) = end
         && !link.lost()
     {
-        eprintln!("orion: the connection to the server broke the protocol ({fault}); the session is over");
+        super::say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
     }
     link.close();
 }

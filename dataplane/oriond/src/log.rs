@@ -1,0 +1,248 @@
+//! oriond's own log: lines on standard error, which may be a full disk, a closed pipe or a pipe that nobody reads.
+//!
+//! ```text
+//! any thread -> tracing -> at most so many of a kind -> queue -> thread "log" -> standard error
+//! ```
+//! Only that thread ever waits for the descriptor. What finds no room in the queue, or cannot be written, is counted,
+//! and the count is the next line that gets through.
+
+// UNSAFETY: writes to descriptor 2 by system calls, because the standard library's macros panic when that fails.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Lines that wait for the descriptor. With [`LINE_BYTES_MAX`] at most 4 MiB.
+const LINES_MAX: usize = 1024;
+/// Longer lines are cut.
+const LINE_BYTES_MAX: usize = 4096;
+/// Warnings and errors of one kind within [`ALIKE_WINDOW`]; the rest is counted. Strangers at the door are worth a
+/// line each, and there is no end of strangers.
+const ALIKE_MAX: u64 = 20;
+const ALIKE_WINDOW: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for the last lines to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What workers wrote is limited worker by worker, where it is read.
+pub const OF_A_WORKER: &str = "worker";
+
+/// The log of this process; lines that are still on their way are written when it is dropped.
+pub struct Log {
+    queue: Queue,
+}
+
+/// Logs what is at least of this level from now on.
+pub fn start(level: LevelFilter) -> Result<Log, String> {
+    let (sender, receiver) = sync_channel(LINES_MAX);
+    let queue = Queue { sender, lost: Arc::default() };
+    let kinds = Kinds::default();
+    let (lost, alike) = (queue.lost.clone(), kinds.clone());
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || write_all(&receiver, &lost, &alike))
+        .map_err(|e| format!("starting the log's thread failed: {e}"))?;
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(queue.clone())
+        .with_ansi(false)
+        .with_target(false)
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(level).with(kinds).with(lines).init();
+    Ok(Log { queue })
+}
+
+/// One line on standard error, whatever becomes of it. For what has to be said where there is no log.
+pub fn say(text: &str) {
+    let _ = put(format!("{text}\n").as_bytes());
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let (done, written) = sync_channel(1);
+        let mut last = Message::Flush(done);
+        let begin = Instant::now();
+        while begin.elapsed() < FLUSH_TIMEOUT {
+            match self.queue.sender.try_send(last) {
+                Ok(()) => {
+                    let _ = written.recv_timeout(FLUSH_TIMEOUT.saturating_sub(begin.elapsed()));
+                    return;
+                }
+                Err(TrySendError::Full(back)) => last = back,
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+enum Message {
+    Line(Vec<u8>),
+    /// Answered once everything before it was written.
+    Flush(SyncSender<()>),
+}
+
+/// Takes lines and never waits.
+#[derive(Clone)]
+struct Queue {
+    sender: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = &'a Queue;
+
+    fn make_writer(&'a self) -> &'a Queue {
+        self
+    }
+}
+
+impl io::Write for &Queue {
+    /// A whole line: the formatter writes each at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut kept = line[..line.len().min(LINE_BYTES_MAX)].to_vec();
+        if kept.len() < line.len() {
+            kept.extend_from_slice(b" (cut)\n");
+        }
+        if self.sender.try_send(Message::Line(kept)).is_err() {
+            // Relaxed: a count, and nothing hangs on when it is seen.
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread "log".
+fn write_all(from: &Receiver<Message>, lost: &AtomicU64, kinds: &Kinds) {
+    let mut torn = false;
+    let mut put_line = |line: &[u8]| {
+        // What was cut off in the middle of a line is not continued in it.
+        if torn && put(b"\n").is_err() {
+            return false;
+        }
+        let written = put(line);
+        torn = written.as_ref().is_err_and(|some| *some > 0);
+        written.is_ok()
+    };
+    loop {
+        kinds.look();
+        match from.recv_timeout(LOOK_INTERVAL) {
+            Ok(Message::Line(line)) => {
+                let count = lost.load(Ordering::Relaxed);
+                if count > 0 && put_line(&line_of(&format!(" WARN {count} log lines were lost here\n"))) {
+                    lost.fetch_sub(count, Ordering::Relaxed);
+                }
+                if !put_line(&line) {
+                    lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok(Message::Flush(done)) => drop(done),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn line_of(text: &str) -> Vec<u8> {
+    let mut line = String::new();
+    // A clock that cannot be written leaves the line without a time.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+    let _ = write!(line, " {text}");
+    line.into_bytes()
+}
+
+/// Everything, or how many bytes were written before it failed.
+fn put(bytes: &[u8]) -> Result<(), usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let rest = &bytes[done..];
+        // SAFETY: reads the bytes of a slice.
+        let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+        if n > 0 {
+            done += n as usize;
+            continue;
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            // Somebody else made the descriptor non-blocking; waiting is what this thread is for.
+            Some(libc::EAGAIN) => {
+                let mut fd = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one valid entry.
+                unsafe { libc::poll(&raw mut fd, 1, 1000) };
+            }
+            _ => return Err(done),
+        }
+    }
+    Ok(())
+}
+
+/// What has been said in the present window, by the place in the code that says it.
+#[derive(Clone, Default)]
+struct Kinds(Arc<Mutex<HashMap<tracing::callsite::Identifier, Kind>>>);
+
+struct Kind {
+    since: Instant,
+    said: u64,
+    /// The message, without the fields.
+    text: String,
+}
+
+impl Kinds {
+    /// Closes the windows that are over, and says what they left out.
+    fn look(&self) {
+        let mut over = Vec::new();
+        self.0.lock().expect("nothing panics under this lock").retain(|_, kind| {
+            let is_over = kind.since.elapsed() >= ALIKE_WINDOW;
+            if is_over && kind.said > ALIKE_MAX {
+                over.push((kind.said - ALIKE_MAX, std::mem::take(&mut kind.text)));
+            }
+            !is_over
+        });
+        for (more, text) in over {
+            tracing::info!("and {more} more like it: {text}");
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Kinds {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::WARN || metadata.target() == OF_A_WORKER {
+            return true;
+        }
+        let mut kinds = self.0.lock().expect("nothing panics under this lock");
+        let kind = kinds.entry(metadata.callsite()).or_insert_with(|| {
+            let mut message = Text(String::new());
+            event.record(&mut message);
+            Kind { since: Instant::now(), said: 0, text: message.0 }
+        });
+        kind.said += 1;
+        kind.said <= ALIKE_MAX
+    }
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Lines of Orion's own on the application's standard error.
+//!
+//! That descriptor is the application's: it may be closed, full, or a pipe that nobody reads, and none of this may
+//! harm the application. The standard library's macros panic where a line cannot be written.
+
+// UNSAFETY: asks a descriptor whether it takes a line, and writes to it.
+
+use std::collections::BTreeMap;
+use std::fmt::Arguments;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What a pipe takes whole once it says that there is room. The rest of a longer line is left out.
+const LINE_BYTES_MAX: usize = 4096;
+/// Different lines that are remembered.
+const LINES_MAX: usize = 256;
+/// A reader that takes longer loses the line.
+const PATIENCE_MS: i32 = 100;
+
+static SAID: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+
+/// One line, once in a process: a program that meets a limit meets it in a loop. Nothing with `ORION_QUIET=1`, which
+/// says that standard error is somebody's interface.
+pub fn say(text: Arguments) {
+    let line = format!("orion: {text}\n");
+    if !quiet() && is_new(&line) {
+        put(line.as_bytes());
+    }
+}
+
+/// `ORION_QUIET=1`.
+pub fn quiet() -> bool {
+    static QUIET: OnceLock<bool> = OnceLock::new();
+    *QUIET.get_or_init(|| std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0"))
+}
+
+/// How many lines were not printed because they had been printed before.
+pub fn repeated() -> u64 {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+}
+
+/// Whether the line is said for the first time.
+pub fn is_new(line: &str) -> bool {
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    match said.get_mut(line) {
+        Some(count) => {
+            *count += 1;
+            false
+        }
+        None => {
+            if said.len() < LINES_MAX {
+                said.insert(line.to_owned(), 0);
+            }
+            true
+        }
+    }
+}
+
+/// To standard error if that takes it. Nothing to do where it does not.
+pub fn put(bytes: &[u8]) {
+    for piece in bytes.chunks(LINE_BYTES_MAX) {
+        let mut room = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one valid entry; reads the bytes of a slice.
+        unsafe {
+            // Writing where nobody reads any more would be SIGPIPE, which ends a C program.
+            if libc::poll(&raw mut room, 1, PATIENCE_MS) == 1 && room.revents == libc::POLLOUT {
+                libc::write(2, piece.as_ptr().cast(), piece.len());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_new_once() {
+        assert!(is_new("orion: one\n") && is_new("orion: other\n"));
+        assert!(!is_new("orion: one\n") && !is_new("orion: one\n"));
+        assert!(repeated() >= 2);
+    }
+}
