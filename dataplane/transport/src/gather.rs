@@ -18,8 +18,11 @@ const SCRATCH_BYTES: usize = PARTS_MAX * (STREAM_HEADER_BYTES + LANES_MAX * 8);
 
 /// Sends large heap ranges by another way than this connection.
 pub trait Stripe {
-    /// Takes the range and answers the barrier to send, or `None` if it has to go inline.
-    fn stripe(&mut self, range: HeapRange) -> Option<[u64; LANES_MAX]>;
+    /// Takes as much of the range, from its beginning, as there is room for, and answers how many bytes that was; `None`
+    /// if it has to go inline. Nobody is waited for, and what a peer does not read makes nothing grow.
+    fn stripe(&mut self, range: HeapRange) -> Option<u64>;
+    /// What the receiver has to wait for to have all that was taken.
+    fn barrier(&self) -> [u64; LANES_MAX];
 }
 
 /// One send under construction or under way. Must not move while the kernel reads the iovecs' targets, which is why
@@ -33,6 +36,8 @@ pub struct Gather {
     bytes: u64,
     /// What is left of a heap range that goes over this connection and is larger than one batch.
     rest: HeapRange,
+    /// What is left of a range that goes by the lanes, and for which they had no room. Its barrier comes behind it.
+    striping: HeapRange,
     /// The batch's last record is a posted copy to the host.
     ends_with_copy_out: bool,
     /// Ring bytes in all batches so far: less than what was collected, for some records stay behind.
@@ -51,6 +56,7 @@ impl Default for Gather {
             sent: 0,
             bytes: 0,
             rest: HeapRange::default(),
+            striping: HeapRange::default(),
             ends_with_copy_out: false,
             carried: 0,
         }
@@ -128,6 +134,7 @@ impl Gather {
         stripe: &mut impl Stripe,
     ) -> Result<usize, Fault> {
         self.continue_range(heap);
+        self.continue_striping(heap, stripe);
         let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
         let (mut run, mut at) = (taken, taken);
         while ready - at >= HEADER_BYTES && self.has_room(at - run) {
@@ -154,7 +161,7 @@ impl Gather {
                 self.ring_bytes(frame, from, run, at - run);
                 run = at + size;
                 match stripe.stripe(range) {
-                    Some(counts) => self.barrier(&counts),
+                    Some(taken) => self.striped(range, taken, stripe),
                     None => {
                         self.rest = range;
                         self.continue_range(heap);
@@ -170,7 +177,10 @@ impl Gather {
 
     /// Nothing may follow a heap range that is not yet in the batch completely.
     fn has_room(&self, run: usize) -> bool {
-        self.rest.bytes == 0 && self.bytes + (run as u64) < BATCH_BYTES_MAX && self.parts.len() + 8 <= PARTS_MAX
+        self.rest.bytes == 0
+            && self.striping.bytes == 0
+            && self.bytes + (run as u64) < BATCH_BYTES_MAX
+            && self.parts.len() + 8 <= PARTS_MAX
     }
 
     fn ring_bytes(&mut self, frame: Frame, from: &Consumer, skip: usize, len: usize) {
@@ -194,6 +204,33 @@ impl Gather {
         self.header(StreamHeader { frame: Frame::Heap, len: len as u32, offset });
         self.part(heap.at(offset, len).expect("the range was checked"), len as usize);
         self.rest = HeapRange { offset: offset + len, bytes: bytes - len };
+    }
+
+    /// Whether a range waits for room on the lanes, and everything behind it does too.
+    pub fn waits_for_lanes(&self) -> bool {
+        self.striping.bytes > 0
+    }
+
+    fn continue_striping(&mut self, heap: &Heap, stripe: &mut impl Stripe) {
+        if self.striping.bytes > 0 && self.parts.len() + 8 <= PARTS_MAX {
+            match stripe.stripe(self.striping) {
+                Some(taken) => self.striped(self.striping, taken, stripe),
+                // So little is left that it goes inline, behind the barrier of what went before it.
+                None => {
+                    let rest = std::mem::take(&mut self.striping);
+                    self.barrier(&stripe.barrier());
+                    self.rest = rest;
+                    self.continue_range(heap);
+                }
+            }
+        }
+    }
+
+    fn striped(&mut self, range: HeapRange, taken: u64, stripe: &impl Stripe) {
+        self.striping = HeapRange { offset: range.offset + taken, bytes: range.bytes - taken };
+        if self.striping.bytes == 0 {
+            self.barrier(&stripe.barrier());
+        }
     }
 
     fn barrier(&mut self, counts: &[u64; LANES_MAX]) {
@@ -230,8 +267,12 @@ mod tests {
 
     struct NoLanes;
     impl Stripe for NoLanes {
-        fn stripe(&mut self, _: HeapRange) -> Option<[u64; LANES_MAX]> {
+        fn stripe(&mut self, _: HeapRange) -> Option<u64> {
             None
+        }
+
+        fn barrier(&self) -> [u64; LANES_MAX] {
+            unreachable!("nothing was taken")
         }
     }
 
@@ -279,6 +320,57 @@ mod tests {
         let heap_frame = (4, 1 << 20);
         assert_eq!(seen, [(1, 32), heap_frame, heap_frame, heap_frame, (1, 32)]);
         assert_eq!(c.next(), Ok(None));
+    }
+
+    /// Takes a little at a time.
+    struct SlowLanes {
+        room: u64,
+        taken: Vec<HeapRange>,
+    }
+    impl Stripe for SlowLanes {
+        fn stripe(&mut self, range: HeapRange) -> Option<u64> {
+            if range.bytes < 100 {
+                return None;
+            }
+            let bytes = range.bytes.min(std::mem::take(&mut self.room));
+            self.taken.push(HeapRange { bytes, ..range });
+            Some(bytes)
+        }
+
+        fn barrier(&self) -> [u64; LANES_MAX] {
+            [self.taken.iter().map(|range| range.bytes).sum(); LANES_MAX]
+        }
+    }
+
+    #[test]
+    fn what_lanes_have_no_room_for_waits_with_all_that_is_behind_it() {
+        let memory = Memory::create(Layout { heap_bytes: 4 << 20 }).unwrap();
+        let heap = memory.map_heap(None).unwrap();
+        let (mut p, mut c) = (memory.producer(Which::Command).unwrap(), memory.consumer(Which::Command).unwrap());
+        let mut body = Vec::new();
+        HeapRange { offset: 4096, bytes: 3 << 20 }.put(&mut body);
+        for r in [record(op::HEAP_WRITTEN, &body), record(0x101, &[2; 8])] {
+            assert!(p.push(&[&r]).unwrap());
+        }
+        let (mut g, mut lanes) = (Gather::default(), SlowLanes { room: 0, taken: Vec::new() });
+        for room in [0, 1 << 20, 0, 1 << 20, (1 << 20) - 50] {
+            lanes.room = room;
+            let n = g.collect(Frame::Command, &mut c, &heap, &mut lanes).unwrap();
+            c.consume(n);
+            assert!(g.is_empty() && g.waits_for_lanes(), "with room for {room}");
+        }
+        let n = g.collect(Frame::Command, &mut c, &heap, &mut lanes).unwrap();
+        let barrier: Vec<u8> = [(3u64 << 20) - 50; LANES_MAX].iter().flat_map(|count| count.to_le_bytes()).collect();
+        assert_eq!(frames(&g), [(5, barrier), (4, vec![0; 50]), (1, record(0x101, &[2; 8]))]);
+        g.clear();
+        c.consume(n);
+        assert!(!g.waits_for_lanes() && c.next() == Ok(None));
+        let mut at = 4096;
+        for range in lanes.taken {
+            assert_eq!(range.offset, at);
+            at += range.bytes;
+        }
+        assert_eq!(at, 4096 + (3 << 20) - 50);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use orion_wire::record::HeapRange;
 pub const LANES_MAX: usize = 8;
 /// Large enough that headers and wake-ups do not show, small enough to spread 1 MiB over the lanes.
 pub const CHUNK_BYTES_MAX: u64 = 512 << 10;
-const CHUNK_BYTES_MIN: u64 = 128 << 10;
+/// Only the end of a range is less.
+pub const CHUNK_BYTES_MIN: u64 = 128 << 10;
 
 /// Heap bytes received on each lane since the session began.
 #[derive(Default)]

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory};
 use orion_transport::gather::Stripe;
+use orion_transport::lanes::CHUNK_BYTES_MIN;
 use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader, TAKEN_BYTES_MIN};
 use orion_transport::{Blocked, Gather, LANES_MAX, LaneCounts, Scatter, Striper};
 use orion_wire::Fault;
@@ -24,6 +25,9 @@ use super::nursery::Order;
 use super::{Mail, Post};
 
 const RECEIVE_BYTES: usize = 256 << 10;
+/// Chunks of one session that wait for its lanes: 64 MiB or more of heap, and 16 bytes of ours each. A client that does
+/// not read its lanes is not served beyond that.
+const LANE_CHUNKS_MAX: usize = 512;
 
 /// What the main connection and the lanes of a session have in common. They may live on different engines.
 pub struct Shared {
@@ -32,9 +36,15 @@ pub struct Shared {
     counts: LaneCounts,
     /// The main connection is parked at a barrier: whoever counts bytes up kicks it.
     barrier_waits: AtomicBool,
+    /// Something waits for room on the lanes: whoever takes chunks from there kicks the main connection.
+    room_waits: AtomicBool,
+    /// Chunks in `outgoing`.
+    queued: AtomicUsize,
     over: AtomicBool,
     main: OnceLock<Address>,
     lanes: Mutex<[Option<Address>; LANES_MAX]>,
+    /// Lanes that somebody was let in for, a bit each.
+    claimed: AtomicUsize,
     /// Lanes 0 up to this have joined.
     joined: AtomicUsize,
     outgoing: [Mutex<VecDeque<HeapRange>>; LANES_MAX],
@@ -78,9 +88,12 @@ impl Shared {
             heap,
             counts: LaneCounts::default(),
             barrier_waits: AtomicBool::new(false),
+            room_waits: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             main: OnceLock::new(),
             lanes: Mutex::default(),
+            claimed: AtomicUsize::new(0),
             joined: AtomicUsize::new(0),
             outgoing: Default::default(),
             mapped,
@@ -91,8 +104,24 @@ impl Shared {
         self.mapped.memory.as_ref().expect("taken only when dropped")
     }
 
-    pub fn is_lane_free(&self, index: usize) -> bool {
-        index < LANES_MAX && self.lanes.lock().expect("nothing panics under this lock")[index].is_none()
+    /// Lets one connection in for a lane, once in the life of the session: the end of a lane is the end of the session.
+    pub fn claim_lane(&self, index: usize) -> bool {
+        index < LANES_MAX && !self.is_over() && self.claimed.fetch_or(1 << index, Ordering::SeqCst) >> index & 1 == 0
+    }
+
+    /// Takes a chunk to send from a lane's queue.
+    fn next_chunk(&self, lane: usize) -> Option<HeapRange> {
+        let chunk = self.outgoing[lane].lock().expect("nothing panics under this lock").pop_front()?;
+        let left = self.queued.fetch_sub(1, Ordering::SeqCst) - 1;
+        // SeqCst pairs with `park`: either we see that somebody waits or he sees that there is room.
+        if left <= LANE_CHUNKS_MAX / 2
+            && self.room_waits.load(Ordering::SeqCst)
+            && self.room_waits.swap(false, Ordering::SeqCst)
+            && let Some(main) = self.main.get()
+        {
+            main.kick();
+        }
+        Some(chunk)
     }
 
     /// Ends the session for everybody who carries it.
@@ -117,15 +146,17 @@ struct Lanes<'a> {
 }
 
 impl Stripe for Lanes<'_> {
-    fn stripe(&mut self, range: HeapRange) -> Option<[u64; LANES_MAX]> {
+    fn stripe(&mut self, range: HeapRange) -> Option<u64> {
         // Acquire pairs with the Release in `Lane::new`: the lanes' addresses are in the table.
         let joined = self.shared.joined.load(Ordering::Acquire);
         if range.bytes < STRIPE_BYTES_MIN || joined == 0 {
             return None;
         }
+        let room = LANE_CHUNKS_MAX.saturating_sub(self.shared.queued.load(Ordering::SeqCst)) as u64;
+        let range = HeapRange { bytes: range.bytes.min(room * CHUNK_BYTES_MIN), ..range };
         let mut touched = 0u32;
         self.striper.deal(range, joined, |lane, chunk| {
-            // Bounded by the reply ring: every range is one of its records.
+            self.shared.queued.fetch_add(1, Ordering::SeqCst);
             self.shared.outgoing[lane].lock().expect("nothing panics under this lock").push_back(chunk);
             touched |= 1 << lane;
         });
@@ -135,7 +166,11 @@ impl Stripe for Lanes<'_> {
                 lane.kick();
             }
         }
-        Some(*self.striper.sent())
+        Some(range.bytes)
+    }
+
+    fn barrier(&self) -> [u64; LANES_MAX] {
+        *self.striper.sent()
     }
 }
 
@@ -393,6 +428,12 @@ impl Carried {
             let word = ring.sleep_word();
             self.arm(io, slot, 2, Did::FutexRoom, word);
         }
+        if self.sending.is_none() && self.gather.waits_for_lanes() {
+            self.shared.room_waits.store(true, Ordering::SeqCst);
+            if self.shared.queued.load(Ordering::SeqCst) <= LANE_CHUNKS_MAX / 2 {
+                return false;
+            }
+        }
         if matches!(self.blocked, Some(Blocked::Barrier)) {
             self.shared.barrier_waits.store(true, Ordering::SeqCst);
             if !matches!(self.scatter.feed(&[], &self.shared.counts), Ok((_, Some(Blocked::Barrier)))) {
@@ -495,8 +536,7 @@ impl Lane {
         if self.sending || self.ending {
             return;
         }
-        let next = self.shared.outgoing[self.index].lock().expect("nothing panics under this lock").pop_front();
-        let Some(chunk) = next else { return };
+        let Some(chunk) = self.shared.next_chunk(self.index) else { return };
         let from = self.shared.heap.at(chunk.offset, chunk.bytes).expect("the range was checked when it was dealt");
         self.out_header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
         self.out_parts = [

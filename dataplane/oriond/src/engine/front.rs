@@ -656,7 +656,7 @@ impl Front {
         if !is_proved {
             warn!(peer = %g.peer, session, "somebody who does not belong to a session tried to join it");
         }
-        let Some(shared) = shared.upgrade().filter(|s| is_proved && s.is_lane_free(index)) else {
+        let Some(shared) = shared.upgrade().filter(|s| is_proved && s.claim_lane(index)) else {
             return self.refuse(core, slot, Reason::Other, "no such session, wrong proof, or the lane is taken");
         };
         // A fresh connection takes these few bytes at once.

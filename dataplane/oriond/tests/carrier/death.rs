@@ -19,7 +19,7 @@ use crate::harness::{
 use crate::on_each_carrier;
 
 /// A connection that does by hand what the client does.
-fn dial(server: &Oriond, transport: Transport) -> OwnedFd {
+pub fn dial(server: &Oriond, transport: Transport) -> OwnedFd {
     match transport {
         Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
         Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
@@ -263,12 +263,12 @@ fn client_killed_with_sigkill_frees_its_worker() {
 }
 
 /// By hand up to the carried stream of a TCP session.
-fn carried(server: &Oriond) -> (TcpStream, Welcome) {
+pub fn carried(server: &Oriond) -> (TcpStream, Welcome) {
     let (stream, welcome, _) = carried_with_key(server);
     (stream, welcome)
 }
 
-fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
+pub fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
     let socket = dial(server, Transport::Tcp);
     let (welcome, key) = begin(&socket);
     let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
@@ -278,7 +278,7 @@ fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
     (TcpStream::from(socket), welcome, key)
 }
 
-fn stream_frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
+pub fn stream_frame(frame: Frame, offset: u64, body: &[u8]) -> Vec<u8> {
     let mut out = StreamHeader { frame, len: body.len() as u32, offset }.encode().to_vec();
     out.extend_from_slice(body);
     out
@@ -408,7 +408,7 @@ fn a_lane_that_does_not_prove_itself_is_refused() {
     }
 }
 
-fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
+pub fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
     orion_transport::client::join(&server.tcp, lane, session, key).ok().map(TcpStream::from)
 }
 

@@ -3,6 +3,7 @@
 
 mod activity;
 mod address;
+mod budget;
 mod bulk;
 mod cell;
 mod death;

@@ -278,13 +278,17 @@ struct Lanes<'a> {
 }
 
 impl Stripe for Lanes<'_> {
-    fn stripe(&mut self, range: HeapRange) -> Option<[u64; LANES_MAX]> {
+    fn stripe(&mut self, range: HeapRange) -> Option<u64> {
         let lanes = self.link.lanes.len();
         if range.bytes < STRIPE_BYTES_MIN || lanes == 0 || self.link.lanes_ready.load(Ordering::Acquire) < lanes {
             return None;
         }
         self.striper.deal(range, lanes, |lane, chunk| self.link.lanes[lane].put(chunk, self.link));
-        Some(*self.striper.sent())
+        Some(range.bytes)
+    }
+
+    fn barrier(&self) -> [u64; LANES_MAX] {
+        *self.striper.sent()
     }
 }
 
