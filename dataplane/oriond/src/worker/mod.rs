@@ -217,7 +217,8 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let mut since_poll = 0u32;
     loop {
         s.replies.publish();
-        let next = commands.next()?;
+        let full = s.is_full();
+        let next = if full { None } else { commands.next()? };
         if let Some(header) = next {
             commands.body(&header, &mut body);
             commands.consume(header.size as usize);
@@ -241,7 +242,10 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         since_poll = 0;
         hand::host_memory::release_fenced(s);
         let again = hand::in_step::look(s);
-        if s.has_parked() || s.has_lent() {
+        if full {
+            s.flush_ranges()?;
+        }
+        if full || s.has_parked() || s.has_lent() {
             s.poll_lent();
             let progress = s.poll_parked()?;
             if !progress && spin.yields {

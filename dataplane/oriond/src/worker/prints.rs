@@ -9,7 +9,7 @@
 // UNSAFETY: asks the driver for attributes of devices, and lowers the priority of a thread of its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use orion_cuda::driver::Driver;
@@ -17,13 +17,16 @@ use orion_cuda::sys::*;
 
 use crate::worker::image::Image;
 
+/// Images that wait to be searched. More stay suspects.
+const IMAGES_MAX: usize = 1024;
+
 const PRINTS: &[u8] = b"vprintf";
 
 pub struct Prints {
     /// Images that print, that nobody could look into, or that nobody has looked into yet.
     suspects: Arc<AtomicUsize>,
     capabilities: Vec<u32>,
-    searcher: OnceLock<Option<Sender<Arc<Image>>>>,
+    searcher: OnceLock<Option<SyncSender<Arc<Image>>>>,
 }
 
 impl Prints {
@@ -54,13 +57,13 @@ impl Prints {
         let searcher = self.searcher.get_or_init(|| start(self.suspects.clone(), self.capabilities.clone()));
         if let Some(searcher) = searcher {
             // The thread ends with the process; if it could not be started every image stays a suspect.
-            let _ = searcher.send(image.clone());
+            let _ = searcher.try_send(image.clone());
         }
     }
 }
 
-fn start(suspects: Arc<AtomicUsize>, capabilities: Vec<u32>) -> Option<Sender<Arc<Image>>> {
-    let (sender, images) = channel::<Arc<Image>>();
+fn start(suspects: Arc<AtomicUsize>, capabilities: Vec<u32>) -> Option<SyncSender<Arc<Image>>> {
+    let (sender, images) = sync_channel::<Arc<Image>>(IMAGES_MAX);
     let search = move || {
         // SAFETY: plain calls about this thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, 10) };

@@ -14,7 +14,7 @@ use orion_cuda::sys::*;
 use orion_ring::{Heap, Lookahead, Memory};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
-use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, op};
+use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, THREADS_MAX, op};
 use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
@@ -131,6 +131,15 @@ struct Busy {
     /// later work of the stream starts, but one copy out of the device may overtake another.
     mixed: bool,
 }
+
+/// Calls that wait. A client has no more threads than this, and each waits for one call or for a few pieces of one.
+const PARKED_MAX: usize = 2 * THREADS_MAX as usize;
+/// Slots of pinned memory for small copies that are under way, half a record each: 128 MiB.
+const SCRATCH_MAX: usize = 1024;
+/// Copies into the heap that a mirrored client has not been told of, and ranges lent to copies.
+const RANGES_MAX: usize = 64 << 10;
+/// Contexts and threads with an error that nobody has been told of. Later ones are those of the same cause.
+const LATCHED_MAX: usize = THREADS_MAX as usize;
 
 type BusyStreams = FxHashMap<u64, FxHashMap<usize, Busy>>;
 
@@ -275,6 +284,8 @@ pub struct Session {
     /// Events without timing, by the context they belong to.
     spare_events: HashMap<u64, Vec<CUevent>>,
     spare_scratch: Vec<*mut u8>,
+    /// Slots that copies use now.
+    scratch_used: usize,
     pub captures: crate::worker::hand::stream::Captures,
     /// Commands executed; for the stats page and tests.
     pub executed: AtomicU64,
@@ -379,6 +390,7 @@ impl Session {
             lent: VecDeque::new(),
             spare_events: HashMap::new(),
             spare_scratch: Vec::new(),
+            scratch_used: 0,
             captures: Default::default(),
             executed: AtomicU64::new(0),
             reply: Vec::new(),
@@ -485,7 +497,8 @@ impl Session {
     }
 
     fn latch(&mut self, context: u64, thread: u16, code: CUresult) {
-        if !self.latched.iter().any(|l| (l.0, l.1) == (context, thread)) {
+        let is_new = || !self.latched.iter().any(|l| (l.0, l.1) == (context, thread));
+        if self.latched.len() < LATCHED_MAX && is_new() {
             self.latched.push((context, thread, code));
         }
     }
@@ -969,6 +982,16 @@ impl Session {
         Ok(self.park(header, Wait::Job(job), finish))
     }
 
+    /// Whether the session holds as much as it may. Until some of it is done no further command is taken, which holds up
+    /// the client that sent so much and nobody else.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.parked.len() >= PARKED_MAX
+            || self.scratch_used >= SCRATCH_MAX
+            || self.lent.len() >= RANGES_MAX
+            || self.pending_ranges.len() >= RANGES_MAX
+    }
+
     pub fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
@@ -1405,18 +1428,23 @@ impl Session {
     /// Pinned memory for one inline copy.
     pub fn scratch(&mut self) -> Result<*mut u8, CUresult> {
         if let Some(slot) = self.spare_scratch.pop() {
+            self.scratch_used += 1;
             return Ok(slot);
         }
         let mut slot = ptr::null_mut();
         let flags = CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: a valid out pointer.
         match unsafe { self.driver.cuMemHostAlloc(&mut slot, RECORD_BYTES_MAX / 2, flags) } {
-            CUDA_SUCCESS => Ok(slot.cast()),
+            CUDA_SUCCESS => {
+                self.scratch_used += 1;
+                Ok(slot.cast())
+            }
             code => Err(code),
         }
     }
 
     pub fn return_scratch(&mut self, slot: *mut u8) {
+        self.scratch_used -= 1;
         self.spare_scratch.push(slot);
     }
 

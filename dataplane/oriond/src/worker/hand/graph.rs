@@ -269,6 +269,20 @@ pub fn keep_lent(s: &Session, graph: CUgraph, lent: Lent) {
     share_ticket(s, graph, Box::into_raw(Box::new(lent)).cast(), give_back);
 }
 
+/// Bytes that a node of the graph reads.
+pub fn keep_bytes(s: &Session, graph: Option<CUgraph>, bytes: Vec<u8>) {
+    /// `CUhostFn` for the driver.
+    unsafe extern "C" fn free(bytes: *mut c_void) {
+        // SAFETY: from `into_raw` below; the driver calls this once, when nothing refers to the object any more.
+        drop(unsafe { Box::from_raw(bytes.cast::<Vec<u8>>()) });
+    }
+    let kept = Box::into_raw(Box::new(bytes)).cast();
+    // Without a graph, or user objects, nobody tells when they are not needed any more: they stay.
+    if let Some(graph) = graph {
+        share_ticket(s, graph, kept, free);
+    }
+}
+
 /// Has the client told when no graph refers any more to the range it set aside at `offset`; at once if none does.
 pub fn keep_range(s: &Session, graph: Option<CUgraph>, offset: u64) -> Option<CUuserObject> {
     let ticket = s.callbacks.ticket(offset, kind::HEAP_RANGE, 0, false, false);

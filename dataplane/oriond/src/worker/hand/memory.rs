@@ -98,13 +98,14 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Re
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
     if s.captures.open() && s.is_capturing(stream) {
-        // A graph reads its source at every launch: the bytes have to stay. They are as long-lived as the
-        // session, because a graph can be cloned and instantiated any number of times.
-        let kept: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice());
-        // SAFETY: leaked bytes live for ever.
-        return Ok(Outcome::Done(unsafe {
-            s.driver.cuMemcpyHtoDAsync_v2(to.raw(), kept.as_ptr().cast(), kept.len(), stream)
-        }));
+        // A graph reads its source at every launch: the bytes live as long as it, and what is made from it, does.
+        let kept = bytes.to_vec();
+        // SAFETY: the bytes stay where they are when the vector moves, until no graph refers to them.
+        let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), kept.as_ptr().cast(), kept.len(), stream) };
+        if code == CUDA_SUCCESS {
+            super::graph::keep_bytes(s, s.captures.graph_of(s.driver, stream), kept);
+        }
+        return Ok(Outcome::Done(code));
     }
     // SAFETY: the driver has read the source when it returns (a pageable copy of at most 64 KiB).
     let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), bytes.as_ptr().cast(), bytes.len(), stream) };
