@@ -83,6 +83,8 @@ pub struct Ticket {
 
 pub struct Reply {
     pub result: CUresult,
+    /// Of an error: the events that have to be handled before it is known, counted modulo 2^32.
+    events: u32,
     pub body: Vec<u8>,
 }
 
@@ -320,6 +322,8 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     if !matches!(reply.result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) {
         // It may be a posted copy's failure.
         crate::hand::on_the_way::forget_all();
+        // What the worker's driver has to say about it is on standard error when the call returns.
+        crate::hand::events::wait_for_word(s, reply.events);
     }
     Ok(reply)
 }
@@ -489,7 +493,7 @@ fn read_until(
                     }
                     _ => {}
                 }
-                let reply = Reply { result: header.context as CUresult, body };
+                let reply = Reply { result: header.context as CUresult, events: (header.context >> 32) as u32, body };
                 if header.thread == slot && header.sequence == sequence {
                     return Ok(reply);
                 }

@@ -67,6 +67,32 @@ fn look_back_is_right_on_one_core() {
     }
 }
 
+/// It brings a C library of its own, whose loader gives the shim no memory for thread-locals.
+#[test]
+fn a_fully_static_program_is_refused_in_words() {
+    let output = orion::through_orion("shm", &built_programs().join("vector_add.refused"), &[]);
+    let said = orion::complaint(&output);
+    assert!(output.status.code().is_some_and(|code| code < 128), "{said}");
+    assert_eq!(said.matches("this program is linked statically, C library included").count(), 1, "{said}");
+}
+
+/// A program with little address space, as clusters limit it, needs a smaller heap, and is told so.
+#[test]
+fn a_program_with_little_address_space_runs_with_a_smaller_heap() {
+    let program = built_programs().join("vector_add.static");
+    let run = |heap: &[&str]| {
+        let limited = ["-c", r#"ulimit -v 12582912 && exec "$@""#, "sh"];
+        let run = orion::built().join("orion-run");
+        let mut command = Command::new("sh");
+        command.args(limited).arg(run).args(heap).arg("--software-gpu").arg(&program).output().expect("sh starts")
+    };
+    let (without, with) = (run(&[]), run(&["--heap", "1 GiB"]));
+    let said = orion::complaint(&without);
+    assert!(!without.status.success() && said.contains("--heap"), "{said}");
+    let text = String::from_utf8_lossy(&with.stdout);
+    assert!(with.status.success() && text.contains("PASS "), "{text}{}", orion::complaint(&with));
+}
+
 /// The reason is said once, and the program goes on.
 #[test]
 fn a_node_without_cupti_refuses_to_record() {
@@ -122,6 +148,25 @@ fn a_standard_error_that_takes_nothing_ends_no_program() {
             assert!(output.status.success() && text.contains("PASS "), "{transport}: {}: {text}", output.status);
         }
     }
+}
+
+/// What the worker's driver says about a refusal is out before the call that reports it returns, and so before a program
+/// ends that ends at once. `ORION_TEST_RUNS` is how often; a full run is 200.
+#[test]
+fn five_refusals_are_five_lines_however_soon_the_program_ends() {
+    let program =
+        orion::build(&["-p", "orion-conformance", "--example", "five_refusals"]).join("examples/five_refusals");
+    let runs = std::env::var("ORION_TEST_RUNS").map_or(25, |runs| runs.parse().expect("ORION_TEST_RUNS is a number"));
+    for (run, transport) in (0..runs).flat_map(|run| ["shm", "tcp"].map(|transport| (run, transport))) {
+        let output = orion::command(transport, &program, &[]).output().expect("orion-run starts");
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
+        assert!(output.status.success() && text.contains("PASS "), "{transport}, run {run}: {text}{said}");
+        let missing: Vec<usize> = (0..5).filter(|i| said.matches(&format!("refusal{i}")).count() != 1).collect();
+        assert!(missing.is_empty(), "{transport}, run {run}: not once: {missing:?} of\n{said}");
+        assert_eq!(said.matches("cuMemAllocManaged refused").count(), 1, "{transport}, run {run}: {said}");
+    }
+    let quiet = orion::command("shm", &program, &[]).env("ORION_QUIET", "1").output().expect("orion-run starts");
+    assert!(!orion::complaint(&quiet).contains("orion"), "{}", orion::complaint(&quiet));
 }
 
 /// What NVRTC compiled once it finds again, in the same process and in later ones, and the kernels are the same.
@@ -188,7 +233,7 @@ fn programs() -> &'static [PathBuf] {
         let mut programs: Vec<PathBuf> = std::fs::read_dir(built_programs())
             .expect("build.sh made it")
             .map(|e| e.expect("a readable entry").path())
-            .filter(|program| program.extension().is_some_and(|variant| variant != "suite"))
+            .filter(|program| program.extension().is_some_and(|variant| variant != "suite" && variant != "refused"))
             .collect();
         programs.sort();
         // Fewer would mean that the script left some out.

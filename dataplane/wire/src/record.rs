@@ -23,7 +23,8 @@ pub struct Header {
     pub op: u16,
     /// Slot of the calling thread in its process.
     pub thread: u16,
-    /// Command: the calling thread's current context. Reply: the `CUresult`.
+    /// Command: the calling thread's current context. Reply: the `CUresult` in the lower half; if that is an error, the
+    /// upper half is the number of events sent before the reply, for what is to be said about it is among them.
     pub context: u64,
     pub sequence: u64,
 }

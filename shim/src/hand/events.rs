@@ -3,12 +3,13 @@
 // UNSAFETY: blocks signals for new threads and writes to the C library's stdout.
 
 use std::io::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use orion_cuda::sys::CUresult;
 use orion_ring::Consumer;
+use orion_transport::client::say::quiet;
 use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
 
@@ -52,7 +53,10 @@ pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
 /// The service thread has ended; no event will be handled any more.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
+static SERVICE: OnceLock<std::thread::ThreadId> = OnceLock::new();
+
 fn serve(s: &'static Session, consumer: Consumer) {
+    let _ = SERVICE.set(std::thread::current().id());
     handle_events(s, consumer);
     STOPPED.store(true, Ordering::Release);
 }
@@ -88,8 +92,7 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
         op::OUTPUT => {
             let Ok(bytes) = r.bytes() else { return };
             if header.context == 2 {
-                // Nothing to do where the application closed its stderr.
-                let _ = std::io::stderr().write_all(bytes);
+                complain(bytes);
             } else {
                 output::keep(bytes);
             }
@@ -100,6 +103,29 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
         },
         op::RUN_CALLBACK => crate::hand::callback::run(s, header, r),
         _ => {}
+    }
+}
+
+/// What the worker's driver wrote to standard error. Lines of the software GPU's own are Orion's.
+fn complain(bytes: &[u8]) {
+    static BEGUN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    const OWN: &[u8] = b"orion-soft: ";
+    if !quiet() {
+        // Nothing to do where the application closed its stderr.
+        let _ = std::io::stderr().write_all(bytes);
+        return;
+    }
+    let mut begun = BEGUN.lock().expect("no panic happens under this lock");
+    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        begun.extend_from_slice(piece);
+        // The rest of a line of ours may come with the next event.
+        let may_be_ours = begun.iter().zip(OWN).all(|(a, b)| a == b);
+        if !may_be_ours {
+            let _ = std::io::stderr().write_all(&begun);
+        }
+        if !may_be_ours || piece.ends_with(b"\n") {
+            begun.clear();
+        }
     }
 }
 
@@ -169,6 +195,24 @@ mod output {
         fn flockfile(stream: *mut libc::FILE);
         fn ftrylockfile(stream: *mut libc::FILE) -> libc::c_int;
         fn funlockfile(stream: *mut libc::FILE);
+    }
+}
+
+/// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at all
+/// in the service thread itself: a host function may ask for what fails.
+pub fn wait_for_word(s: &Session, count: u32) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let start = std::time::Instant::now();
+    // Acquire pairs with the Release in `handle_events`: what the events did is visible.
+    while (s.events_handled.load(Ordering::Acquire) as u32).wrapping_sub(count).cast_signed() < 0 {
+        if STOPPED.load(Ordering::Acquire) || SERVICE.get() == Some(&std::thread::current().id()) {
+            return;
+        }
+        match start.elapsed() {
+            short if short < Duration::from_millis(2) => std::thread::yield_now(),
+            long if long > PATIENCE => return,
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
     }
 }
 

@@ -12,6 +12,10 @@ use orion_ring::{Corrupt, Producer, Spin};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
 
+/// Lines that a session's driver wrote to standard error and that oriond's log gets, too. A failed assertion is one a
+/// thread.
+const LINES_TOLD_MAX: u64 = 20;
+
 /// Pushes a record, waiting for room as long as it takes: the watcher of the client's socket ends this process
 /// if the client is gone.
 fn push(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fault> {
@@ -47,10 +51,11 @@ impl Replies {
         Replies { producer }
     }
 
-    pub fn send(&mut self, command: &Header, result: CUresult, body: &[u8]) -> Result<(), Fault> {
+    /// `events` is how many were sent before, if the result is an error.
+    pub fn send(&mut self, command: &Header, result: CUresult, events: u64, body: &[u8]) -> Result<(), Fault> {
         let size = HEADER_BYTES + body.len();
         assert!(size <= RECORD_BYTES_MAX && size.is_multiple_of(8), "reply of {size} bytes to {:#x}", command.op);
-        let header = Header { size: size as u32, context: result as u64, ..*command };
+        let header = Header { size: size as u32, context: result as u64 | events << 32, ..*command };
         push(&mut self.producer, &header, body)
     }
 
@@ -120,6 +125,8 @@ impl Events {
 pub struct Output {
     pipes: Mutex<[(u64, OwnedFd); 2]>,
     events: Arc<Events>,
+    /// Lines of standard error that oriond's log has.
+    told: AtomicU64,
 }
 
 unsafe extern "C" {
@@ -131,7 +138,7 @@ impl Output {
     pub fn capture(events: Arc<Events>) -> std::io::Result<Arc<Output>> {
         let pipes = [(1, redirect(1)?), (2, redirect(2)?)];
         let polled = [pipes[0].1.as_raw_fd(), pipes[1].1.as_raw_fd()];
-        let output = Arc::new(Output { pipes: Mutex::new(pipes), events });
+        let output = Arc::new(Output { pipes: Mutex::new(pipes), events, told: AtomicU64::new(0) });
         let reader = output.clone();
         std::thread::Builder::new().name("output".into()).spawn(move || {
             loop {
@@ -161,9 +168,24 @@ impl Output {
                 if n <= 0 {
                     break;
                 }
+                if *number == 2 {
+                    self.tell_the_log(&buffer[..n as usize]);
+                }
                 let mut body = Vec::new();
                 body.bytes(&buffer[..n as usize]);
                 self.events.send(op::OUTPUT, (*number, 0), &body);
+            }
+        }
+    }
+}
+
+impl Output {
+    /// The operator sees why a session's kernels fail, too.
+    fn tell_the_log(&self, written: &[u8]) {
+        for line in written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            // Relaxed: a count.
+            if self.told.fetch_add(1, Ordering::Relaxed) < LINES_TOLD_MAX {
+                super::session::log::warn(&String::from_utf8_lossy(line));
             }
         }
     }

@@ -493,7 +493,9 @@ impl Session {
         {
             result = earlier;
         }
-        self.replies.send(header, result, body)
+        // What the driver wrote about an error is the application's to read before its call returns.
+        let events = if matches!(result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) { 0 } else { self.flush_output(result) };
+        self.replies.send(header, result, events, body)
     }
 
     fn latch(&mut self, context: u64, thread: u16, code: CUresult) {
