@@ -81,6 +81,9 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     if crate::local::in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
+    if !thread_locals_work() {
+        return Err(refuse_static_program());
+    }
     let _only_one = ATTACHING.lock().expect("no panic happens under this lock");
     if let Ok(s) = attached() {
         return Ok(s);
@@ -134,7 +137,7 @@ pub fn greet() -> Result<&'static Greeted, CUresult> {
         crate::carrier::note_that_a_gpu_was_asked_for();
         let asked = carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| carrier::greet(&s));
         asked.map(|welcome| Greeted::from(&welcome)).map_err(|no| {
-            eprintln!("orion: {}", no.text);
+            crate::say!("{}", no.text);
             code_of(no.refused)
         })
     });
@@ -145,6 +148,28 @@ impl From<&Welcome> for Greeted {
     fn from(welcome: &Welcome) -> Greeted {
         Greeted { devices: welcome.devices.clone(), driver_version: welcome.driver_version }
     }
+}
+
+/// A fully static program brings a C library of its own, whose loader gives libraries that come later no memory for
+/// their thread-locals: the first use of one would be the end of the program.
+fn thread_locals_work() -> bool {
+    thread_local! {
+        static PROBE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
+    }
+    // Without a block of its own the variable is found at its offset from nowhere.
+    PROBE.with(|probe| std::hint::black_box(std::ptr::from_ref(probe) as usize)) > 1 << 20
+}
+
+/// Nothing here uses a thread-local.
+fn refuse_static_program() -> CUresult {
+    static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        orion_transport::client::say::put(
+            b"orion: this program is linked statically, C library included, and such a program cannot load Orion's \
+              libcuda.so.1; link it without -static (nvcc's -cudart static is no problem)\n",
+        );
+    }
+    CUDA_ERROR_NOT_SUPPORTED
 }
 
 /// What `cuInit` answers where there is no session.

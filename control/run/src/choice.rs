@@ -28,6 +28,11 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
             "--software-gpu starts a server for this run, but {said} names another one; leave one of them out"
         ));
     }
+    if cli.heap.is_some() {
+        return Err(format!(
+            "--heap is for the server that is started for this run, but {said} names another one; its operator chooses"
+        ));
+    }
     if let Some((transport, wanted)) = transport
         && transport.name() != server.transport()
     {

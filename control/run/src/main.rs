@@ -42,6 +42,10 @@ struct Cli {
     /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
     #[arg(long)]
     no_preload: bool,
+    /// Host memory that the program and its worker share, such as "4 GiB", of the oriond that is started; less than its
+    /// own choice where address space is limited (ulimit -v)
+    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
+    heap: Option<String>,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -252,6 +256,7 @@ fn start_oriond(
         .args(["--warm", "0", "--prestart", "1", "--ready-fd", &fd.to_string()])
         // It serves this one program, whose processes may share memory as they could natively.
         .arg("--one-tenant")
+        .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
         .arg("--driver")
         .arg(&driver)
         // They choose among the session's devices, once, in the program. The worker lists all of them.

@@ -201,6 +201,7 @@ fn serve(options: Serve) -> Result<(), String> {
         Some(path) => Some(PathBuf::from(path)),
         None => Some(default_socket()),
     };
+    check_driver(&options.worker.driver)?;
     if let ("soft", Some(path)) = (options.worker.driver.as_str(), &options.worker.cupti) {
         return Err(format!(
             "--cupti {path} is for NVIDIA's driver, and the software GPU has a profiler of its own; leave it out, or \
@@ -286,6 +287,24 @@ fn keep_from_workers(fd: i32) -> Result<(), String> {
         0 if fd > 2 => Ok(()),
         0 => Err(format!("--ready-fd {fd} is one of the standard descriptors; pass another one")),
         _ => Err(format!("--ready-fd {fd} is no open descriptor: {}", std::io::Error::last_os_error())),
+    }
+}
+
+/// What no worker could start with is said at once, and not by each that tries.
+fn check_driver(driver: &str) -> Result<(), String> {
+    match driver {
+        "soft" => orion_soft::device::objection().map_or(Ok(()), Err),
+        // For the tests of everything around workers.
+        "echo" => Ok(()),
+        // The loader's business to find.
+        name if !name.contains('/') => Ok(()),
+        path => match std::fs::File::open(path).and_then(|file| file.metadata()) {
+            Ok(file) if file.is_file() => Ok(()),
+            Ok(_) => Err(format!("--driver {path} is not a file; give the path of NVIDIA's libcuda.so.1, or \"soft\"")),
+            Err(e) => Err(format!(
+                "opening the driver --driver {path} failed: {e}; give the path of NVIDIA's libcuda.so.1, or \"soft\""
+            )),
+        },
     }
 }
 

@@ -23,13 +23,26 @@ struct Model {
 
 fn model() -> &'static Model {
     static MODEL: OnceLock<Model> = OnceLock::new();
-    MODEL.get_or_init(|| {
-        let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-        Model {
-            count: (number("ORION_SOFT_DEVICES").unwrap_or(1) as usize).clamp(1, DEVICES_MAX),
-            memory_bytes: number("ORION_SOFT_MEMORY_MIB").unwrap_or(1024).clamp(16, 1 << 20) << 20,
-        }
+    MODEL.get_or_init(|| settings(|name| std::env::var(name).ok()).unwrap_or(Model { count: 0, memory_bytes: 0 }))
+}
+
+/// What the environment says about the devices, or why it cannot be.
+fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Model, String> {
+    let number = |name: &str, usual: u64, range: std::ops::RangeInclusive<u64>| {
+        let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(usual) };
+        text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            format!("{name}={text} is not a number from {} to {}; leave it out for {usual}", range.start(), range.end())
+        })
+    };
+    Ok(Model {
+        count: number("ORION_SOFT_DEVICES", 1, 1..=DEVICES_MAX as u64)? as usize,
+        memory_bytes: number("ORION_SOFT_MEMORY_MIB", 1024, 16..=1 << 20)? << 20,
     })
+}
+
+/// What is wrong with the environment's settings for the devices. With those there is no device.
+pub fn objection() -> Option<String> {
+    settings(|name| std::env::var(name).ok()).err()
 }
 
 static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
@@ -300,5 +313,29 @@ api! {
         let found = if hit.is_some() { CU_GET_PROC_ADDRESS_SUCCESS } else { CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND };
         crate::api::put_some(status, found);
         if hit.is_some() { Ok(()) } else { Err(CUDA_ERROR_NOT_FOUND) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_make_no_sense_are_said_to_be_so() {
+        let with = |devices: &'static str, mib: &'static str| {
+            settings(move |name| Some(if name == "ORION_SOFT_DEVICES" { devices } else { mib }.to_owned()))
+        };
+        assert!(with("", "").is_ok_and(|m| (m.count, m.memory_bytes) == (1, 1 << 30)));
+        assert!(with("8", "16").is_ok_and(|m| (m.count, m.memory_bytes) == (8, 16 << 20)));
+        for (devices, mib, wrong) in [
+            ("abc", "", "ORION_SOFT_DEVICES=abc"),
+            ("0", "", "=0"),
+            ("9", "", "=9"),
+            ("1", "15", "MIB=15"),
+            ("1", "1G", "1G"),
+        ] {
+            let Err(said) = with(devices, mib) else { panic!("{devices:?} and {mib:?} were taken") };
+            assert!(said.contains(wrong) && said.contains(" to "), "{said}");
+        }
     }
 }

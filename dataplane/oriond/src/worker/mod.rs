@@ -126,7 +126,13 @@ impl Warm {
             done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
-            let staging = memory.map_heap(None).map_err(|e| format!("mapping staging memory failed: {e}"))?;
+            let staging = memory.map_heap(None).map_err(|e| {
+                format!(
+                    "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for less \
+                     with --heap, of oriond serve or of orion-run",
+                    options.heap_bytes >> 20
+                )
+            })?;
             staging.make_huge(0, options.staging_bytes);
             done(
                 "cuMemHostRegister of staging memory",
@@ -225,7 +231,7 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             #[cfg(debug_assertions)]
             if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
                 let answer = crate::cell::takeover::run(&body)?;
-                s.replies.send(&header, CUDA_SUCCESS, &answer)?;
+                s.replies.send(&header, CUDA_SUCCESS, 0, &answer)?;
                 continue;
             }
             s.execute(&header, &body)?;

@@ -304,10 +304,31 @@ on_each_carrier! {
 
 #[test]
 fn a_worker_that_cannot_start_is_said_so() {
-    let server = Oriond::start(&["--driver", "/nonexistent/libcuda.so.1"]);
+    // A file, but no library.
+    let server = Oriond::start(&["--driver", "/etc/passwd"]);
     let (reason, text) = refusal(&server, Transport::Shm, &hello());
     assert!(text.contains("no worker can be started"), "{text}");
     assert_eq!(reason, Reason::NoWorker);
+}
+
+#[test]
+fn a_driver_that_is_not_there_and_settings_that_make_no_sense_are_refused_at_once() {
+    let refused = |driver: &str, devices: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_oriond"))
+            .args(["serve", "--socket", "none", "--listen", "127.0.0.1:0", "--driver", driver])
+            .env("ORION_SOFT_DEVICES", devices)
+            .output()
+            .expect("starting oriond");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused("/nonexistent/libcuda.so.1", "").contains("opening the driver --driver /nonexistent/libcuda.so.1"));
+    assert!(refused("/tmp/", "").contains("is not a file"));
+    for devices in ["abc", "0"] {
+        assert!(
+            refused("soft", devices).contains(&format!("ORION_SOFT_DEVICES={devices} is not a number from 1 to 8"))
+        );
+    }
 }
 
 #[test]
@@ -553,4 +574,39 @@ fn nonsense_at_the_door_hurts_nobody() {
     assert_eq!(bystander.call(0x101, &[4; 8]), [4; 8]);
     // More strangers at once than oriond reads are turned away, so this may need a moment.
     wait_until("an attach", || Client::try_attach(&server, Transport::Shm, &hello(), Tuning::default()).is_ok());
+}
+
+/// The one test of what the client says meanwhile; it is said on this process's own standard error.
+#[test]
+fn a_server_that_is_stopped_is_said_to_be_silent() {
+    let server = Oriond::start(&[]);
+    let stop = |number| {
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(server.pid() as i32, number) };
+    };
+    stop(libc::SIGSTOP);
+    let program = std::env::current_exe().expect("this test");
+    let mut waiting = std::process::Command::new(program)
+        .args(["--exact", "door::attaches_to_the_server_named_by_the_environment", "--ignored", "--nocapture"])
+        .env("ORION_TEST_SERVER", &server.socket)
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("starting this test again");
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(waiting.stderr.take().expect("piped"));
+    while !said.contains("has said nothing for 3 s") {
+        assert!(std::io::BufRead::read_line(&mut lines, &mut said).expect("reading") > 0, "it ended: {said}");
+    }
+    stop(libc::SIGCONT);
+    assert!(waiting.wait().expect("waiting").success());
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn attaches_to_the_server_named_by_the_environment() {
+    let path = std::env::var_os("ORION_TEST_SERVER").expect("the test that runs this one sets it");
+    let server = orion_transport::client::Server::Unix(path.into());
+    let attached = orion_transport::client::attach(&server, &hello(), Tuning::default()).expect("attaching");
+    attached.link.close();
 }

@@ -206,12 +206,27 @@ fn answer_to(
     what: &str,
 ) -> Result<(Vec<u8>, Vec<OwnedFd>), NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
+    say_if_late(server, socket);
     match fds::recv_frame(socket).map_err(failed)? {
         (answer, body, fds) if answer == wanted => Ok((body, fds)),
         (kind::REFUSED, body, _) => Err(refusal(server, &body)),
         (other, ..) => {
             Err(format!("{server} answered {what} with frame kind {other}: is it an oriond of this version?").into())
         }
+    }
+}
+
+/// A server that is stopped or overloaded is waited for, but not in silence.
+fn say_if_late(server: &Server, socket: BorrowedFd<'_>) {
+    const PATIENCE_MS: i32 = 3000;
+    let mut answer = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    if unsafe { libc::poll(&raw mut answer, 1, PATIENCE_MS) } == 0 {
+        say::say(format_args!(
+            "{server} took the connection and has said nothing for {} s; waiting up to {WELCOME_SECONDS_MAX} s for a \
+             worker of its own (a driver that is being loaded takes a while; a server that is stopped never answers)",
+            PATIENCE_MS / 1000
+        ));
     }
 }
 
