@@ -25,7 +25,7 @@ unsafe extern "C" fn ready() -> CUresult {
         Ok(settings) if settings.may_be_there() => CUDA_SUCCESS,
         Ok(_) => CUDA_ERROR_NO_DEVICE,
         Err(why) => {
-            eprintln!("orion: {why}");
+            crate::say!("{why}");
             CUDA_ERROR_NO_DEVICE
         }
     }
