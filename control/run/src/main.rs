@@ -170,11 +170,11 @@ impl Libraries {
         }
         let management = find(home, &["../lib/orion/libnvidia-ml.so.1", "libnvidia-ml.so.1", "libnvidia_ml.so"]);
         if management.is_none() {
-            eprintln!(
-                "orion-run: there is no libnvidia-ml.so.1 of Orion's beside {}, without which TensorFlow and JAX show \
+            say(&format!(
+                "there is no libnvidia-ml.so.1 of Orion's beside {}, without which TensorFlow and JAX show \
                  no GPU; build it with `cargo build --release`",
                 home.display()
-            );
+            ));
         }
         Ok(Libraries { driver, profiler, management })
     }

@@ -98,7 +98,7 @@ fn table() -> Option<&'static Functions> {
     *TABLE.get_or_init(|| match find() {
         Ok(found) => Some(found),
         Err(why) => {
-            eprintln!("orion: NVML does not work: {why}");
+            say(&format!("NVML does not work: {why}"));
             None
         }
     })
@@ -138,6 +138,11 @@ fn find() -> Result<&'static Functions, &'static str> {
     Ok(unsafe { &*table.cast() })
 }
 
+/// Not `eprintln!`, which ends the program where standard error is full or closed.
+fn say(text: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("orion: {text}\n").as_bytes());
+}
+
 /// Functions that are not answered say so to who wants to know: libraries try many and do without them.
 pub fn not_supported(name: &'static str) -> nvmlReturn_t {
     if let Err(code) = initialized() {
@@ -145,7 +150,7 @@ pub fn not_supported(name: &'static str) -> nvmlReturn_t {
     }
     static VERBOSE: OnceLock<bool> = OnceLock::new();
     if *VERBOSE.get_or_init(|| std::env::var_os("ORION_VERBOSE").is_some_and(|v| !v.is_empty() && v != "0")) {
-        eprintln!("orion: {name} is not supported");
+        say(&format!("{name} is not supported"));
     }
     NVML_ERROR_NOT_SUPPORTED
 }
