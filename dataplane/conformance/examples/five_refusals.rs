@@ -1,5 +1,5 @@
 //! Asks for what Orion refuses (managed memory) and for what the software GPU refuses (five texts that are no PTX), and
-//! ends at once. Each is worth a line on standard error, however quickly the program ends and whatever that descriptor is.
+//! ends at once. Each is worth a line on standard error, however soon the program ends and whatever that descriptor is.
 
 use std::ffi::{CString, c_void};
 use std::process::ExitCode;

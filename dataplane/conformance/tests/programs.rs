@@ -150,8 +150,8 @@ fn a_standard_error_that_takes_nothing_ends_no_program() {
     }
 }
 
-/// What the worker's driver says about a refusal is out before the call that reports it returns, and so before a program
-/// ends that ends at once. `ORION_TEST_RUNS` is how often; a full run is 200.
+/// What the worker's driver says about a refusal is out before the call that reports it returns, and so before the
+/// program ends. `ORION_TEST_RUNS` is how often; a full run is 200.
 #[test]
 fn five_refusals_are_five_lines_however_soon_the_program_ends() {
     let program =

@@ -18,8 +18,8 @@ const SCRATCH_BYTES: usize = PARTS_MAX * (STREAM_HEADER_BYTES + LANES_MAX * 8);
 
 /// Sends large heap ranges by another way than this connection.
 pub trait Stripe {
-    /// Takes as much of the range, from its beginning, as there is room for, and answers how many bytes that was; `None`
-    /// if it has to go inline. Nobody is waited for, and what a peer does not read makes nothing grow.
+    /// Takes as much of the range, from its beginning, as there is room for, and answers how many bytes that was;
+    /// `None` if it has to go inline. Nobody is waited for, and what a peer does not read makes nothing grow.
     fn stripe(&mut self, range: HeapRange) -> Option<u64>;
     /// What the receiver has to wait for to have all that was taken.
     fn barrier(&self) -> [u64; LANES_MAX];

@@ -198,8 +198,8 @@ mod output {
     }
 }
 
-/// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at all
-/// in the service thread itself: a host function may ask for what fails.
+/// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
+/// all in the service thread itself: a host function may ask for what fails.
 pub fn wait_for_word(s: &Session, count: u32) {
     const PATIENCE: Duration = Duration::from_secs(1);
     let start = std::time::Instant::now();

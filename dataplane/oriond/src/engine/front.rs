@@ -1025,7 +1025,8 @@ impl Worker {
                 warn!(target: OF_A_WORKER, worker = self.pid, session, text, "worker says");
             }
             n if n == WORKER_LINES_MAX + 1 => {
-                warn!(target: OF_A_WORKER, worker = self.pid, session, "worker says more than {WORKER_LINES_MAX} lines; no more are shown");
+                let what = format!("worker says more than {WORKER_LINES_MAX} lines; no more are shown");
+                warn!(target: OF_A_WORKER, worker = self.pid, session, "{what}");
             }
             WORKER_LINES_KILL => {
                 warn!(worker = self.pid, session, "worker does not stop logging, killing it");

@@ -1,8 +1,8 @@
 //! What workers write to their standard error until they are sealed, and what becomes of it in oriond's log.
 //!
-//! It is the driver that writes there, or what it loads. A pipe is read at a limited pace, so that one which writes without end waits for
-//! itself; a few of its lines are logged, with its pid and quoted, so that none can be taken for a line of oriond's;
-//! the others are counted.
+//! It is the driver that writes there, or what it loads. A pipe is read at a limited pace, so that one which writes
+//! without end waits for itself; a few of its lines are logged, with its pid and quoted, so that none can be taken for a
+//! line of oriond's; the others are counted.
 
 // UNSAFETY: polls descriptors and reads from them.
 
@@ -164,7 +164,8 @@ impl Source {
 
     fn sum_up(&mut self) {
         if self.left_out > 0 {
-            warn!(target: OF_A_WORKER, worker = self.pid, more = self.left_out, "more lines of this worker are left out");
+            let more = self.left_out;
+            warn!(target: OF_A_WORKER, worker = self.pid, more, "more lines of this worker are left out");
             self.left_out = 0;
         }
     }

@@ -128,8 +128,8 @@ impl Warm {
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
             let staging = memory.map_heap(None).map_err(|e| {
                 format!(
-                    "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for less \
-                     with --heap, of oriond serve or of orion-run",
+                    "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for \
+                     less with --heap, of oriond serve or of orion-run",
                     options.heap_bytes >> 20
                 )
             })?;

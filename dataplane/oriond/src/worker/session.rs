@@ -984,8 +984,8 @@ impl Session {
         Ok(self.park(header, Wait::Job(job), finish))
     }
 
-    /// Whether the session holds as much as it may. Until some of it is done no further command is taken, which holds up
-    /// the client that sent so much and nobody else.
+    /// Whether the session holds as much as it may. Until some of it is done no further command is taken, which holds
+    /// up the client that sent so much and nobody else.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.parked.len() >= PARKED_MAX

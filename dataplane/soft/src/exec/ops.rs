@@ -1019,7 +1019,8 @@ impl Warp {
                     let (message, file, function) = (text(args[0]), text(args[1]), text(args[3]));
                     let [x, y, z] = env.ctaid;
                     crate::say::put(&format!(
-                        "{file}:{}: {function}: block: [{x},{y},{z}], thread: [{},{},{}] Assertion `{message}` failed.\n",
+                        "{file}:{}: {function}: block: [{x},{y},{z}], thread: [{},{},{}] \
+                         Assertion `{message}` failed.\n",
                         args[2], self.tid[0][l], self.tid[1][l], self.tid[2][l]
                     ));
                     return Err(Fault::new(FaultKind::Assert, "device-side assert"));
