@@ -1,8 +1,8 @@
 //! What workers write to their standard error until they are sealed, and what becomes of it in oriond's log.
 //!
 //! It is the driver that writes there, or what it loads. A pipe is read at a limited pace, so that one which writes
-//! without end waits for itself; a few of its lines are logged, with its pid and quoted, so that none can be taken for a
-//! line of oriond's; the others are counted.
+//! without end waits for itself; a few of its lines are logged, with its pid and quoted, so that none can be taken for
+//! a line of oriond's; the others are counted.
 
 // UNSAFETY: polls descriptors and reads from them.
 
