@@ -224,6 +224,15 @@ pub fn current() -> R<Arc<Context>> {
     Ok(c)
 }
 
+/// The calling thread's context wanted what a GPU would have done and the software GPU cannot do. Libraries that have
+/// never met a GPU without it do not look at the result of such a call, and would take memory that nobody wrote for a
+/// result: from now on the context answers an error, as after a fault of a kernel.
+pub fn lacks() {
+    if let Ok(c) = current_any() {
+        c.fail(CUDA_ERROR_LAUNCH_FAILED);
+    }
+}
+
 pub fn from_handle(ctx: CUcontext) -> R<Arc<Context>> {
     device::initialised()?;
     CONTEXTS.get(ctx).ok_or(CUDA_ERROR_INVALID_CONTEXT)

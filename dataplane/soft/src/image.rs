@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use orion_cuda::sys::*;
 
 use crate::api::R;
+use crate::context;
 use crate::ptx::link;
 
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -23,11 +24,22 @@ const SM_MAX: u32 = 90;
 /// Bounds what a damaged header can make us allocate.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// The PTX text of an image in memory; of one that is linked from several, those, apart by `link::NEXT`.
+/// What an image has for the software GPU.
+pub struct Text {
+    /// PTX; of an image that is linked from several, theirs, apart by `link::NEXT`.
+    pub ptx: String,
+    /// The device that the software GPU stands for runs this image from machine code that is in it, so that PTX for a
+    /// newer device, which says the same, is as good.
+    pub any_target: bool,
+    /// A compiler wrote it, for this device or one like it: what is wrong with it is what the software GPU lacks.
+    pub compiled: bool,
+}
+
+/// The text of an image in memory.
 ///
 /// # Safety
 /// `image` points to one of the formats CUDA accepts, whole.
-pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
+pub unsafe fn ptx_at(image: *const c_void) -> R<Text> {
     if image.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -40,7 +52,7 @@ pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
                 let own = fat_binary(image.cast::<*const c_void>().add(1).read_unaligned())?;
                 (image.cast::<u32>().add(1).read_unaligned(), entries(own)?)
             };
-            if version != WRAPPER_WITH_LIST || newest_ptx(&own).is_some() {
+            if version != WRAPPER_WITH_LIST || best_ptx(&own).is_some() {
                 return text_of(&own);
             }
             // SAFETY: in this version the pointer to such a list follows.
@@ -49,11 +61,15 @@ pub unsafe fn ptx_at(image: *const c_void) -> R<String> {
         }
         // SAFETY: the magic says that it is one.
         FATBIN_MAGIC => text_of(&entries(unsafe { fat_binary(image)? })?),
-        ELF_MAGIC => Err(no_ptx("a cubin")),
+        ELF_MAGIC => {
+            // SAFETY: the header of an ELF file is 64 bytes long.
+            let header = unsafe { image.cast::<[u8; 64]>().read_unaligned() };
+            Err(no_ptx("a cubin", cubin_runs(&header)))
+        }
         _ => {
             // SAFETY: what is not binary is NUL-terminated text.
             let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
-            text.to_str().map(str::to_string).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+            plain_text(text.to_bytes().to_vec())
         }
     }
 }
@@ -91,17 +107,23 @@ unsafe fn fat_binaries<'a>(list: *const *const c_void) -> R<Vec<&'a [u8]>> {
 }
 
 /// The PTX texts of the fat binaries that an image is linked from, for `link` to make one module of.
-fn linked(parts: &[&[u8]]) -> R<String> {
-    let mut texts = Vec::new();
+fn linked(parts: &[&[u8]]) -> R<Text> {
+    let (mut texts, mut any_target) = (Vec::new(), false);
     for part in parts {
         let all = entries(part)?;
         // Functions of the device runtime stay undefined, and only kernels that call them are refused.
-        let is_left_out = all.is_empty() || newest_ptx(&all).is_none() && is_device_runtime(&all);
+        let is_left_out = all.is_empty() || ptx_for_this(&all).is_none() && is_device_runtime(&all);
         if !is_left_out {
-            texts.push(text_of(&all)?);
+            let text = text_of(&all)?;
+            texts.push(text.ptx);
+            any_target |= text.any_target;
         }
     }
-    if texts.is_empty() { Err(no_ptx("the image")) } else { Ok(texts.join(link::NEXT)) }
+    if texts.is_empty() {
+        Err(no_ptx("the image", false))
+    } else {
+        Ok(Text { ptx: texts.join(link::NEXT), any_target, compiled: true })
+    }
 }
 
 /// Whether this is NVIDIA's library behind dynamic parallelism, of which there is PTX for newer devices only. Programs
@@ -112,27 +134,46 @@ fn is_device_runtime(all: &[Entry]) -> bool {
 }
 
 /// The PTX text of an image whose length is known.
-pub fn ptx_in(bytes: &[u8]) -> R<String> {
+pub fn ptx_in(bytes: &[u8]) -> R<Text> {
     let magic = bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
     match magic {
         FATBIN_MAGIC => {
             let head = field(bytes, 6, 2).ok_or(CUDA_ERROR_INVALID_IMAGE)? as usize;
             text_of(&entries(bytes.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)?)
         }
-        ELF_MAGIC => Err(no_ptx("a cubin")),
-        _ => {
-            let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-            String::from_utf8(bytes[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
-        }
+        ELF_MAGIC => Err(no_ptx("a cubin", bytes.first_chunk::<64>().is_some_and(cubin_runs))),
+        _ => plain_text(bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())].to_vec()),
     }
 }
 
-fn no_ptx(what: &str) -> CUresult {
+fn plain_text(bytes: Vec<u8>) -> R<Text> {
+    String::from_utf8(bytes)
+        .map(|ptx| Text { ptx, any_target: false, compiled: false })
+        .map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+}
+
+/// `runs` says that the device that the software GPU stands for would run the image, as it has machine code for it.
+fn no_ptx(what: &str, runs: bool) -> CUresult {
     crate::say::say(&format!(
         "{what} has no PTX the software GPU can run; build with \
          -gencode arch=compute_75,code=compute_75 (any target up to compute_90)"
     ));
+    if runs {
+        context::lacks();
+    }
     CUDA_ERROR_NO_BINARY_FOR_GPU
+}
+
+/// Whether the device that the software GPU stands for runs the machine code behind an ELF header.
+fn cubin_runs(header: &[u8; 64]) -> bool {
+    let flags = u32::from_le_bytes([header[48], header[49], header[50], header[51]]);
+    // CUDA 13's files keep the compute capability one byte further up.
+    let sm = if header[8] >= 8 { flags >> 8 & 0xff } else { flags & 0xff };
+    runs(sm)
+}
+
+fn runs(sm: u32) -> bool {
+    sm / 10 == SM_MAX / 10 && sm <= SM_MAX
 }
 
 fn field(b: &[u8], at: usize, n: usize) -> Option<u64> {
@@ -219,15 +260,47 @@ fn entries(bytes: &[u8]) -> R<Vec<Entry<'_>>> {
     Ok(found)
 }
 
-/// The newest PTX that this device can run.
-fn newest_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
+/// The newest PTX for a device of this one's compute capability or less.
+fn ptx_for_this<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
     all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= SM_MAX).max_by_key(|e| e.sm)
 }
 
-fn text_of(all: &[Entry]) -> R<String> {
-    let text = newest_ptx(all).ok_or_else(|| no_ptx("the fat binary"))?.unpack()?;
+fn has_code_for_this(all: &[Entry]) -> bool {
+    all.iter().any(|e| e.kind == KIND_CUBIN && runs(e.sm))
+}
+
+/// The PTX to run: where machine code is what the device would run, PTX for a newer device too.
+fn best_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
+    let newer = || all.iter().filter(|e| e.kind == KIND_PTX && has_code_for_this(all)).min_by_key(|e| e.sm);
+    ptx_for_this(all).or_else(newer)
+}
+
+fn text_of(all: &[Entry]) -> R<Text> {
+    let best = best_ptx(all).ok_or_else(|| no_ptx(&named(all), has_code_for_this(all)))?;
+    let text = best.unpack()?;
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+    let ptx = String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+    Ok(Text { ptx, any_target: best.sm > SM_MAX, compiled: true })
+}
+
+/// A fat binary in words: what it holds, and a kernel of it.
+fn named(all: &[Entry]) -> String {
+    let of = |kind| all.iter().filter(move |e| e.kind == kind).map(|e| e.sm.to_string()).collect::<Vec<_>>();
+    let holds = |what: &str, sms: Vec<String>| {
+        if sms.is_empty() { format!("no {what}") } else { format!("{what} for {}", sms.join(", ")) }
+    };
+    let cubins = all.iter().filter(|e| e.kind == KIND_CUBIN);
+    let kernel = cubins.filter_map(|e| first_kernel(&e.unpack().ok()?)).next();
+    let kernel = kernel.map_or_else(String::new, |k| format!(" with kernel {k},"));
+    format!("the fat binary{kernel} of {} and {},", holds("machine code", of(KIND_CUBIN)), holds("PTX", of(KIND_PTX)))
+}
+
+/// The name of a kernel in machine code, each of which has a section called after it.
+fn first_kernel(cubin: &[u8]) -> Option<String> {
+    const PREFIX: &[u8] = b".text.";
+    let at = memchr::memmem::find(cubin, PREFIX)? + PREFIX.len();
+    let name = cubin[at..].split(|&b| b == 0).next()?;
+    String::from_utf8(name.to_vec()).ok().filter(|n| !n.is_empty())
 }
 
 fn unpack_zstd(payload: &[u8], full: usize) -> R<Vec<u8>> {

@@ -52,11 +52,11 @@ impl KernelLaunch {
         let handle = handle as usize;
         let cluster_size = cluster::size(&function, cluster)?;
         let k = Self { handle, function, grid, block, shared, params, cooperative, cluster, cluster_size };
-        k.check()?;
+        k.check(c)?;
         Ok(k)
     }
 
-    fn check(&self) -> R {
+    fn check(&self, c: &Context) -> R {
         let func = &self.function.program.funcs[self.function.index as usize];
         let [bx, by, bz] = self.block;
         let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
@@ -80,6 +80,7 @@ impl KernelLaunch {
             return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
         if let Some(why) = &func.unsupported {
+            c.fail(CUDA_ERROR_LAUNCH_FAILED);
             return refuse("cuLaunchKernel", &format!("kernel {}: {why}", func.name));
         }
         if self.cooperative {
@@ -237,9 +238,11 @@ fn launch_attributes(attributes: &[CUlaunchAttribute]) -> R<(bool, Option<[u32; 
                     cluster = Some([d.x, d.y, d.z]);
                 }
                 CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
+                    context::lacks();
                     return refuse("cuLaunchKernelEx", "an event inside the launch");
                 }
                 CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
+                    context::lacks();
                     return refuse("cuLaunchKernelEx", "a device-updatable node");
                 }
                 // The rest are hints about placement and overlap.

@@ -174,19 +174,22 @@ impl Jit {
 /// CUDA 13 writes version 9.
 const PTX_MAJOR_MAX: u32 = 9;
 
-fn parse_ptx(ptx: &str, jit: &Jit) -> R<Arc<parse::Module>> {
+fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> {
     let fail = |message: String, code| {
         crate::say::say(&format!("PTX rejected: {message}"));
         jit.report(&message);
+        if text.compiled {
+            context::lacks();
+        }
         Err(code)
     };
     let parse_one = |text| parse::parse(text).and_then(|m| check::check(&m).map(|()| m));
-    match ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link) {
+    match text.ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link) {
         // A minor version more has instructions more, which only the kernels that use them lack.
         Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
             fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         }
-        Ok(m) if m.target > 90 => {
+        Ok(m) if m.target > 90 && !text.any_target => {
             fail(format!("PTX is for sm_{}, this device is sm_90", m.target), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         }
         Ok(m) => {
@@ -298,8 +301,8 @@ fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
 impl Library {
     /// # Safety
     /// As `image::ptx_at` and `Jit::new`.
-    fn load(ptx: &str, jit: &Jit) -> R<Arc<Self>> {
-        let ast = parse_ptx(ptx, jit)?;
+    fn load(text: &image::Text, jit: &Jit) -> R<Arc<Self>> {
+        let ast = parse_ptx(text, jit)?;
         let l = Arc::new(Self { ast: ast.clone(), kernels: Mutex::default(), instances: Mutex::default() });
         let entries = ast.functions.iter().filter(|f| f.is_entry);
         let kernels: Vec<_> = entries
@@ -371,18 +374,18 @@ pub fn resolve(f: CUfunction, c: Option<&Arc<Context>>) -> R<Arc<Function>> {
     }
 }
 
-fn load_module(out: *mut CUmodule, ptx: &str, jit: &Jit) -> R {
+fn load_module(out: *mut CUmodule, text: &image::Text, jit: &Jit) -> R {
     let c = context::current()?;
     if out.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let ast = parse_ptx(ptx, jit)?;
+    let ast = parse_ptx(text, jit)?;
     let m = Module::load(&c, &ast, false)?;
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, handle(&m)) }
 }
 
-fn read_file(name: *const c_char) -> R<String> {
+fn read_file(name: *const c_char) -> R<image::Text> {
     // SAFETY: the caller's string.
     let name = unsafe { text(name)? };
     let bytes = std::fs::read(name).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
@@ -487,12 +490,12 @@ struct Linker {
 
 static LINKERS: Registry<Linker> = Registry::new();
 
-fn link_add(state: CUlinkState, kind: CUjitInputType, ptx: R<String>) -> R {
+fn link_add(state: CUlinkState, kind: CUjitInputType, text: R<image::Text>) -> R {
     let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     if !matches!(kind, CU_JIT_INPUT_PTX | CU_JIT_INPUT_FATBINARY) {
         return refuse("cuLinkAddData", "input other than PTX");
     }
-    l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(ptx?);
+    l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx);
     Ok(())
 }
 
@@ -589,9 +592,10 @@ api! {
     fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, size: *mut usize) {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
+        let all = image::Text { ptx: all, any_target: false, compiled: false };
         parse_ptx(&all, &no_jit())?;
         let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        *kept = CString::new(all).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
+        *kept = CString::new(all.ptx).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
         put(out, kept.as_ptr().cast_mut().cast())?;
         put_some(size, kept.as_bytes_with_nul().len());
         Ok(())

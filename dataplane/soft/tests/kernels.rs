@@ -380,7 +380,15 @@ fn unsupported_instruction_refuses_only_its_kernel() {
     )
     .unwrap();
     let g = Gpu::with(text.as_ptr().cast());
+    ok(g.launch("runs", 1, 1, 0, &mut []));
+    // What a GPU refuses of it, too, is a mistake that leaves the context well.
+    assert_eq!(g.launch("video", 1, 2048, 0, &mut []), CUDA_ERROR_INVALID_VALUE);
+    ok(g.sync());
+    // Whoever does not look at this result is told by all that follow, so that nobody takes old bytes for new ones.
     assert_eq!(g.launch("video", 1, 1, 0, &mut []), CUDA_ERROR_NOT_SUPPORTED);
+    context_has_failed();
+    drop(g);
+    let g = Gpu::with(text.as_ptr().cast());
     ok(g.launch("runs", 1, 1, 0, &mut []));
     ok(g.sync());
 }

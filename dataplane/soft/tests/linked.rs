@@ -5,7 +5,7 @@ mod common;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-use common::{Buffer, Gpu, ok};
+use common::{Buffer, Gpu, context_has_failed, ok};
 use orion_cuda::sys::{CU_JIT_INPUT_PTX, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU, CUmodule, CUresult};
 use orion_soft::module::*;
 
@@ -96,7 +96,63 @@ fn a_part_with_machine_code_alone_is_refused() {
     let mut parts = parts();
     parts.push(fat_binary(&[(CUBIN, 90, b"call memcpy")]));
     assert_eq!(load(&fat_binary(&[]), &parts, &mut g.module), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    context_has_failed();
+    g = Gpu::bare();
     assert_eq!(load(&fat_binary(&[]), &[fat_binary(&[])], &mut g.module), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+fn load_alone(programs: &[(u16, u32, &[u8])]) -> (Gpu, CUresult) {
+    let mut g = Gpu::bare();
+    let result = unsafe { cuModuleLoadData(&mut g.module, fat_binary(programs).as_ptr().cast()) };
+    (g, result)
+}
+
+/// The header of a file with machine code for a compute capability, as CUDA 13 writes it.
+fn cubin(sm: u32) -> Vec<u8> {
+    let mut file = vec![0u8; 128];
+    file[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x41\x08");
+    file[48..52].copy_from_slice(&(sm << 8 | 0x0600_0004).to_le_bytes());
+    file
+}
+
+/// A GPU would have run it, so that who loads it counts on its kernels.
+#[test]
+fn machine_code_for_this_device_alone_ends_the_context() {
+    let (_g, result) = load_alone(&[(CUBIN, 80, b"code"), (CUBIN, 90, b"code")]);
+    assert_eq!(result, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    context_has_failed();
+    let mut g = Gpu::bare();
+    assert_eq!(unsafe { cuModuleLoadData(&mut g.module, cubin(90).as_ptr().cast()) }, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    context_has_failed();
+}
+
+/// As a GPU refuses them.
+#[test]
+fn images_for_other_devices_leave_the_context_well() {
+    let newer = KERNEL.replace("sm_75", "sm_120");
+    let images: [&[(u16, u32, &[u8])]; 3] = [
+        &[(CUBIN, 80, b"code"), (CUBIN, 100, b"code")],
+        &[(PTX, 120, newer.as_bytes())],
+        &[(CUBIN, 120, b"code"), (PTX, 120, newer.as_bytes())],
+    ];
+    for image in images {
+        let (g, result) = load_alone(image);
+        assert_eq!(result, CUDA_ERROR_NO_BINARY_FOR_GPU);
+        ok(g.sync());
+    }
+    let mut g = Gpu::bare();
+    assert_eq!(unsafe { cuModuleLoadData(&mut g.module, cubin(80).as_ptr().cast()) }, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    ok(g.sync());
+}
+
+/// NVIDIA's libraries have machine code for every device, and PTX for the newest only.
+#[test]
+fn ptx_for_a_newer_device_stands_for_machine_code_for_this_one() {
+    let whole = KERNEL.replacen("answer;", "answer { st.param.u32 [r], 41; ret; }", 1).replace(".extern", "");
+    let newer = whole.replace("sm_75", "sm_120");
+    let (g, result) = load_alone(&[(CUBIN, 90, b"code"), (PTX, 121, b"no PTX"), (PTX, 120, newer.as_bytes())]);
+    ok(result);
+    answers(&g);
 }
 
 #[test]

@@ -1399,7 +1399,7 @@ impl<'a> Decoder<'a> {
                     self.copy_async(mods, ops)
                 };
             }
-            _ => return unsupported("instruction is not supported"),
+            _ => return unsupported("an instruction that it does not know"),
         };
         let ty = mods.ty().unwrap_or(Ty::B32);
         let d = if wants > 1 { self.dst(get(0)?)? } else { Reg::None };

@@ -5,7 +5,9 @@
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
-use orion_cuda::sys::{CUDA_SUCCESS, CUcontext, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
+use orion_cuda::sys::{
+    CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS, CUcontext, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream,
+};
 use orion_soft::{context::*, device::*, launch::*, memory::*, module::*};
 
 pub const PTX: &str = include_str!("../kernels/kernels.ptx");
@@ -72,6 +74,21 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         unsafe { ok(cuCtxDestroy_v2(self.ctx)) };
+    }
+}
+
+/// Every way of asking for results answers an error.
+#[track_caller]
+pub fn context_has_failed() {
+    let (mut at, mut word) = (0, 0u32);
+    unsafe {
+        assert_eq!(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(orion_soft::stream::cuStreamSynchronize(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(orion_soft::stream::cuStreamQuery(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(cuMemAlloc_v2(&mut at, 64), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(cuMemcpyDtoH_v2((&raw mut word).cast(), 4096, 4), CUDA_ERROR_LAUNCH_FAILED);
+        let s = null_mut();
+        assert_eq!(cuMemcpyDtoHAsync_v2((&raw mut word).cast(), 4096, 4, s), CUDA_ERROR_LAUNCH_FAILED);
     }
 }
 
