@@ -52,7 +52,8 @@ impl Header {
         if !(HEADER_BYTES..=RECORD_BYTES_MAX).contains(&size) || !size.is_multiple_of(8) {
             return Err(Fault("record size out of range"));
         }
-        if h.thread >= THREADS_MAX {
+        // Slots are counted below it, and nothing is above it.
+        if h.thread == THREADS_MAX {
             return Err(Fault("thread slot out of range"));
         }
         Ok(h)
