@@ -285,10 +285,11 @@ impl Client {
         self.sequence
     }
 
+    /// Lines of the error log come ahead of the reply that they are about.
     pub fn reply(&mut self) -> (Header, Vec<u8>) {
         loop {
             let (header, body) = next(&mut self.replies, &*self.link).expect("session lost");
-            if header.op != op::HEAP_WRITTEN {
+            if !matches!(header.op, op::HEAP_WRITTEN | op::LOG) {
                 return (header, body);
             }
         }
