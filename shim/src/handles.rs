@@ -182,6 +182,12 @@ impl<T: Send> Drop for Removed<T> {
     }
 }
 
+impl<T: Send + Sync> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table::new()
+    }
+}
+
 impl<T: Send + Sync> Table<T> {
     pub const fn new() -> Table<T> {
         Table { chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS], removed: Mutex::new(VecDeque::new()) }

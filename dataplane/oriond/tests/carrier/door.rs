@@ -385,9 +385,17 @@ fn settings_of_their_own_start_no_more_workers_than_sessions() {
         }
         most = most.max(server.workers().len());
     }
-    wait_until("those who stay to be answered", || {
-        most = most.max(server.workers().len());
-        server.log().matches("session begins").count() + server.log().matches("session refused").count() >= 30
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| {
+            for socket in &staying {
+                let (answer, ..) = fds::recv_frame(socket.as_fd()).expect("an answer");
+                assert!(matches!(answer, kind::WELCOME | kind::REFUSED));
+            }
+        });
+        wait_until("those who stay to be answered", || {
+            most = most.max(server.workers().len());
+            answers.is_finished()
+        });
     });
     assert!(most <= 8 + 1, "{most} workers at the same time");
     drop(staying);
