@@ -370,8 +370,8 @@ impl Place {
     fn write_token(&self) -> Result<(), String> {
         let mut random = [0u8; 16];
         // SAFETY: sixteen bytes into a local; requests this small are never cut short.
-        let n = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-        if n != random.len() as isize {
+        let n = unsafe { libc::syscall(libc::SYS_getrandom, random.as_mut_ptr(), random.len(), 0) };
+        if n != random.len() as libc::c_long {
             return Err(format!("reading random bytes failed: {}", std::io::Error::last_os_error()));
         }
         let text: String = random.iter().map(|b| format!("{b:02x}")).collect();

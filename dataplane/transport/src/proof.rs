@@ -146,8 +146,8 @@ pub fn is_same(a: &Proof, b: &Proof) -> bool {
 pub fn fresh_nonce() -> io::Result<Nonce> {
     let mut nonce = [0u8; 32];
     // SAFETY: 32 bytes into a local; requests of up to 256 bytes are never cut short.
-    let n = unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), nonce.len(), 0) };
-    if n == nonce.len() as isize { Ok(nonce) } else { Err(io::Error::last_os_error()) }
+    let n = unsafe { libc::syscall(libc::SYS_getrandom, nonce.as_mut_ptr(), nonce.len(), 0) };
+    if n == nonce.len() as libc::c_long { Ok(nonce) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Over the parts with their lengths, so that no two lists of parts are the same message.
