@@ -4,6 +4,7 @@
 
 // UNSAFETY: C entry points.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -117,10 +118,20 @@ pub fn reaches(r: &Range, device: i32) -> bool {
 
 /// A range of a pool was freed.
 pub fn returned(r: &Range) {
-    if let Some(p) = POOLS.get(r.pool as CUmemoryPool) {
-        p.held().unseen += r.reach;
-        p.used.fetch_sub(r.reach, Ordering::Relaxed);
+    let mut destroyed = destroyed();
+    let Some(p) = POOLS.get(r.pool as CUmemoryPool).or_else(|| destroyed.get(&r.pool).cloned()) else { return };
+    p.held().unseen += r.reach;
+    if p.used.fetch_sub(r.reach, Ordering::Relaxed) == r.reach {
+        destroyed.remove(&r.pool);
     }
+}
+
+/// Destroyed pools of which there still is memory, by address: a new pool must not be taken for the one that memory
+/// came from.
+static DESTROYED: Mutex<BTreeMap<usize, Arc<Pool>>> = Mutex::new(BTreeMap::new());
+
+fn destroyed() -> std::sync::MutexGuard<'static, BTreeMap<usize, Arc<Pool>>> {
+    DESTROYED.lock().expect("no panic happens under this lock")
 }
 
 fn take(pool: &Arc<Pool>, bytes: usize, h: CUstream) -> R<u64> {
@@ -196,7 +207,11 @@ api! {
         if p.is_default {
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
+        let mut destroyed = destroyed();
         POOLS.remove(pool);
+        if p.used.load(Ordering::Relaxed) != 0 {
+            destroyed.insert(Arc::as_ptr(&p) as usize, p);
+        }
         Ok(())
     }
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) {
