@@ -99,10 +99,18 @@ fn several_clients_with_settings_of_their_own_are_served_at_once() {
 /// One whose client did not wait for it serves nobody else.
 #[test]
 fn a_worker_started_for_a_client_that_left_is_retired() {
+    // What it said before it went does not hide that it has gone.
+    for last_words in [&b""[..], b"?"] {
+        check_retired(last_words);
+    }
+}
+
+fn check_retired(last_words: &[u8]) {
     let server = Oriond::start(&["--warm", "0"]);
     let hello = with(&[("CUDA_DEVICE_MAX_CONNECTIONS", "2")]);
     let socket = OwnedFd::from(std::os::unix::net::UnixStream::connect(&server.socket).expect("connecting"));
     fds::send(socket.as_fd(), &request(&socket, &hello).0, &[]).expect("sending the request");
+    fds::send(socket.as_fd(), last_words, &[]).expect("sending more");
     drop(socket);
     // Seen while the worker is being started, or when it is warm.
     wait_until("the client to be missed", || {
