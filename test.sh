@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize
-#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz sanitize
+#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack sanitize
+# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED).
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 set -uo pipefail
@@ -48,6 +49,15 @@ loom() {
     RUSTFLAGS="--cfg loom" cargo test -p orion-ring --release --target-dir target/loom
 }
 
+# A hostile client beside witnesses: see dataplane/attack. Named by itself it runs for an hour.
+attack() {
+    local seconds=60
+    [[ "$wanted" != *" attack "* ]] || seconds=3600
+    cargo build -p oriond -p orion-attack || return 1
+    "${CARGO_TARGET_DIR:-target}/debug/orion-attack" run --oriond "${CARGO_TARGET_DIR:-target}/debug/oriond" \
+        --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
+}
+
 fuzz() {
     ORION_FUZZ_SECONDS=${ORION_FUZZ_SECONDS:-30} ORION_FUZZ_SEED=${ORION_FUZZ_SEED:-$(date +%s)} \
         cargo test -p orion-conformance --test hostile_bytes -- --nocapture
@@ -72,7 +82,7 @@ sanitize() (
         --skip a_thousand_sessions --skip takeover:: --skip cell:: || status=1
 
     # Nothing is preloaded: it would be into what makes names of addresses, too, which then fails.
-    cargo build -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
+    cargo build -p orion-attack -p orion-conformance -p orion-run -p orion-shim -p oriond || return 1
     built=$CARGO_TARGET_DIR/$CARGO_BUILD_TARGET/debug
     reports=$(mktemp -d)
     # Workers have a user of their own.
@@ -82,6 +92,10 @@ sanitize() (
         ASAN_OPTIONS=$options:log_path=$reports/report:log_exe_name=1 "$built/orion-run" --software-gpu --no-preload \
             --transport "$transport" -- "$built/orion-facts" --quiet --skip a_fork_that_exits || status=1
     done
+    # Workers are users of their own.
+    chmod 1777 "$reports"
+    ASAN_OPTIONS=$options:detect_leaks=0:log_path=$reports/report:log_exe_name=1 "$built/orion-attack" run \
+        --oriond "$built/oriond" --seconds "${ORION_ATTACK_SECONDS:-120}" || status=1
     # Not every report makes a fact fail.
     rm -f $(grep -L "ERROR: AddressSanitizer" "$reports"/report.oriond.* 2>/dev/null)
     cat "$reports"/* 2>/dev/null && status=1
@@ -102,6 +116,7 @@ step programs cargo test -p orion-conformance --test programs -- --nocapture
 step readme cargo test -p orion-conformance --test readme -- --nocapture
 step frameworks cargo test -p orion-conformance --test frameworks -- --nocapture
 step fuzz fuzz
+step attack attack
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 
 echo "$passed passed, $failed failed"

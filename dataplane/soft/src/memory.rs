@@ -196,7 +196,8 @@ fn plain(c: CUDA_MEMCPY3D) -> Copy3D {
 }
 
 fn array_at(h: CUarray, offset: usize) -> R<u64> {
-    Ok(ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.base + offset as u64)
+    let base = ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.base;
+    base.checked_add(offset as u64).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 /// Fills memory; `None` waits, as far as a fill is observable, on the default stream.
@@ -241,7 +242,7 @@ pub fn element_bytes(format: CUarray_format, channels: c_uint) -> R<u64> {
 
 /// Memory for an array whose shape was checked.
 pub fn new_array(c: &Context, d: CUDA_ARRAY3D_DESCRIPTOR, is_level: bool) -> R<Arc<Array>> {
-    let pitch = d.Width as u64 * element_bytes(d.Format, d.NumChannels)?;
+    let pitch = element_bytes(d.Format, d.NumChannels)?.checked_mul(d.Width as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let cells = (d.Height.max(1) as u64).checked_mul(d.Depth.max(1) as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let bytes = pitch.checked_mul(cells).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let r = allocate(c, bytes, Kind::Internal)?;

@@ -204,7 +204,7 @@ impl Set {
     pub fn check(&self) -> R {
         if !matches!(self.element, 1 | 2 | 4)
             || !self.dst.is_multiple_of(u64::from(self.element))
-            || (self.height > 1 && self.pitch < self.width * u64::from(self.element))
+            || (self.height > 1 && self.pitch < self.width.saturating_mul(u64::from(self.element)))
         {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -283,7 +283,9 @@ impl Copy3D {
         let array = |h: CUarray, x: usize, y: usize, z: usize| -> R<Side> {
             let a = ARRAYS.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
             let (pitch, slice) = (a.pitch, a.pitch * a.rows());
-            let base = a.base + x as u64 + y as u64 * pitch + z as u64 * slice;
+            let skip = (y as u64).checked_mul(pitch).zip((z as u64).checked_mul(slice));
+            let skip = skip.and_then(|(rows, slices)| rows.checked_add(slices)?.checked_add(x as u64));
+            let base = skip.and_then(|skip| a.base.checked_add(skip)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
             Ok(Side { base, pitch, slice, known: true })
         };
         let side = |kind, host: u64, device: u64, h, pitch, height, x, y, z| -> R<Side> {

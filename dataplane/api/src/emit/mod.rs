@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Api, Generated, root};
 
+mod attack;
 mod calls;
 mod cbids;
 mod coverage;
@@ -26,6 +27,7 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         Ok(Generated { path, text })
     };
     Ok(vec![
+        rust("dataplane/attack/src/generated.rs", attack::emit(api))?,
         rust("dataplane/cuda/src/driver.rs", driver::emit(api))?,
         rust("dataplane/cuda/src/names.rs", names::emit(api)?)?,
         rust("dataplane/wire/src/generated/mod.rs", ops::module())?,

@@ -1,0 +1,237 @@
+//! A client that says whatever it likes, over either carrier.
+
+// UNSAFETY: reads and writes the session's heap by address.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orion_ring::memory::Which;
+use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
+
+use orion_transport::client::{self, Caller, Link, Server, Tuning};
+use orion_transport::proof::Token;
+use orion_wire::hello::Welcome;
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
+use orion_wire::{Handle, Reader, Writer};
+
+const SAID_BYTES: usize = 600;
+
+pub struct Client {
+    pub welcome: Welcome,
+    pub heap: Heap,
+    pub context: u64,
+    pub mirrored: bool,
+    link: Arc<dyn Link>,
+    memory: Option<Memory>,
+    commands: Producer,
+    replies: Consumer,
+    events: Consumer,
+    sequence: u64,
+    /// The end of what the worker printed: why it ended, if it was by itself.
+    pub said: Vec<u8>,
+}
+
+/// What came of a call.
+pub enum Answer {
+    Reply(u32, Vec<u8>),
+    /// Nothing yet.
+    Late,
+    Lost,
+}
+
+impl Client {
+    pub fn attach(server: &Server, token: &str) -> Result<Client, String> {
+        let token = Token::new(token, "orion-attack")?;
+        let caller = Caller::new("orion-attack", Some(token));
+        let tuning = Tuning { lanes: 2, spin_us: 50 };
+        let a = client::attach(server, &caller, tuning).map_err(|e| format!("attaching to {server}: {}", e.text))?;
+        let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
+        Ok(Client {
+            commands: a.memory.producer(Which::Command).map_err(ring)?,
+            replies: a.memory.consumer(Which::Reply).map_err(ring)?,
+            events: a.memory.consumer(Which::Event).map_err(ring)?,
+            welcome: a.welcome,
+            heap: a.heap,
+            link: a.link,
+            memory: Some(a.memory),
+            mirrored: a.mirrored,
+            context: Handle::primary_context(0).0,
+            sequence: 0,
+            said: Vec::new(),
+        })
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.link.lost()
+    }
+
+    fn push(&mut self, op: u16, thread: u16, sequence: u64, body: &[u8]) -> bool {
+        let size = HEADER_BYTES + body.len().next_multiple_of(8);
+        if size > RECORD_BYTES_MAX {
+            return true;
+        }
+        let header = Header { size: size as u32, op, thread, context: self.context, sequence }.encode();
+        let padding = &[0u8; 8][..body.len().wrapping_neg() % 8];
+        let began = Instant::now();
+        loop {
+            match self.commands.push(&[&header, body, padding]) {
+                Ok(true) => return true,
+                Ok(false) if self.link.lost() || began.elapsed() > Duration::from_secs(5) => return false,
+                Ok(false) => {
+                    let spin = Spin::adaptive(Duration::from_micros(50));
+                    if self.commands.wait_room(size, spin, Duration::from_millis(20)).is_err() {
+                        return false;
+                    }
+                    self.events();
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether it went out.
+    pub fn post(&mut self, op: u16, thread: u16, body: &[u8]) -> bool {
+        self.push(op, thread, 0, body)
+    }
+
+    pub fn send(&mut self, op: u16, thread: u16, body: &[u8]) -> bool {
+        self.sequence += 1;
+        self.push(op, thread, self.sequence, body)
+    }
+
+    /// Sequence of the last call.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Hands over the replies that are there, those that a carrier keeps too. False once the ring is spoiled.
+    pub fn replies(&mut self, seen: &mut dyn FnMut(&Header, &[u8])) -> bool {
+        self.events();
+        loop {
+            match self.replies.next() {
+                Ok(Some(header)) => {
+                    let mut body = Vec::new();
+                    self.replies.body(&header, &mut body);
+                    self.replies.consume(header.size as usize);
+                    seen(&header, &body);
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// A call, waited for so long; what comes before its reply is handed over too.
+    pub fn ask(
+        &mut self,
+        op: u16,
+        thread: u16,
+        body: &[u8],
+        patience: Duration,
+        seen: &mut dyn FnMut(&Header, &[u8]),
+    ) -> Answer {
+        if !self.send(op, thread, body) {
+            return if self.link.lost() { Answer::Lost } else { Answer::Late };
+        }
+        let (sequence, began) = (self.sequence, Instant::now());
+        let mut own = None;
+        loop {
+            let sound = self.replies(&mut |header, body| {
+                seen(header, body);
+                if is_reply(header) && header.sequence == sequence {
+                    own = Some((header.context as u32, body.to_vec()));
+                }
+            });
+            if let Some((code, body)) = own {
+                return Answer::Reply(code, body);
+            }
+            if !sound || self.link.lost() {
+                return Answer::Lost;
+            }
+            if began.elapsed() > patience {
+                return Answer::Late;
+            }
+            let spin = Spin::adaptive(Duration::from_micros(50));
+            if !spin.until(|| self.replies.has_news() != Ok(false)) {
+                self.replies.sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Takes what was not asked for, and says that host functions have run.
+    fn events(&mut self) {
+        let mut done = Vec::new();
+        while let Ok(Some(header)) = self.events.next() {
+            if header.op == op::OUTPUT {
+                let mut body = Vec::new();
+                self.events.body(&header, &mut body);
+                self.said.extend(body);
+                let surplus = self.said.len().saturating_sub(SAID_BYTES);
+                self.said.drain(..surplus);
+            }
+            self.events.consume(header.size as usize);
+            if header.op == op::RUN_CALLBACK {
+                done.push(header.context);
+            }
+        }
+        for id in done {
+            let mut body = Vec::new();
+            body.word(id);
+            let size = (HEADER_BYTES + body.len()) as u32;
+            let header = Header { size, op: op::CALLBACK_DONE, thread: 0, context: 0, sequence: 0 }.encode();
+            // No room is no harm: the worker's own patience ends.
+            let _ = self.commands.push(&[&header, &body]);
+        }
+    }
+
+    /// Announces that a range of the heap was written.
+    pub fn announce(&mut self, range: HeapRange) {
+        if self.mirrored {
+            let mut body = Vec::new();
+            range.put(&mut body);
+            self.post(op::HEAP_WRITTEN, 0, &body);
+        }
+    }
+
+    pub fn write_heap(&self, offset: u64, bytes: &[u8]) {
+        let at = self.heap.at(offset, bytes.len() as u64).expect("inside the heap");
+        // SAFETY: the range lies inside the heap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+    }
+
+    pub fn read_heap(&self, offset: u64, bytes: usize) -> Vec<u8> {
+        let at = self.heap.at(offset, bytes as u64).expect("inside the heap");
+        let mut out = vec![0; bytes];
+        // SAFETY: the range lies inside the heap.
+        unsafe { std::ptr::copy_nonoverlapping(at, out.as_mut_ptr(), bytes) };
+        out
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.link.close();
+        // Pump threads may still be looking at a mirrored memory; only a mapped one can go.
+        if !self.mirrored
+            && let Some(memory) = self.memory.take()
+        {
+            // SAFETY: this client has no threads and is not used any more.
+            unsafe { memory.unmap_all() };
+        }
+    }
+}
+
+/// Whether it answers a call.
+pub fn is_reply(header: &Header) -> bool {
+    !matches!(header.op, op::HEAP_WRITTEN | op::HEAP_PATCH | op::LOG)
+}
+
+pub fn words(words: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    words.iter().for_each(|w| out.word(*w));
+    out
+}
+
+pub fn first_word(body: &[u8]) -> u64 {
+    Reader::new(body).word().unwrap_or(0)
+}

@@ -1,0 +1,222 @@
+//! A hostile client, and a witness beside it: every operation of the table and every message besides, with values that are
+//! not its own, sent to a real oriond over both carriers.
+//!
+//! A session that breaks a rule is to end with an error or with one line in oriond's log. oriond and the witness have to
+//! live, what the witness copies has to come back as it was, no worker may end by a signal or a panic, and nothing of a
+//! worker's own memory may come out of it or change.
+
+mod client;
+mod field;
+mod generated;
+mod grow;
+mod messages;
+mod random;
+mod server;
+mod session;
+mod witness;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use orion_transport::client::Server;
+use server::Oriond;
+
+#[derive(Parser)]
+#[command(version, about = "Attacks an oriond of its own, with the software GPU")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Hostile sessions beside witnesses
+    Run {
+        /// The oriond to start
+        #[arg(long)]
+        oriond: PathBuf,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where the random numbers begin [default: the time]
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Messages of one session
+        #[arg(long, default_value_t = 600)]
+        messages: u64,
+    },
+    /// One session that makes oriond or its worker keep ever more; says how much
+    Grow {
+        #[arg(long)]
+        oriond: PathBuf,
+        #[arg(value_enum)]
+        way: grow::Way,
+        #[arg(long, default_value = "tcp")]
+        transport: String,
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        /// Fail if either has grown by more
+        #[arg(long, value_name = "MIB")]
+        most: Option<u64>,
+    },
+    /// A session that does nothing wrong, by itself
+    Witness { server: String, seconds: u64, seed: u64 },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().what {
+        What::Run { oriond, seconds, seed, messages } => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            attack(&oriond, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
+        }
+        What::Grow { oriond, way, transport, seconds, most } => growth(&oriond, way, &transport, seconds, most),
+        What::Witness { server, seconds, seed } => Server::parse(&server)
+            .and_then(|s| witness::run(&s, &server::token_from_environment(), seconds, seed))
+            .map(|(rounds, longest)| println!("{rounds} rounds, the longest {longest:?}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("orion-attack: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> Result<(), String> {
+    println!("seed {seed}");
+    let canary = format!("canary-{:016x}", random::Random::new(seed ^ 0x5eed).word());
+    let server = Oriond::start(oriond, &canary)?;
+    let began = Instant::now();
+    let mut witnesses = Vec::new();
+    for (i, address) in server.addresses().iter().enumerate() {
+        let me = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
+        let child = Command::new(me)
+            .args(["witness", &address.to_string(), &seconds.to_string(), &(seed + i as u64).to_string()])
+            .env(server::TOKEN, server.token())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("starting a witness: {e}"))?;
+        witnesses.push((address.transport(), child));
+    }
+    let verbose = std::env::var_os("ORION_ATTACK_LOG").is_some();
+    let mut findings = Vec::new();
+    let (mut sessions, mut sent, mut succeeded, mut lost, mut unwatched) = (0u64, 0, 0, 0, 0);
+    let mut last_messages = BTreeMap::new();
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let own = seed.wrapping_mul(1_000_003).wrapping_add(sessions);
+        let address = &server.addresses()[(sessions % 2) as usize];
+        sessions += 1;
+        match session::run(address, server.token(), canary.as_bytes(), own, messages) {
+            Ok(outcome) => {
+                sent += outcome.messages;
+                succeeded += outcome.succeeded;
+                lost += u64::from(outcome.lost);
+                if outcome.lost && verbose {
+                    println!("lost {}", outcome.last.last().map_or("", String::as_str));
+                }
+                unwatched += u64::from(!outcome.watched);
+                if let Some(what) = outcome.broke {
+                    let last = outcome.last.join("\n    ");
+                    findings.push(format!("session {own} over {}: {what}; last\n    {last}", address.transport()));
+                }
+                last_messages.insert(outcome.worker, (own, address.transport(), outcome.last));
+            }
+            Err(text) => findings.push(format!("session {own} over {}: {text}", address.transport())),
+        }
+        if !server.is_alive() {
+            findings.push("oriond is gone".to_owned());
+            break;
+        }
+        if findings.len() >= 20 {
+            break;
+        }
+    }
+    for (transport, child) in witnesses {
+        let output = child.wait_with_output().map_err(|e| format!("waiting for a witness: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        println!("witness over {transport}: {said}");
+        if !output.status.success() {
+            findings.push(format!("the witness over {transport} ended with {}", output.status));
+        }
+    }
+    let log = server.end();
+    for (worker, status) in crashes(&log) {
+        let text = match last_messages.get(&worker) {
+            Some((own, transport, last)) => {
+                format!("of session {own} over {transport}; its last messages\n    {}", last.join("\n    "))
+            }
+            None => "of no session".to_owned(),
+        };
+        findings.push(format!("worker {worker} ended by {status}, {text}"));
+    }
+    let panics: Vec<&str> = log.lines().filter(|l| l.contains("panicked at")).collect();
+    findings.extend(panics.iter().map(|l| format!("a panic: {l}")));
+    println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
+    if unwatched > 0 {
+        println!("{unwatched} sessions whose worker could not be looked into from here");
+    }
+    if verbose {
+        println!("{log}");
+    }
+    match findings.len() {
+        0 => {
+            println!("1 passed, 0 failed");
+            Ok(())
+        }
+        n => {
+            findings.iter().for_each(|f| println!("FOUND {f}"));
+            println!("0 passed, 1 failed");
+            Err(format!("{n} findings; once more with --seed {seed}"))
+        }
+    }
+}
+
+/// Workers that ended by a signal that nobody sent them, from oriond's log.
+fn crashes(log: &str) -> Vec<(u32, String)> {
+    let ends = log.lines().filter(|l| l.contains("worker") && l.contains("status=\"signal"));
+    let part = |line: &str, name: &str| {
+        let rest = line.split_once(name)?.1;
+        Some(rest.trim_start_matches('"').split(['"', ' ']).next()?.to_owned())
+    };
+    ends.filter_map(|line| {
+        let worker = part(line, "worker=")?.parse().ok()?;
+        let signal = line.split_once("status=\"signal ")?.1.split('"').next()?.to_owned();
+        // oriond's own way to end a worker.
+        (signal != "9" && signal != "15").then(|| (worker, format!("signal {signal}")))
+    })
+    .collect()
+}
+
+fn growth(
+    oriond: &std::path::Path,
+    way: grow::Way,
+    transport: &str,
+    seconds: u64,
+    most: Option<u64>,
+) -> Result<(), String> {
+    let server = Oriond::start(oriond, "canary")?;
+    let address = server.addresses().iter().find(|a| a.transport() == transport);
+    let address = address.ok_or_else(|| format!("transport {transport:?} is neither shm nor tcp"))?;
+    let g = grow::run(address, server.token(), server.pid(), way, seconds)?;
+    let mib = |(before, after): (u64, u64)| (after.saturating_sub(before)) >> 10;
+    let end = if g.lost { "the session was ended" } else { "the session lives" };
+    println!("{way:?} over {transport}: {} messages, {end}", g.messages);
+    println!(
+        "oriond {} MiB, then {} MiB more; worker {} MiB, then {} MiB more",
+        g.oriond.0 >> 10,
+        mib(g.oriond),
+        g.worker.0 >> 10,
+        mib(g.worker)
+    );
+    if !server.is_alive() {
+        return Err(format!("oriond is gone:\n{}", server.end()));
+    }
+    match most {
+        Some(most) if mib(g.oriond).max(mib(g.worker)) > most => Err(format!("that is more than {most} MiB")),
+        _ => Ok(()),
+    }
+}

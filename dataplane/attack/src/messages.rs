@@ -1,0 +1,319 @@
+//! The messages that no row of the table describes: what `dataplane/oriond/src/worker/hand` reads.
+
+use orion_wire::Kind;
+use orion_wire::generated::ops;
+use orion_wire::record::op;
+
+use crate::field::Field::{self, *};
+
+const STREAM: Field = Handle(Kind::Stream);
+const GRAPH: Field = Handle(Kind::Graph);
+const NODE: Field = Handle(Kind::GraphNode);
+const EXEC: Field = Handle(Kind::GraphExec);
+const FUNCTION: Field = Handle(Kind::Function);
+const CONTEXT: Field = Handle(Kind::Context);
+const NAMES: Field = List(&[New(Kind::GraphNode)]);
+const ON: Field = List(&[NODE, Choice(2)]);
+const STAGING: Field = List(&[Word(64)]);
+const WORD: Field = Word(64);
+const SMALL: Field = Choice(4);
+const RESULT: Field = Word(32);
+
+/// Those that most sessions end for.
+pub static FATAL: &[(u16, &[Field])] = &[
+    (op::HEAP_WRITTEN, &[Range]),
+    (op::RUN_CALLBACK, &[WORD]),
+    (op::OUTPUT, &[Text]),
+    (0x0005, &[WORD]),
+    (op::HEAP_RELEASED, &[List(&[Range])]),
+    (op::HEAP_PATCH, &[WORD, WORD, Range, Text]),
+    (op::COPY_3D_PEER, &[STREAM, Copy]),
+];
+
+pub static BY_HAND: &[(u16, &[Field])] = &[
+    // Between shim, carrier and worker.
+    (op::CALLBACK_DONE, &[WORD]),
+    (op::PING, &[]),
+    (op::VISIBLE_DEVICES, &[Device]),
+    (op::LOG, &[Text]),
+    (op::ACTIVITY_ENABLE, &[SMALL]),
+    (op::ACTIVITY_TAKE, &[Choice(2)]),
+    (op::ACTIVITY_CLOCK, &[]),
+    (op::ACTIVITY_CORRELATION, &[Word(32)]),
+    // Copies.
+    (op::COPY_IN_INLINE, &[Address, STREAM, Text]),
+    (op::COPY_IN, &[Address, HostAddress, Size, STREAM, Choice(2)]),
+    (op::COPY_OUT, &[HostAddress, Address, Size, STREAM]),
+    (op::COPY_OUT_INLINE, &[Address, Choice(4096), STREAM]),
+    (op::COPY_3D, &[STREAM, Copy]),
+    // Contexts.
+    (ops::CU_DEVICE_PRIMARY_CTX_RETAIN, &[Device]),
+    (ops::CU_DEVICE_PRIMARY_CTX_RESET_V2, &[Device]),
+    (ops::CU_DEVICE_PRIMARY_CTX_RELEASE_V2, &[Device]),
+    (ops::CU_CTX_CREATE_V2, &[New(Kind::Context), SMALL, Device]),
+    (ops::CU_CTX_DESTROY_V2, &[CONTEXT]),
+    (ops::CU_CTX_SYNCHRONIZE, &[]),
+    (
+        ops::CU_GREEN_CTX_CREATE,
+        &[New(Kind::GreenContext), New(Kind::Context), Handle(Kind::DevResourceDesc), Device, Choice(2)],
+    ),
+    (ops::CU_GREEN_CTX_DESTROY, &[Handle(Kind::GreenContext)]),
+    (ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT, &[Choice(2), SMALL, Choice(2), Plain(144), SMALL, SMALL]),
+    // Modules.
+    (ops::CU_MODULE_LOAD_DATA_EX, &[New(Kind::Module), Image, Options]),
+    (ops::CU_MODULE_UNLOAD, &[Handle(Kind::Module)]),
+    (ops::CU_MODULE_GET_FUNCTION, &[Handle(Kind::Module), New(Kind::Function), Text]),
+    (ops::CU_MODULE_ENUMERATE_FUNCTIONS, &[Handle(Kind::Module)]),
+    (ops::CU_MODULE_GET_GLOBAL_V2, &[Handle(Kind::Module), Text]),
+    (ops::CU_LIBRARY_LOAD_DATA, &[New(Kind::Library), Image, Options]),
+    (ops::CU_LIBRARY_UNLOAD, &[Handle(Kind::Library)]),
+    (ops::CU_LIBRARY_GET_KERNEL, &[Handle(Kind::Library), New(Kind::Function), Text]),
+    (ops::CU_LIBRARY_ENUMERATE_KERNELS, &[Handle(Kind::Library)]),
+    (ops::CU_LIBRARY_GET_MODULE, &[Handle(Kind::Library), New(Kind::Module)]),
+    (ops::CU_LIBRARY_GET_GLOBAL, &[Handle(Kind::Library), Text]),
+    (ops::CU_LINK_CREATE_V2, &[New(Kind::LinkState), Options]),
+    (ops::CU_LINK_ADD_DATA_V2, &[Handle(Kind::LinkState), SMALL, Image, Text, Options]),
+    (ops::CU_LINK_COMPLETE, &[Handle(Kind::LinkState), Choice(2), Size, Size]),
+    (ops::CU_LINK_DESTROY, &[Handle(Kind::LinkState)]),
+    // Functions.
+    (ops::CU_LAUNCH_KERNEL, &[FUNCTION, WORD, WORD, WORD, Word(40), STREAM, Exactly(24), WORD, WORD, WORD]),
+    (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_8, Address]),
+    (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_16, Address, SMALL]),
+    (ops::CU_LAUNCH_HOST_FUNC, &[STREAM, WORD, WORD]),
+    (ops::CU_FUNC_GET_ATTRIBUTE, &[FUNCTION, Device]),
+    (ops::CU_FUNC_SET_ATTRIBUTE, &[FUNCTION, Choice(16), Size, Device]),
+    (ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR, &[FUNCTION, SMALL, Size, Size, SMALL]),
+    (
+        ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR,
+        &[FUNCTION, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, Size, SMALL, WORD, WORD],
+    ),
+    (ops::CU_FUNC_SET_CACHE_CONFIG, &[FUNCTION, SMALL, Device]),
+    (ops::CU_FUNC_IS_LOADED, &[FUNCTION]),
+    (ops::CU_FUNC_LOAD, &[FUNCTION]),
+    // Memory.
+    (ops::CU_MEM_GET_INFO_V2, &[]),
+    (ops::CU_MEM_ALLOC_V2, &[Size]),
+    (ops::CU_MEM_ALLOC_PITCH_V2, &[Size, Size, Choice(17)]),
+    (ops::CU_MEM_FREE_V2, &[Address]),
+    (ops::CU_MEM_HOST_ALLOC, &[Choice(3), Range]),
+    (ops::CU_MEM_FREE_HOST, &[Range, Choice(2)]),
+    (ops::CU_MEM_HOST_REGISTER_V2, &[Range, Place]),
+    (ops::CU_MEM_HOST_UNREGISTER, &[Address]),
+    (ops::CU_IPC_OPEN_MEM_HANDLE_V2, &[SMALL, Plain(64)]),
+    (ops::CU_IPC_CLOSE_MEM_HANDLE, &[Address]),
+    (ops::CU_MEM_ADDRESS_RESERVE, &[PAGES, Choice(2), Address, Choice(2)]),
+    (ops::CU_MEM_ADDRESS_FREE, &[Address, Size]),
+    (ops::CU_MEM_CREATE, &[New(Kind::MemAllocation), PAGES, Choice(2), Choice(2), Location, WORD]),
+    (ops::CU_MEM_RELEASE, &[Handle(Kind::MemAllocation)]),
+    (ops::CU_MEM_RETAIN_ALLOCATION_HANDLE, &[New(Kind::MemAllocation), Address]),
+    (ops::CU_MEM_MAP, &[Address, PAGES, Size, Handle(Kind::MemAllocation)]),
+    (ops::CU_MEM_UNMAP, &[Address, PAGES]),
+    (ops::CU_MEM_SET_ACCESS, &[Address, PAGES, List(&[SMALL, SMALL])]),
+    (ops::CU_MEM_GET_ALLOCATION_GRANULARITY, &[SMALL, SMALL, SMALL, Location, WORD]),
+    (ops::CU_MEM_ALLOC_ASYNC, &[Size, STREAM]),
+    (ops::CU_MEM_ALLOC_FROM_POOL_ASYNC, &[Size, STREAM, Handle(Kind::MemPool)]),
+    (ops::CU_MEM_FREE_ASYNC, &[Address, STREAM]),
+    (ops::CU_MEM_POOL_SET_ATTRIBUTE, &[Handle(Kind::MemPool), Choice(10), WORD]),
+    (ops::CU_MEM_POOL_GET_ATTRIBUTE, &[Handle(Kind::MemPool), Choice(10)]),
+    (ops::CU_MEM_POOL_CREATE, &[New(Kind::MemPool), Choice(2), Choice(2), Device, Size, SMALL]),
+    (ops::CU_MEM_POOL_DESTROY, &[Handle(Kind::MemPool)]),
+    (ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, &[New(Kind::MemPool), Device]),
+    (ops::CU_DEVICE_SET_MEM_POOL, &[Device, Handle(Kind::MemPool)]),
+    // Textures and tensor maps.
+    (
+        ops::CU_TEX_OBJECT_CREATE,
+        &[
+            Resource,
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            RESULT,
+            RESULT,
+            RESULT,
+            RESULT,
+            RESULT,
+            RESULT,
+            RESULT,
+            Choice(2),
+            SMALL,
+            Size,
+            Size,
+            Size,
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+        ],
+    ),
+    (ops::CU_SURF_OBJECT_CREATE, &[Resource]),
+    (
+        ops::CU_TENSOR_MAP_ENCODE_TILED,
+        &[
+            Address,
+            WORD,
+            WORD,
+            SMALL,
+            Exactly(3),
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+        ],
+    ),
+    (
+        ops::CU_TENSOR_MAP_ENCODE_IM2COL,
+        &[
+            Address,
+            WORD,
+            WORD,
+            SMALL,
+            Exactly(3),
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+        ],
+    ),
+    (
+        ops::CU_TENSOR_MAP_ENCODE_IM2COL_WIDE,
+        &[
+            Address,
+            WORD,
+            WORD,
+            SMALL,
+            Exactly(3),
+            SMALL,
+            SMALL,
+            SMALL,
+            SMALL,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+            Size,
+        ],
+    ),
+    (
+        ops::CU_TENSOR_MAP_REPLACE_ADDRESS,
+        &[Address, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD],
+    ),
+    // Streams and events.
+    (ops::CU_STREAM_DESTROY_V2, &[STREAM]),
+    (ops::CU_STREAM_QUERY, &[STREAM]),
+    (ops::CU_STREAM_SYNCHRONIZE, &[STREAM]),
+    (ops::CU_STREAM_ADD_CALLBACK, &[STREAM, WORD, WORD, Choice(2)]),
+    (ops::CU_EVENT_QUERY, &[Handle(Kind::Event)]),
+    (ops::CU_EVENT_SYNCHRONIZE, &[Handle(Kind::Event)]),
+    (ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE, &[SMALL]),
+    (ops::CU_STREAM_BEGIN_CAPTURE_V2, &[STREAM, SMALL]),
+    (ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, &[STREAM, GRAPH, Choice(2), ON, SMALL]),
+    (ops::CU_STREAM_END_CAPTURE, &[STREAM, New(Kind::Graph), STAGING]),
+    (ops::CU_STREAM_GET_CAPTURE_INFO_V3, &[STREAM, NAMES]),
+    // Graphs.
+    (ops::CU_GRAPH_DESTROY, &[GRAPH]),
+    (ops::CU_GRAPH_DESTROY_NODE, &[NODE]),
+    (ops::CU_GRAPH_ADD_KERNEL_NODE_V2, ADDED),
+    (ops::CU_GRAPH_KERNEL_NODE_GET_PARAMS_V2, &[NODE, NAMES]),
+    (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, &[NODE, Node]),
+    (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_ADD_MEMCPY_NODE, ADDED),
+    (ops::CU_GRAPH_MEMCPY_NODE_GET_PARAMS, &[NODE]),
+    (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, &[NODE, Node]),
+    (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_ADD_HOST_NODE, ADDED),
+    (ops::CU_GRAPH_HOST_NODE_GET_PARAMS, &[NODE]),
+    (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, &[NODE, Node]),
+    (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, &[NODE, NAMES]),
+    (ops::CU_GRAPH_EVENT_RECORD_NODE_GET_EVENT, &[NODE]),
+    (ops::CU_GRAPH_EVENT_WAIT_NODE_GET_EVENT, &[NODE]),
+    (ops::CU_GRAPH_NODE_FIND_IN_CLONE, &[NODE, GRAPH, NAMES]),
+    (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, ADDED),
+    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_GET_PARAMS, &[NODE]),
+    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, &[NODE, Node]),
+    (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, ADDED),
+    (ops::CU_GRAPH_MEM_ALLOC_NODE_GET_PARAMS, &[NODE]),
+    (ops::CU_GRAPH_GET_NODES, &[GRAPH, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_GET_ROOT_NODES, &[GRAPH, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_GET_EDGES, &[GRAPH, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_GET_EDGES_V2, &[GRAPH, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_NODE_GET_DEPENDENCIES, &[NODE, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2, &[NODE, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, &[NODE, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2, &[NODE, SMALL, SMALL, NAMES]),
+    (ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &[New(Kind::GraphExec), GRAPH, SMALL, Choice(2)]),
+    (ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, &[New(Kind::GraphExec), GRAPH, SMALL, STREAM, Choice(2), NAMES]),
+    (ops::CU_GRAPH_LAUNCH, &[EXEC, STREAM, Choice(2)]),
+    (ops::CU_GRAPH_EXEC_DESTROY, &[EXEC]),
+    (ops::CU_GRAPH_EXEC_UPDATE_V2, &[EXEC, GRAPH, Choice(2), NAMES]),
+    (ops::CU_GRAPH_KERNEL_NODE_GET_ATTRIBUTE, &[NODE, Choice(17)]),
+    (ops::CU_GRAPH_KERNEL_NODE_SET_ATTRIBUTE, &[NODE, Choice(17), Address, WORD, WORD, WORD, WORD, WORD, WORD, WORD]),
+    (ops::CU_GRAPH_DEBUG_DOT_PRINT, &[GRAPH, Word(16), SMALL]),
+    (ops::CU_USER_OBJECT_CREATE, &[New(Kind::UserObject), WORD, WORD, SMALL, Choice(2)]),
+    (ops::CU_USER_OBJECT_RETAIN, &[Handle(Kind::UserObject), SMALL]),
+    (ops::CU_USER_OBJECT_RELEASE, &[Handle(Kind::UserObject), SMALL]),
+    (ops::CU_GRAPH_RETAIN_USER_OBJECT, &[GRAPH, Handle(Kind::UserObject), SMALL, Choice(2)]),
+    (ops::CU_GRAPH_RELEASE_USER_OBJECT, &[GRAPH, Handle(Kind::UserObject), SMALL]),
+    (ops::CU_GRAPH_ADD_NODE_V2, ADDED),
+    (ops::CU_GRAPH_NODE_SET_PARAMS, &[NODE, Node]),
+    (ops::CU_GRAPH_EXEC_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+];
+
+/// A dimension of 1 beside one of 1 to 4, for launches that happen.
+const LINE: Field = Exactly(1 << 32 | 1);
+const ONE: Field = Exactly(1);
+const BYTES_8: Field = Exactly(8);
+const BYTES_16: Field = Exactly(16);
+/// What virtual memory is made of.
+const PAGES: Field = Pages;
+const ADDED: &[Field] = &[GRAPH, New(Kind::GraphNode), Choice(2), ON, Node];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_message() {
+        let described =
+            |id: u16| BY_HAND.iter().any(|(op, _)| *op == id) || crate::generated::ROWS.iter().any(|(op, _)| *op == id);
+        let missing: Vec<_> = ops::OPS.iter().filter(|op| !described(op.id)).map(|op| op.name).collect();
+        assert!(missing.is_empty(), "nobody attacks {missing:?}");
+    }
+}

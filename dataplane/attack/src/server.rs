@@ -1,0 +1,119 @@
+//! An oriond to attack.
+
+// UNSAFETY: passes a descriptor to a child, and signals it.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use orion_transport::client::Server;
+
+/// Where a witness finds the token.
+pub const TOKEN: &str = "ORION_TOKEN";
+
+pub fn token_from_environment() -> String {
+    std::env::var(TOKEN).unwrap_or_default()
+}
+
+pub struct Oriond {
+    child: Child,
+    addresses: [Server; 2],
+    folder: PathBuf,
+    log: PathBuf,
+}
+
+const SECRET: &str = "the token of orion-attack";
+
+impl Oriond {
+    /// With the software GPU, and `canary` in its environment.
+    pub fn start(program: &Path, canary: &str) -> Result<Oriond, String> {
+        let folder = std::env::temp_dir().join(format!("orion-attack-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
+        let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
+        write_private(&token, SECRET)?;
+        let file = std::fs::File::create(&log).map_err(|e| format!("creating {}: {e}", log.display()))?;
+        let mut fds = [0; 2];
+        // SAFETY: room for both; both are new and ours.
+        let (ready, theirs) = unsafe {
+            if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+                return Err("making a pipe failed".to_owned());
+            }
+            (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+        };
+        let fd = theirs.as_raw_fd();
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--warm", "2", "--engines", "2"])
+            .args(["--ready-fd", &fd.to_string()])
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--token-file")
+            .arg(&token)
+            .env("ORION_ATTACK_CANARY", canary)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file);
+        // SAFETY: fcntl is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(fd, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().map_err(|e| format!("starting {}: {e}", program.display()))?;
+        drop(theirs);
+        let mut line = String::new();
+        BufReader::new(std::fs::File::from(ready)).read_line(&mut line).map_err(|e| format!("waiting: {e}"))?;
+        let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
+        let oriond = Oriond { child, addresses: [Server::Unix(socket), Server::Tcp(tcp)], folder, log };
+        if line.is_empty() {
+            return Err(format!("oriond did not start:\n{}", oriond.end()));
+        }
+        Ok(oriond)
+    }
+
+    pub fn addresses(&self) -> &[Server; 2] {
+        &self.addresses
+    }
+
+    pub fn token(&self) -> &'static str {
+        SECRET
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn is_alive(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // Behind the name, which may hold anything: the state.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    /// Ends it; what it logged.
+    pub fn end(mut self) -> String {
+        // SAFETY: a signal to our own child, which has not been waited for.
+        unsafe { libc::kill(self.pid() as i32, libc::SIGTERM) };
+        let _ = self.child.wait();
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Oriond {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), String> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let failed = |e: std::io::Error| format!("writing {}: {e}", path.display());
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}

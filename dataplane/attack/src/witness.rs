@@ -1,0 +1,55 @@
+//! A session that does nothing wrong, beside those that do: what it copies comes back as it was, and it is answered.
+
+use std::time::{Duration, Instant};
+
+use orion_cuda::sys::*;
+use orion_transport::client::Server;
+use orion_wire::Kind;
+use orion_wire::generated::ops;
+use orion_wire::handle::Handle;
+use orion_wire::record::{HeapRange, op};
+
+use crate::client::{Answer, Client, first_word, words};
+use crate::random::Random;
+
+const BYTES: usize = 64 << 10;
+const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
+/// Longer than any pause of a machine that is busy with everything else.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Copies and compares for so long; answers how many rounds there were and the longest one.
+pub fn run(server: &Server, token: &str, seconds: u64, seed: u64) -> Result<(u64, Duration), String> {
+    let mut client = Client::attach(server, token)?;
+    let mut random = Random::new(seed);
+    let call = |client: &mut Client, op: u16, body: &[u8]| match client.ask(op, 0, body, PATIENCE, &mut |_, _| {}) {
+        Answer::Reply(0, reply) => Ok(reply),
+        Answer::Reply(code, _) => Err(format!("operation {op:#x} answered {code}")),
+        Answer::Late => Err(format!("no answer to operation {op:#x} within {PATIENCE:?}")),
+        Answer::Lost => Err(format!("session lost in operation {op:#x}")),
+    };
+    call(&mut client, ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]))?;
+    let memory = first_word(&call(&mut client, ops::CU_MEM_ALLOC_V2, &words(&[2 * BYTES as u64]))?);
+    let heap = client.heap.base() as u64;
+    let (from, to) = (HeapRange { offset: 80 << 20, bytes: BYTES as u64 }, 90 << 20);
+    let (began, mut rounds, mut longest) = (Instant::now(), 0, Duration::ZERO);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let start = Instant::now();
+        let bytes: Vec<u8> = (0..BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect();
+        client.write_heap(from.offset, &bytes);
+        client.announce(from);
+        let half = memory + BYTES as u64;
+        call(&mut client, op::COPY_IN, &words(&[memory, heap + from.offset, BYTES as u64, STREAM, 0]))?;
+        call(&mut client, ops::CU_MEMCPY_DTO_D_ASYNC_V2, &words(&[half, memory, BYTES as u64, STREAM]))?;
+        call(&mut client, op::COPY_OUT, &words(&[heap + to, half, BYTES as u64, STREAM]))?;
+        let got = client.read_heap(to, BYTES);
+        if let Some(at) = (0..BYTES).find(|i| got[*i] != bytes[*i]) {
+            return Err(format!("byte {at} of round {rounds} is {} instead of {}", got[at], bytes[at]));
+        }
+        rounds += 1;
+        longest = longest.max(start.elapsed());
+        // The others need the processors.
+        std::thread::sleep(PAUSE);
+    }
+    Ok((rounds, longest))
+}
