@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize
-#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack sanitize
+#   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
+#                        sanitize
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED).
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.

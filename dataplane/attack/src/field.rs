@@ -1,5 +1,5 @@
-//! What a message consists of, and which values each kind of part is given: those that are meant, and for each kind a list
-//! of those that are not.
+//! What a message consists of, and which values each kind of part is given: those that are meant, and for each kind
+//! a list of those that are not.
 
 // UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
 
