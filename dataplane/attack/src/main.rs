@@ -2,8 +2,8 @@
 //! are not its own, sent to a real oriond over both carriers.
 //!
 //! A session that breaks a rule is to end with an error or with one line in oriond's log. oriond and the witness have
-//! to live, what the witness copies has to come back as it was, no worker may end by a signal or a panic, and nothing of a
-//! worker's own memory may come out of it or change.
+//! to live, what the witness copies has to come back as it was, no worker may end by a signal or a panic, and nothing
+//! of a worker's own memory may come out of it or change.
 
 mod client;
 mod field;
