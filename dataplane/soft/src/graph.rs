@@ -31,7 +31,7 @@ pub struct Graph {
     /// The graphs that this one is a conditional node's body in, the innermost first.
     around: Vec<u64>,
     state: Mutex<State>,
-    objects: Mutex<Vec<Arc<UserObject>>>,
+    objects: Mutex<Vec<Share>>,
     conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
@@ -73,6 +73,8 @@ pub struct GraphExec {
     steps: Mutex<Vec<Step>>,
     /// Where the last launch ends: launches of one executable run one after the other, whatever their streams.
     last: Mutex<Option<stream::Point>>,
+    /// What it was made from may be gone.
+    objects: Mutex<Vec<Share>>,
 }
 
 #[derive(Clone)]
@@ -89,6 +91,29 @@ pub struct Step {
 pub struct UserObject {
     destroy: Raw<(CUhostFn, *mut c_void)>,
     count: AtomicU64,
+}
+
+/// One reference to a user object: of a graph, of what was made from it, or of a launch that is under way.
+struct Share(Arc<UserObject>);
+
+impl Share {
+    /// Takes one more.
+    fn new(o: &Arc<UserObject>) -> Share {
+        o.count.fetch_add(1, Ordering::AcqRel);
+        Share(o.clone())
+    }
+}
+
+impl Clone for Share {
+    fn clone(&self) -> Share {
+        Share::new(&self.0)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        release(&self.0, 1);
+    }
 }
 
 pub static GRAPHS: Registry<Graph> = Registry::new();
@@ -233,6 +258,18 @@ impl Graph {
         Ok(copy)
     }
 
+    /// What an executable graph made from this one shares: this graph's and those of the graphs inside it.
+    fn shares(&self) -> R<Vec<Share>> {
+        let mut all = lock(&self.objects)?.clone();
+        let nodes = lock(&self.state)?.nodes.clone();
+        for node in nodes {
+            if let Work::Child(g) = &*lock(&node.work)? {
+                all.extend(g.shares()?);
+            }
+        }
+        Ok(all)
+    }
+
     pub fn forget(self: &Arc<Self>) {
         GRAPHS.remove(Arc::as_ptr(self).cast_mut());
         if let Ok(s) = self.state.lock() {
@@ -356,9 +393,12 @@ fn launch(x: &Arc<GraphExec>, s: &Arc<Stream>) -> R {
     after.retain(|p| !Arc::ptr_eq(&p.stream, s));
     let cells = records.clone();
     let launch = cupti::call(s.id).map(|origin| (origin, x.id as u32));
+    // The executable graph may be destroyed before it has run.
+    let shares = lock(&x.objects)?.clone();
     let run = move |c: &Arc<Context>| {
         conditional::assign_defaults(&steps);
         run_steps(&steps, c, &cells, launch);
+        drop(shares);
     };
     let point = s.submit(after, Box::new(run))?;
     *last = Some(point.clone());
@@ -923,7 +963,8 @@ fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let x = Arc::new(GraphExec { id, context, flags, steps: Mutex::new(steps), last: Mutex::new(None) });
+    let objects = Mutex::new(g.shares()?);
+    let x = Arc::new(GraphExec { id, context, flags, steps: Mutex::new(steps), last: Mutex::new(None), objects });
     // SAFETY: not null, and the caller's out parameter.
     unsafe { put(out, EXECS.add(&x)) }
 }
@@ -963,6 +1004,8 @@ fn update(x: CUgraphExec, g: CUgraph) -> R<(CUgraphExecUpdateResult, usize)> {
         s.work = n.work;
         s.bodies = n.bodies;
     }
+    let replaced = std::mem::replace(&mut *lock(&x.objects)?, g.shares()?);
+    drop((steps, replaced));
     Ok((CU_GRAPH_EXEC_UPDATE_SUCCESS, 0))
 }
 
@@ -1069,9 +1112,8 @@ api! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         g.forget();
-        for o in lock(&g.objects)?.drain(..) {
-            release(&o, 1);
-        }
+        let shares = std::mem::take(&mut *lock(&g.objects)?);
+        drop(shares);
         Ok(())
     }
     fn cuGraphClone(out: *mut CUgraph, g: CUgraph) { put(out, handle(&graph(g)?.clone_graph()?)) }
@@ -1559,13 +1601,11 @@ api! {
     }
     fn cuGraphRetainUserObject(g: CUgraph, o: CUuserObject, count: c_uint, flags: c_uint) {
         let o = OBJECTS.get(o).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if flags & CU_GRAPH_USER_OBJECT_MOVE == 0 {
-            o.count.fetch_add(count.into(), Ordering::AcqRel);
-        }
         let g = graph(g)?;
         let mut all = lock(&g.objects)?;
         for _ in 0..count {
-            all.push(o.clone());
+            // Moved, the caller's reference becomes the graph's.
+            all.push(if flags & CU_GRAPH_USER_OBJECT_MOVE == 0 { Share::new(&o) } else { Share(o.clone()) });
         }
         Ok(())
     }
@@ -1574,10 +1614,10 @@ api! {
         let g = graph(g)?;
         for _ in 0..count {
             let mut all = lock(&g.objects)?;
-            let at = all.iter().position(|x| Arc::ptr_eq(x, &o)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            all.remove(at);
+            let at = all.iter().position(|x| Arc::ptr_eq(&x.0, &o)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let gone = all.remove(at);
             drop(all);
-            release(&o, 1);
+            drop(gone);
         }
         Ok(())
     }
