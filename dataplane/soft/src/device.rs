@@ -45,6 +45,19 @@ pub fn objection() -> Option<String> {
     settings(|name| std::env::var(name).ok()).err()
 }
 
+/// The seed of the pauses that streams make, if they are to make any.
+pub fn jitter() -> Option<u64> {
+    static SEED: OnceLock<Option<u64>> = OnceLock::new();
+    *SEED.get_or_init(|| {
+        let text = std::env::var("ORION_SOFT_JITTER").ok()?;
+        let seed = text.parse().ok();
+        if seed.is_none() {
+            eprintln!("orion-soft: ORION_SOFT_JITTER is {text:?}, not a number: streams make no pauses");
+        }
+        seed
+    })
+}
+
 static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 

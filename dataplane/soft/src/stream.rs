@@ -173,6 +173,7 @@ impl Stream {
     }
 
     fn serve(self: Arc<Self>) {
+        let mut jitter = Jitter::of(self.id);
         let Ok(mut s) = self.state.lock() else { return };
         loop {
             if let Some(c) = s.queue.pop_front() {
@@ -181,7 +182,14 @@ impl Stream {
                     p.stream.wait(p.number);
                 }
                 drop(c.after);
+                if let Some(jitter) = &mut jitter {
+                    jitter.pause();
+                }
                 (c.work)(&self.context);
+                // What the work did can be seen for a while before the stream says that it is done.
+                if let Some(jitter) = &mut jitter {
+                    jitter.pause();
+                }
                 match self.state.lock() {
                     Ok(guard) => s = guard,
                     Err(_) => return,
@@ -213,6 +221,29 @@ impl Stream {
 
     pub fn capture(&self) -> Option<Arc<Capture>> {
         self.capture.lock().ok()?.clone()
+    }
+}
+
+/// Random pauses around everything that a stream does, so that streams finish in every order and a result is there for
+/// a while before its stream says so, as on hardware. With `ORION_SOFT_JITTER` set to a seed.
+struct Jitter(u64);
+
+impl Jitter {
+    fn of(stream: u64) -> Option<Jitter> {
+        let seed = crate::device::jitter()?;
+        Some(Jitter((seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1))
+    }
+
+    /// Mostly none, sometimes a few microseconds, now and then long enough for others to overtake.
+    fn pause(&mut self) {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        match self.0 % 16 {
+            0..10 => {}
+            10..15 => std::thread::sleep(std::time::Duration::from_micros(self.0 >> 16 & 31)),
+            _ => std::thread::sleep(std::time::Duration::from_micros(self.0 >> 16 & 511)),
+        }
     }
 }
 
