@@ -115,6 +115,12 @@ WORKLOADS = [
         fills_cache=True,
         env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     ),
+    torch_row(
+        "pinned_results",
+        "JAX: results in pinned host memory",
+        seconds=15,
+        env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    ),
     torch_row("cupy_arrays", "CuPy: elementwise, reductions, FFT, SVD, raw kernels", seconds=12, fills_cache=True),
     torch_row("triton_programs", "Triton: vector add, matmul with tensor descriptors", seconds=10, fills_cache=True),
     torch_row("numba_kernels", "numba-cuda kernels (optional)"),
