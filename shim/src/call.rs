@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::{Consumer, Corrupt, Spin};
-use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, THREADS_MAX, op};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, THREADS_MAX, op};
 use orion_wire::{Fault, Reader};
 
 use crate::session::{Session, session};
@@ -25,24 +25,53 @@ pub const SESSION_LOST: CUresult = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 /// Sends a command whose answer nobody needs. A failure surfaces on a later call of the current context.
 pub fn post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    try_post(op, encode).unwrap_or_else(|code| code)
+    post_sealed(op, encode, |_| ())
 }
 
 /// As [`post`], for a command that gives something away: `Err` if it was not sent, and `Ok` with the result if it was.
 pub fn try_post(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<CUresult, CUresult> {
+    try_post_sealed(op, encode, |_| ())
+}
+
+/// As [`post`]. `seal` learns which of this process's commands it is, as a carried session's worker counts them, just
+/// before the worker can see it and while nobody else can send.
+pub fn post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce(u64)) -> CUresult {
+    try_post_sealed(op, encode, seal).unwrap_or_else(|code| code)
+}
+
+fn try_post_sealed(
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+    seal: impl FnOnce(u64),
+) -> Result<CUresult, CUresult> {
     let s = session()?;
     let context = crate::local::context::current();
     if let Some(code) = poison::of(context) {
         return Err(code);
     }
-    send(s, op, context, 0, encode)?;
+    send(s, op, context, 0, encode, seal)?;
     // What carriers and callbacks say to the worker is not the application's work.
     Ok(if op >= op::HAND_FIRST { crate::hand::capture::settle() } else { CUDA_SUCCESS })
 }
 
 /// As [`post`], also before `cuInit` has succeeded.
 pub fn post_to(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    send(s, op, 0, 0, encode).err().unwrap_or(CUDA_SUCCESS)
+    send(s, op, 0, 0, encode, |_| ()).err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// Has a carrier bring a range of the heap over, if `still` holds while nobody else can send. Answers that.
+pub fn post_range(s: &'static Session, range: HeapRange, still: impl FnOnce() -> bool) -> Result<bool, CUresult> {
+    let mut held = false;
+    send_with(s, op::HEAP_WRITTEN, 0, 0, 16, |at| {
+        held = still();
+        let HeapRange { offset, bytes } = if held { range } else { HeapRange::default() };
+        // SAFETY: `send_with` gives sixteen writable bytes.
+        unsafe {
+            at.cast::<u64>().write_unaligned(offset);
+            at.cast::<u64>().add(1).write_unaligned(bytes);
+        }
+    })?;
+    Ok(held)
 }
 
 /// Sends a command and waits for its reply. `decode` sees the reply's body if the result is `CUDA_SUCCESS`.
@@ -90,13 +119,23 @@ pub struct Reply {
 
 /// Sends a command without waiting; [`wait`] has to be called by the same thread.
 pub fn start(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Ticket, CUresult> {
+    start_sealed(s, op, encode, |_| ())
+}
+
+/// As [`start`], with what [`post_sealed`] does.
+pub fn start_sealed(
+    s: &'static Session,
+    op: u16,
+    encode: impl FnOnce(&mut Vec<u8>),
+    seal: impl FnOnce(u64),
+) -> Result<Ticket, CUresult> {
     if let Some(code) = poison::of(crate::local::context::current())
         && poison::stops(op)
     {
         return Err(code);
     }
     let sequence = next_sequence();
-    let sent = send(s, op, crate::local::context::current(), sequence, encode)?;
+    let sent = send(s, op, crate::local::context::current(), sequence, encode, seal)?;
     Ok(Ticket { sequence, sent, op })
 }
 
@@ -121,6 +160,7 @@ fn send(
     context: u64,
     sequence: u64,
     encode: impl FnOnce(&mut Vec<u8>),
+    seal: impl FnOnce(u64),
 ) -> Result<u64, CUresult> {
     THREAD.with(|t| {
         // Taken, not borrowed: what goes wrong below is told to callbacks of the application's, which may call CUDA.
@@ -130,7 +170,9 @@ fn send(
         let body: &[u8] = &buffer;
         let sent = send_with(s, op, context, sequence, body.len(), |at| {
             // SAFETY: `send_with` gives `body.len()` writable bytes.
-            unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len()) }
+            unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len()) };
+            // Counted below, under the same lock.
+            seal(s.commands.load(Ordering::Relaxed) + 1);
         });
         drop(ManuallyDrop::into_inner(t.buffer.replace(buffer)));
         sent
@@ -320,8 +362,6 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     }
     poison::note(crate::local::context::current(), reply.result);
     if !matches!(reply.result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) {
-        // It may be a posted copy's failure.
-        crate::hand::on_the_way::forget_all();
         // What the worker's driver has to say about it is on standard error when the call returns.
         crate::hand::events::wait_for_word(s, reply.events);
     }
@@ -545,8 +585,8 @@ struct Thread {
     sequence: Cell<u64>,
     /// Freed by [`thread_ended`].
     buffer: Cell<ManuallyDrop<Vec<u8>>>,
-    /// A stream this thread has seen idle, and how many records had been sent then.
-    synchronized: Cell<(u64, u64)>,
+    /// A stream this thread has seen idle, the context that was current, and how many records had been sent then.
+    synchronized: Cell<(u64, u64, u64)>,
 }
 
 const NO_SLOT: u16 = u16::MAX;
@@ -557,7 +597,7 @@ thread_local! {
             slot: Cell::new(NO_SLOT),
             sequence: Cell::new(0),
             buffer: Cell::new(ManuallyDrop::new(Vec::new())),
-            synchronized: Cell::new((0, 0)),
+            synchronized: Cell::new((0, 0, 0)),
         }
     };
 }
@@ -639,10 +679,12 @@ fn too_many_threads() -> CUresult {
 
 /// Remembers that `stream` was seen idle by the command with index `sent`.
 pub fn note_synchronized(stream: u64, sent: u64) {
-    THREAD.with(|t| t.synchronized.set((stream, sent)));
+    THREAD.with(|t| t.synchronized.set((stream, crate::local::context::current(), sent)));
 }
 
-/// Whether `stream` is known to be idle: it was seen so, and nothing has been sent since.
+/// Whether `stream` is known to be idle: it was seen so, and nothing has been sent since. The default streams are
+/// another context's own.
 pub fn known_synchronized(s: &Session, stream: u64) -> bool {
-    THREAD.with(|t| t.synchronized.get()) == (stream, s.sent.load(Ordering::Relaxed))
+    let now = (stream, crate::local::context::current(), s.sent.load(Ordering::Relaxed));
+    THREAD.with(|t| t.synchronized.get()) == now
 }

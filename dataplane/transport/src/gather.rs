@@ -40,6 +40,8 @@ pub struct Gather {
     striping: HeapRange,
     /// The batch's last record is a posted copy to the host.
     ends_with_copy_out: bool,
+    /// The last collection took all that was ready.
+    drained: bool,
     /// Ring bytes in all batches so far: less than what was collected, for some records stay behind.
     carried: u64,
 }
@@ -58,6 +60,7 @@ impl Default for Gather {
             rest: HeapRange::default(),
             striping: HeapRange::default(),
             ends_with_copy_out: false,
+            drained: true,
             carried: 0,
         }
     }
@@ -80,6 +83,11 @@ impl Gather {
     /// Whether a wait for the last record is likely to follow at once: `tensor.item()` is a copy and a wait.
     pub fn ends_with_copy_out(&self) -> bool {
         self.ends_with_copy_out
+    }
+
+    /// Whether the last collection took all that was ready, heap ranges too.
+    pub fn has_drained(&self) -> bool {
+        self.drained
     }
 
     /// Ring bytes in all batches so far, as the other side counts them.
@@ -124,6 +132,18 @@ impl Gather {
         self.collect_after(0, frame, from, heap, stripe)
     }
 
+    /// As [`Self::collect`], of the first `ready` bytes, which were seen to be ready.
+    pub fn collect_seen(
+        &mut self,
+        ready: usize,
+        frame: Frame,
+        from: &mut Consumer,
+        heap: &Heap,
+        stripe: &mut impl Stripe,
+    ) -> Result<usize, Fault> {
+        self.collect_between(0, ready, frame, from, heap, stripe)
+    }
+
     /// As [`Self::collect`], behind `taken` ring bytes that the batch has already; they count in the answer.
     pub fn collect_after(
         &mut self,
@@ -133,9 +153,21 @@ impl Gather {
         heap: &Heap,
         stripe: &mut impl Stripe,
     ) -> Result<usize, Fault> {
+        let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
+        self.collect_between(taken, ready, frame, from, heap, stripe)
+    }
+
+    fn collect_between(
+        &mut self,
+        taken: usize,
+        ready: usize,
+        frame: Frame,
+        from: &mut Consumer,
+        heap: &Heap,
+        stripe: &mut impl Stripe,
+    ) -> Result<usize, Fault> {
         self.continue_range(heap);
         self.continue_striping(heap, stripe);
-        let ready = from.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
         let (mut run, mut at) = (taken, taken);
         while ready - at >= HEADER_BYTES && self.has_room(at - run) {
             let mut bytes = [0u8; HEADER_BYTES];
@@ -149,6 +181,14 @@ impl Gather {
             if header.op == op::HEAP_PATCH && frame != Frame::Command {
                 self.ring_bytes(frame, from, run, at - run);
                 self.ring_bytes(Frame::Patch, from, at + HEADER_BYTES, size - HEADER_BYTES);
+                run = at + size;
+            }
+            if header.op == op::HEAP_SETTLED && frame != Frame::Command {
+                if size != HEADER_BYTES {
+                    return Err(Fault("HEAP_SETTLED has a body"));
+                }
+                self.ring_bytes(frame, from, run, at - run);
+                self.header(StreamHeader { frame: Frame::Settled, len: 0, offset: header.context });
                 run = at + size;
             }
             if header.op == op::HEAP_WRITTEN {
@@ -172,6 +212,7 @@ impl Gather {
             at += size;
         }
         self.ring_bytes(frame, from, run, at - run);
+        self.drained = self.rest.bytes == 0 && self.striping.bytes == 0 && ready - at < HEADER_BYTES;
         Ok(at)
     }
 

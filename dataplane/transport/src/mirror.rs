@@ -91,6 +91,8 @@ pub struct Mirror {
     ranges: BTreeMap<u64, Mirrored>,
     /// Ranges that a carrier is writing.
     arriving: Vec<HeapRange>,
+    /// Ranges that copies are writing, at the worker.
+    left_out: Vec<HeapRange>,
     /// Patches with bytes in them sent so far.
     sent: u64,
     /// The other side's last patch that was applied, and the last one that it was told so of.
@@ -105,6 +107,7 @@ impl Mirror {
             side,
             ranges: BTreeMap::new(),
             arriving: Vec::new(),
+            left_out: Vec::new(),
             sent: 0,
             applied: 0,
             acknowledged: 0,
@@ -195,6 +198,12 @@ impl Mirror {
         }
     }
 
+    /// Copies are writing these ranges, and nothing else: what differs there is brought over when they are done. Said
+    /// anew whenever that changes.
+    pub fn leave_out(&mut self, ranges: Vec<HeapRange>) {
+        self.left_out = ranges.into_iter().filter(|range| self.overlaps(*range)).collect();
+    }
+
     /// Whether some of `range` is kept in step.
     pub fn overlaps(&self, range: HeapRange) -> bool {
         let before = self.ranges.range(..range.offset + range.bytes).next_back();
@@ -205,6 +214,8 @@ impl Mirror {
     /// as sent.
     pub fn collect(&mut self, heap: &Heap, scope: Scope, notice: Notice) -> Vec<Vec<u8>> {
         let mut patches = Vec::new();
+        // Looked at first and sent last: a flag there tells of what lies in the rest.
+        let (first, then) = self.cut(|m| m.scan_live(heap));
         if scope == Scope::All {
             // Too much to look at twice. The launch or the completion is behind the writes.
             let large: Vec<u64> = self.ranges.iter().filter(|(_, m)| !m.live).map(|(base, _)| *base).collect();
@@ -214,9 +225,23 @@ impl Mirror {
                 self.encode(in_order(found), notice, &mut patches);
             }
         }
-        let (first, then) = self.cut(|m| m.scan_live(heap));
         self.encode(in_order(first), notice, &mut patches);
         self.encode(in_order(then), notice, &mut patches);
+        patches
+    }
+
+    /// As [`Self::collect`], of the allocations that these ranges lie in and that are not looked at all the time.
+    pub fn collect_within(&mut self, heap: &Heap, ranges: &[HeapRange], notice: Notice) -> Vec<Vec<u8>> {
+        let mut patches = Vec::new();
+        let within =
+            |base: u64, m: &Mirrored| ranges.iter().any(|r| r.overlaps(HeapRange { offset: base, bytes: m.bytes }));
+        let large: Vec<u64> =
+            self.ranges.iter().filter(|(base, m)| !m.live && within(**base, m)).map(|(base, _)| *base).collect();
+        for base in large {
+            let mut found = Vec::new();
+            self.scan_range(heap, base, &mut found);
+            self.encode(in_order(found), notice, &mut patches);
+        }
         patches
     }
 
@@ -288,7 +313,14 @@ impl Mirror {
                 if value != *known
                     && !self.arriving.iter().any(|a| offset + WORD > a.offset && offset < a.offset + a.bytes)
                 {
-                    found.push(Change { offset, value, mask: changed_bytes(value ^ known) });
+                    // A copy's neighbours in its first and last word are not the copy's.
+                    let mask = self.left_out.iter().fold(changed_bytes(value ^ known), |mask, range| {
+                        let (first, last) = (range.offset.max(offset), (range.offset + range.bytes).min(offset + WORD));
+                        if first < last { mask & !bytes_between(first - offset, last - offset) } else { mask }
+                    });
+                    if mask != 0 {
+                        found.push(Change { offset, value, mask });
+                    }
                 }
             }
         }

@@ -15,6 +15,8 @@ pub struct Listener {
     pub arriving: fn(u64, u64),
     /// A range, or the first part of one that was about to be, has been written. Before anything that follows it.
     pub arrived: fn(u64, u64),
+    /// A command, counted from 1, brings no more bytes to the heap: what it was to bring is there, or it failed.
+    pub settled: fn(u64),
     /// The body of a `HEAP_PATCH`, to be applied before anything that follows it.
     pub patch: fn(&[u8]) -> Result<(), Fault>,
 }
@@ -37,6 +39,7 @@ enum State {
     Barrier { have: usize, len: usize, bytes: [u8; LANES_MAX * 8] },
     Patch { len: usize, bytes: Vec<u8> },
     Taken { up_to: u64 },
+    Settled { command: u64 },
 }
 
 const START: State = State::Header { have: 0, bytes: [0; STREAM_HEADER_BYTES] };
@@ -138,6 +141,11 @@ impl Scatter {
                     self.taken = Some(*up_to);
                     self.state = START;
                 }
+                State::Settled { command } => {
+                    let listener = self.listener.expect("no such frame begins without one");
+                    (listener.settled)(*command);
+                    self.state = START;
+                }
                 State::Patch { len, bytes } => {
                     let n = from.len().min(*len - bytes.len());
                     bytes.extend_from_slice(&from[..n]);
@@ -172,6 +180,8 @@ impl Scatter {
                 State::Taken { up_to: header.offset }
             }
             Frame::Taken => return Err(Fault("ring bytes in the wrong direction")),
+            Frame::Settled if self.listener.is_some() => State::Settled { command: header.offset },
+            Frame::Settled => return Err(Fault("a command settled for somebody who sent none")),
             Frame::Chunk => return Err(Fault("bulk chunk on a session's main connection")),
             frame => {
                 let index = self.rings.iter().position(|(f, _)| *f == frame);
@@ -294,6 +304,7 @@ mod tests {
             frame(Frame::Command, 0, &[1; 8]),
             frame(Frame::Chunk, 0, &[1; 8]),
             frame(Frame::Patch, 0, &[1; 32]),
+            frame(Frame::Settled, 1, &[]),
             frame(Frame::Heap, 1 << 20, &[1; 8]),
             vec![0xff; 64],
         ] {

@@ -6,6 +6,7 @@
 //!   HEAP                    bytes of the heap at `offset`
 //!   PATCH                   a `HEAP_PATCH` for the client, whole
 //!   BARRIER                 one word a lane: wait until that many bytes have come in on it
+//!   SETTLED                 to the client: its command number `offset` brings no more bytes to the heap
 //!   TAKEN                   to the client: the worker has taken the COMMAND bytes up to `offset`
 //! lane:             | CHUNK | len u32 | offset u64 | len bytes of the heap ... |
 //! ```
@@ -38,6 +39,7 @@ pub enum Frame {
     Chunk = 6,
     Patch = 7,
     Taken = 8,
+    Settled = 9,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,7 @@ impl StreamHeader {
             6 => Frame::Chunk,
             7 => Frame::Patch,
             8 => Frame::Taken,
+            9 => Frame::Settled,
             _ => return Err(Fault("unknown frame in a session's stream")),
         };
         if len > FRAME_LEN_MAX {
@@ -89,9 +92,9 @@ impl StreamHeader {
                     return Err(Fault("patch too long"));
                 }
             }
-            Frame::Taken => {
+            Frame::Taken | Frame::Settled => {
                 if len != 0 {
-                    return Err(Fault("taken frame with a body"));
+                    return Err(Fault("a frame that is a number has a body"));
                 }
             }
             Frame::Command | Frame::Reply | Frame::Event => {}

@@ -80,6 +80,10 @@ impl HeapRange {
         Ok(HeapRange { offset: r.word()?, bytes: r.word()? })
     }
 
+    pub fn overlaps(self, other: HeapRange) -> bool {
+        self.offset < other.offset.saturating_add(other.bytes) && other.offset < self.offset.saturating_add(self.bytes)
+    }
+
     /// The range if it lies inside a heap of `heap_bytes`.
     pub fn check(self, heap_bytes: u64) -> Result<HeapRange, Fault> {
         match self.offset.checked_add(self.bytes) {
@@ -130,13 +134,18 @@ pub mod op {
     /// ([`crate::activity::GRAPH`] and so on), its handle. Reply: one word. `CUDA_ERROR_NOT_INITIALIZED` while the
     /// worker has no profiler.
     pub const ACTIVITY_GRAPH_ID: u16 = 0x000f;
+    /// Carried sessions only, in the reply ring: a command that was to bring bytes to host memory has done so, and what
+    /// came before this record brings them over; or it failed, and none come. argument 1 = which of the client's
+    /// commands, counted from 1.
+    pub const HEAP_SETTLED: u16 = 0x0010;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;
     /// Host to device, bytes in the record. Body: destination, stream, bytes.
     pub const COPY_IN_INLINE: u16 = 0x0040;
     /// Host to device from shared host memory. Body: destination, source address, bytes, stream, and 1 if the
-    /// range is a loan of the heap that has to be reported as released.
+    /// range is a loan of the heap that has to be reported as released, or 2 if [`HEAP_SETTLED`] is to tell that it has
+    /// been read.
     pub const COPY_IN: u16 = 0x0041;
     /// Device to shared host memory. Body: destination address, source, bytes, stream. Called: the reply comes
     /// when the bytes are there.

@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use orion_cuda::sys::*;
@@ -138,7 +138,7 @@ impl Job {
         if let Function::Destroy(_, name) = self.registered.function {
             handles::release(name);
         } else {
-            announce_again();
+            announce_again(!self.registered.kept);
             post(op::CALLBACK_DONE, |w| w.word(self.id));
         }
     }
@@ -172,52 +172,112 @@ pub fn in_callback() -> bool {
     ANY_CALLBACK.load(Ordering::Relaxed) && IN_CALLBACK.with(Cell::get)
 }
 
-/// Host functions enqueued that have not run.
+/// Host functions enqueued that have not run, other than those of graphs.
 static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
-/// Ranges that copies behind a host function will read. Where the worker has its own copy of the heap they were
-/// brought over when the copy was made, and the function may write to them.
-static ANNOUNCED: Mutex<Vec<HeapRange>> = Mutex::new(Vec::new());
+/// Some graph has host functions: nobody knows how many have still to run.
+static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
 
-/// A copy that was just made will read `range`, pinned memory of the application's, whose bytes were brought over.
-pub fn note_announced(range: HeapRange) {
-    if OUTSTANDING.load(Ordering::Relaxed) > 0 {
-        let mut all = ANNOUNCED.lock().expect("no panic happens under this lock");
-        if !all.contains(&range) {
-            all.push(range);
+/// A graph gets a host function.
+pub fn note_in_graph() {
+    IN_GRAPHS.store(true, Ordering::Relaxed);
+}
+
+/// Whether any graph may have host functions.
+pub fn any_in_graphs() -> bool {
+    IN_GRAPHS.load(Ordering::Relaxed)
+}
+
+/// Pinned memory that a copy under way reads. Where the worker has its own copy of the heap the bytes were brought over
+/// when the copy was made, and a host function ahead of it may write to them.
+struct Source {
+    token: u64,
+    /// Which of this process's commands reads it; 0 until it is in the ring.
+    number: u64,
+    ranges: Vec<HeapRange>,
+}
+
+static SOURCES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
+static ANY_SOURCE: AtomicBool = AtomicBool::new(false);
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+fn change_sources<T>(change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
+    let mut all = SOURCES.lock().expect("no panic happens under this lock");
+    let answer = change(&mut all);
+    ANY_SOURCE.store(!all.is_empty(), Ordering::SeqCst);
+    answer
+}
+
+/// A copy that is about to be made. Its source is noted from before its bytes are brought over until the worker says
+/// that the copy is done.
+pub struct Reading {
+    token: u64,
+}
+
+impl Reading {
+    /// Nothing where no host function can be ahead of the copy.
+    pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
+        let may_run = OUTSTANDING.load(Ordering::SeqCst) > 0 || IN_GRAPHS.load(Ordering::Relaxed);
+        if !s.mirrored || !may_run {
+            return Reading { token: 0 };
+        }
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
+        Reading { token }
+    }
+
+    /// Whether the worker has to say when the copy is done.
+    pub fn is_noted(&self) -> bool {
+        self.token != 0
+    }
+
+    /// The copy goes into the ring as this command.
+    pub fn posted(&self, number: u64) {
+        if self.is_noted() {
+            change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
         }
     }
 }
 
-/// A copy that was just made will write to `range`: what lies there now is not to be brought over again.
-pub fn forget_announced(range: HeapRange) {
-    if OUTSTANDING.load(Ordering::Relaxed) > 0 {
-        let mut all = ANNOUNCED.lock().expect("no panic happens under this lock");
-        all.retain(|r| r.offset >= range.offset + range.bytes || range.offset >= r.offset + r.bytes);
+impl Drop for Reading {
+    /// A copy that was waited for, or never sent, reads nothing any more.
+    fn drop(&mut self) {
+        if self.is_noted() {
+            change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
+        }
+    }
+}
+
+/// A command, perhaps a copy from pinned memory, is done.
+pub fn settled(number: u64) {
+    if ANY_SOURCE.load(Ordering::SeqCst) {
+        change_sources(|all| all.retain(|s| s.number != number));
     }
 }
 
 /// A host function has run: what it may have written comes to the worker before the copies behind it start.
-fn announce_again() {
-    let ranges = ANNOUNCED.lock().expect("no panic happens under this lock").clone();
+fn announce_again(counted: bool) {
     if let Ok(s) = session() {
+        let ranges: Vec<HeapRange> = change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
         for range in ranges {
             super::host_memory::announce_source(s, range);
         }
         super::host_memory::before_launch();
     }
-    // Functions of graph nodes are not counted on their way in.
-    let left = OUTSTANDING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
-    if left.is_ok_and(|before| before <= 1) {
-        ANNOUNCED.lock().expect("no panic happens under this lock").clear();
+    if counted {
+        // Nothing is lost if the count is too high: more copies are noted than have to be.
+        let less = |n: u32| Some(n.saturating_sub(1));
+        let _ = OUTSTANDING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 }
 
 /// Posts the command that enqueues a host function.
 fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    // Counted first: it may run before `post` returns. What is captured runs once a launch, or never.
-    if !super::capture::any_open() {
-        OUTSTANDING.fetch_add(1, Ordering::Relaxed);
+    // What is captured runs once a launch, or never.
+    if super::capture::any_open() {
+        note_in_graph();
     }
+    // Counted first: it may run before `post` returns.
+    OUTSTANDING.fetch_add(1, Ordering::SeqCst);
     post(op, encode)
 }
 

@@ -24,7 +24,7 @@ pub use exec::{
     cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2,
     cuGraphExecMemcpyNodeSetParams, cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
     cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
-    cuGraphInstantiateWithParams_ptsz, cuGraphLaunch,
+    cuGraphInstantiateWithParams_ptsz, cuGraphLaunch, settled,
 };
 pub use params::{
     Params, cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams, cuGraphEventRecordNodeGetEvent,

@@ -24,7 +24,10 @@ use orion_wire::record::HeapRange;
 use super::address_map::{self, Kind, Range};
 use super::execution::write;
 use super::heap::{PAGE, Region};
-pub use super::in_step::{announce_source, before_access, before_launch, before_overwrite, note_parameter};
+pub use super::in_step::{
+    announce_rows, announce_source, before_access, before_launch, before_overwrite, is_kept_in_step, note_parameter,
+    note_written,
+};
 use super::in_step::{forget_mirrored, mirror};
 use crate::call::{call, poison, post, post_to};
 use crate::local::context;
@@ -299,6 +302,14 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return None;
     }
     Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
+}
+
+/// Where the application has a range of the heap.
+pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
+    let moved = MOVED.lock().expect("no panic happens under this lock");
+    let inside = |(_, (bytes, offset)): &(&u64, &(u64, u64))| range.offset.wrapping_sub(*offset) < *bytes;
+    let registered = moved.iter().find(inside).map(|(first, (_, offset))| first + (range.offset - offset));
+    registered.or_else(|| s.heap.at(range.offset, range.bytes).map(|at| at as u64))
 }
 
 /// What begins in registered memory has to end in it too: the driver takes no other copy.

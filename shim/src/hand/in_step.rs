@@ -102,7 +102,14 @@ pub fn forget_mirrored(range: HeapRange) {
 }
 
 /// What the carrier tells of.
-pub const LISTENER: Listener = Listener { arriving, arrived, patch };
+pub const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
+
+/// A command brings nothing more to the heap.
+fn settled(number: u64) {
+    super::on_the_way::settled(number);
+    super::graph::settled(number);
+    super::callback::settled(number);
+}
 
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
 fn arriving(offset: u64, bytes: u64) {
@@ -112,7 +119,6 @@ fn arriving(offset: u64, bytes: u64) {
 }
 
 fn arrived(offset: u64, bytes: u64) {
-    super::on_the_way::arrived(HeapRange { offset, bytes });
     if MIRRORED_COUNT.load(Ordering::Acquire) != 0
         && let Ok(s) = session()
     {
@@ -149,8 +155,31 @@ pub fn announce_source(s: &'static Session, range: HeapRange) {
         send(s, Scope::All);
         return;
     }
-    for part in super::on_the_way::not_expected(range) {
-        payload::announce(s, part);
+    announce_unexpected(s, range);
+}
+
+/// As [`announce_source`], of the rows of a copy; `all` is from the first to the last.
+pub fn announce_rows(s: &'static Session, all: HeapRange, rows: &[HeapRange]) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(all) {
+        send(s, Scope::All);
+    } else {
+        rows.iter().for_each(|row| announce_unexpected(s, *row));
+    }
+}
+
+/// The one place in which it is decided that bytes of pinned memory go to the worker. Another thread may have something
+/// brought there at the same time, so it is looked at again when nobody else can send.
+fn announce_unexpected(s: &'static Session, range: HeapRange) {
+    if !s.mirrored {
+        return;
+    }
+    loop {
+        let (parts, ever) = super::on_the_way::not_expected(range);
+        let still = || super::on_the_way::ever() == ever;
+        // What is lost with the session is no loss.
+        if parts.into_iter().all(|part| crate::call::post_range(s, part, still).unwrap_or(true)) {
+            return;
+        }
     }
 }
 
@@ -159,6 +188,21 @@ pub fn announce_source(s: &'static Session, range: HeapRange) {
 pub fn before_overwrite(s: &'static Session, range: HeapRange) {
     if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
         send(s, Scope::All);
+    }
+}
+
+/// Whether all of the range is kept in step.
+pub fn is_kept_in_step(range: HeapRange) -> bool {
+    MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range)
+}
+
+/// A graph writes to the range, and what it has written may be looked at before it is over: from now on a mirrored
+/// client keeps that memory in step.
+pub fn note_written(s: &'static Session, range: HeapRange) {
+    if !is_kept_in_step(range)
+        && let Some(address) = super::host_memory::address_of(s, range)
+    {
+        note_parameter(s, address);
     }
 }
 

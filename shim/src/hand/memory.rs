@@ -17,12 +17,13 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
+use super::callback::Reading;
 use super::execution::write;
 use super::graph::Shape;
 use super::heap::PAGE;
 use super::payload::{INLINE_BYTES_MAX, announce};
 use super::{address_map, host_memory, sync};
-use crate::call::{Ticket, call, post, start, try_post, wait};
+use crate::call::{Ticket, call, post, post_sealed, start, start_sealed, try_post, wait};
 use crate::local::context;
 use crate::session::{Session, session};
 
@@ -196,6 +197,11 @@ unsafe fn copy_in_here(
         if to == 0 || from.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if host_memory::shared_range(s, to, bytes as u64).is_some() {
+            // Addresses are unified: what is said to be the device's may be pinned memory.
+            // SAFETY: the caller's promise.
+            return result(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
+        }
         check_device(to, bytes)?;
         match side(s, from as u64, bytes)? {
             Side::Device => {
@@ -203,15 +209,14 @@ unsafe fn copy_in_here(
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
             Side::Shared(range) => {
+                let reading = Reading::of(s, || vec![range]);
                 host_memory::announce_source(s, range);
-                if s.mirrored {
-                    super::callback::note_announced(range);
-                }
-                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, 0]);
-                if synchronous || !is_known(s, to, bytes) {
-                    call(op::COPY_IN, request, |_| Ok(()))
-                } else {
-                    result(post(op::COPY_IN, request))
+                let posted = !synchronous && is_known(s, to, bytes);
+                let tell = if posted && reading.is_noted() { 2 } else { 0 };
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, tell]);
+                match posted {
+                    true => result(post_sealed(op::COPY_IN, request, |number| reading.posted(number))),
+                    false => call(op::COPY_IN, request, |_| Ok(())),
                 }
             }
             // SAFETY: the caller's promise.
@@ -354,6 +359,10 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
         if from == 0 || to.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if host_memory::shared_range(s, from, bytes as u64).is_some() {
+            // SAFETY: the caller's promise.
+            return result(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
+        }
         check_device(from, bytes)?;
         match side(s, to as u64, bytes)? {
             Side::Device => {
@@ -361,18 +370,13 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
                 result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
             Side::Shared(range) => {
-                if s.mirrored {
-                    super::callback::forget_announced(range);
-                }
                 host_memory::before_overwrite(s, range);
                 let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                let bringing = Bringing::new(s, vec![range]);
                 if !synchronous && is_known(s, from, bytes) {
-                    if s.mirrored {
-                        super::on_the_way::expect(range, stream as u64);
-                    }
-                    return result(post(op::COPY_OUT, request));
+                    return result(post_sealed(op::COPY_OUT, request, |number| bringing.posted(number)));
                 }
-                let ticket = start(s, op::COPY_OUT, request)?;
+                let ticket = start_sealed(s, op::COPY_OUT, request, |number| bringing.called(number))?;
                 finish_out(s, ticket, stream)
             }
             // SAFETY: the caller's promise.
@@ -380,6 +384,41 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
         }
     })();
     answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// A command that brings bytes to pinned memory, where the worker has a copy of it.
+struct Bringing {
+    ranges: Vec<HeapRange>,
+    mirrored: bool,
+    /// The command, if this is who knows when it is over.
+    number: std::cell::Cell<u64>,
+}
+
+impl Bringing {
+    fn new(s: &Session, ranges: Vec<HeapRange>) -> Bringing {
+        Bringing { ranges, mirrored: s.mirrored, number: Default::default() }
+    }
+
+    /// The worker tells when it is over.
+    fn posted(&self, number: u64) {
+        if self.mirrored && !self.ranges.is_empty() {
+            super::on_the_way::expect(number, self.ranges.clone());
+        }
+    }
+
+    /// It is over when this goes, behind the reply.
+    fn called(&self, number: u64) {
+        self.posted(number);
+        self.number.set(number);
+    }
+}
+
+impl Drop for Bringing {
+    fn drop(&mut self) {
+        if self.mirrored && self.number.get() != 0 {
+            super::on_the_way::settled(self.number.get());
+        }
+    }
 }
 
 fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
@@ -617,6 +656,19 @@ impl Rows {
         Shape { width, rows: height, slices: depth, pitch, slice_pitch: slice }
     }
 
+    /// The rows in the heap, where `all` is from the first to the last byte touched. Rows without a gap are one.
+    fn ranges(&self, all: HeapRange) -> Vec<HeapRange> {
+        let mut rows: Vec<HeapRange> = Vec::new();
+        for at in (0..self.depth).flat_map(|z| (0..self.height).map(move |y| z * self.slice + y * self.pitch)) {
+            let (offset, bytes) = (all.offset + at as u64, self.width as u64);
+            match rows.last_mut() {
+                Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
+                _ => rows.push(HeapRange { offset, bytes }),
+            }
+        }
+        rows
+    }
+
     /// Bytes from the first to the last one touched.
     fn span(&self) -> usize {
         (self.depth - 1) * self.slice + (self.height - 1) * self.pitch + self.width
@@ -707,16 +759,16 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         };
         let mut loan = None;
         let mut unpack = None;
-        let mut to_host = None;
+        let (mut to_host, mut reading) = (Vec::new(), None);
         if let Some(from) = src {
             d.srcHost = src_host as *const c_void;
             match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
-                Some(range) => {
-                    host_memory::announce_source(s, range);
-                    if s.mirrored {
-                        super::callback::note_announced(range);
-                    }
+                Some(range) if s.mirrored => {
+                    let rows = from.ranges(range);
+                    reading = Some(Reading::of(s, || rows.clone()));
+                    host_memory::announce_rows(s, range, &rows);
                 }
+                Some(_) => {}
                 None => match set_aside(&from)? {
                     Some(at) => {
                         d.srcHost = at as *const c_void;
@@ -739,8 +791,10 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         if let Some(to) = dst {
             d.dstHost = dst_host as *mut c_void;
             if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
+                if s.mirrored {
+                    to_host = to.ranges(range);
+                }
                 host_memory::before_overwrite(s, range);
-                to_host = Some(range);
             } else if let Some(at) = set_aside(&to)? {
                 d.dstHost = at as *mut c_void;
                 (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
@@ -761,13 +815,15 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
                 std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), std::mem::size_of_val(&d))
             });
         };
+        let bringing = Bringing::new(s, to_host);
         if !synchronous && loan.is_none() {
-            if let Some(range) = to_host.filter(|_| s.mirrored) {
-                super::on_the_way::expect(range, stream as u64);
-            }
-            return result(post(op::COPY_3D, request));
+            return result(post_sealed(op::COPY_3D, request, |number| {
+                bringing.posted(number);
+                reading.iter().for_each(|reading| reading.posted(number));
+            }));
         }
-        call(op::COPY_3D, request, |_| Ok(()))?;
+        let ticket = start_sealed(s, op::COPY_3D, request, |number| bringing.called(number))?;
+        result(wait(s, ticket)?.result)?;
         if let (Some(to), Some(l)) = (unpack, &loan) {
             // SAFETY: the caller's promise; the copy into the loan is complete.
             unsafe { to.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };

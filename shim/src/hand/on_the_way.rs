@@ -1,108 +1,83 @@
-//! What copies are bringing to pinned memory, where client and worker each have a copy of it (TCP).
+//! What commands are bringing to pinned memory, where client and worker each have a copy of it (TCP).
 //!
-//! Until the bytes of a posted copy have arrived here the worker has newer ones, or will have. Another copy that reads
-//! them must not bring ours over first. Ranges leave the list when they have arrived; because a copy that failed never
-//! does, also when its stream has been waited for, when their memory is freed, and all of them when anything failed.
+//! Until the bytes of a command have arrived here the worker has newer ones, or will have: ours are not to be brought
+//! over them. A command is on the list from the moment in which it is put into the ring until the worker has said that
+//! it brings nothing more, which it says once of each, also of one that failed.
+//!
+//! The list and the ring change together, under the ring's lock: who wants to bring bytes of ours over has looked at
+//! the list as it is when the record goes into the ring, or looks again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use orion_wire::record::HeapRange;
 
-struct Copy {
+struct Command {
+    /// Counted from 1, as the worker counts them.
     number: u64,
-    stream: u64,
-    /// What has not arrived.
-    left: Vec<HeapRange>,
+    ranges: Vec<HeapRange>,
 }
 
-static COPIES: Mutex<Vec<Copy>> = Mutex::new(Vec::new());
+static COMMANDS: Mutex<Vec<Command>> = Mutex::new(Vec::new());
 /// How many there are: most programs have none most of the time.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The number of the last one.
-static LAST: AtomicU64 = AtomicU64::new(0);
+/// How many were ever put on the list.
+static EVER: AtomicU64 = AtomicU64::new(0);
 
-fn change(f: impl FnOnce(&mut Vec<Copy>)) {
-    let mut copies = COPIES.lock().expect("no panic happens under this lock");
-    f(&mut copies);
-    copies.retain(|copy| !copy.left.is_empty());
-    COUNT.store(copies.len(), Ordering::SeqCst);
+fn change(f: impl FnOnce(&mut Vec<Command>)) {
+    let mut commands = COMMANDS.lock().expect("no panic happens under this lock");
+    f(&mut commands);
+    COUNT.store(commands.len(), Ordering::SeqCst);
 }
 
 fn any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0
 }
 
-/// A copy to `range` is about to be posted. What a capture records is not copied now.
-pub fn expect(range: HeapRange, stream: u64) {
-    if !super::capture::any_open() {
-        change(|copies| {
-            let number = LAST.load(Ordering::Relaxed) + 1;
-            copies.push(Copy { number, stream, left: vec![range] });
-            LAST.store(number, Ordering::SeqCst);
-        });
-    }
+/// Command `number` will bring bytes to these ranges. Called under the ring's lock, before the command is seen.
+pub fn expect(number: u64, ranges: Vec<HeapRange>) {
+    change(|commands| commands.push(Command { number, ranges }));
+    EVER.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The last copy that a wait which begins now covers.
-pub fn last() -> u64 {
-    LAST.load(Ordering::SeqCst)
-}
-
-/// Bytes have arrived, of the oldest copy that was to bring them.
-pub fn arrived(range: HeapRange) {
+/// Command `number` brings nothing more.
+pub fn settled(number: u64) {
     if any() {
-        change(|copies| {
-            if let Some(copy) = copies.iter_mut().find(|copy| copy.left.iter().any(|left| overlap(*left, range))) {
-                copy.left = copy.left.iter().flat_map(|left| without(*left, range)).collect();
-            }
-        });
-    }
-}
-
-/// The stream has been waited for since copy `last`. What other threads have posted meanwhile may still be to come.
-pub fn stream_idle(stream: u64, last: u64) {
-    if any() {
-        change(|copies| copies.retain(|copy| copy.stream != stream || copy.number > last));
+        change(|commands| commands.retain(|command| command.number != number));
     }
 }
 
 /// The memory is not the application's any more.
 pub fn freed(range: HeapRange) {
     if any() {
-        change(|copies| {
-            for copy in copies {
-                copy.left = copy.left.iter().flat_map(|left| without(*left, range)).collect();
+        change(|commands| {
+            for command in commands {
+                command.ranges = command.ranges.iter().flat_map(|part| without(*part, range)).collect();
             }
         });
     }
 }
 
-/// Something failed, and nobody knows what never comes.
-pub fn forget_all() {
-    if any() {
-        change(Vec::clear);
-    }
+/// What [`not_expected`] answered is right as long as this is the same.
+pub fn ever() -> u64 {
+    EVER.load(Ordering::SeqCst)
 }
 
-/// The parts of `range` of which the worker has no newer bytes than we do.
-pub fn not_expected(range: HeapRange) -> Vec<HeapRange> {
+/// The parts of `range` of which the worker has no newer bytes than we do, and [`ever`] at that time.
+pub fn not_expected(range: HeapRange) -> (Vec<HeapRange>, u64) {
+    let ever = ever();
     let mut parts = vec![range];
     if any() {
-        let copies = COPIES.lock().expect("no panic happens under this lock");
-        for left in copies.iter().flat_map(|copy| &copy.left) {
-            parts = parts.into_iter().flat_map(|part| without(part, *left)).collect();
+        let commands = COMMANDS.lock().expect("no panic happens under this lock");
+        for expected in commands.iter().flat_map(|command| &command.ranges).filter(|r| r.overlaps(range)) {
+            parts = parts.into_iter().flat_map(|part| without(part, *expected)).collect();
         }
     }
-    parts
+    (parts, ever)
 }
 
 fn end(range: HeapRange) -> u64 {
     range.offset + range.bytes
-}
-
-fn overlap(a: HeapRange, b: HeapRange) -> bool {
-    a.offset < end(b) && b.offset < end(a)
 }
 
 /// What is left of `a` where `b` is taken out.
@@ -122,30 +97,23 @@ mod tests {
     /// One test, for the list is the process's.
     #[test]
     fn only_what_is_on_its_way_is_left_out() {
-        expect(range(100, 50), 7);
-        assert_eq!(not_expected(range(80, 100)), [range(80, 20), range(150, 30)]);
-        assert_eq!(not_expected(range(110, 20)), []);
-        assert_eq!(not_expected(range(150, 10)), [range(150, 10)]);
-        // Two copies to one place: the first one's arrival is not the second's.
-        expect(range(100, 50), 8);
-        arrived(range(100, 25));
-        assert_eq!(not_expected(range(100, 50)), []);
-        arrived(range(125, 25));
-        assert_eq!(not_expected(range(100, 50)), []);
-        arrived(range(120, 10));
-        assert_eq!(not_expected(range(100, 50)), [range(120, 10)]);
-        stream_idle(7, last());
-        assert_eq!(not_expected(range(100, 50)), [range(120, 10)]);
+        let left = |r| not_expected(r).0;
+        expect(1, vec![range(100, 50)]);
+        assert_eq!(left(range(80, 100)), [range(80, 20), range(150, 30)]);
+        assert_eq!(left(range(110, 20)), []);
+        assert_eq!(left(range(150, 10)), [range(150, 10)]);
+        // Two commands that bring something to one place, of which the later one is done first.
+        let before = ever();
+        expect(2, vec![range(120, 50), range(300, 8)]);
+        assert_ne!(ever(), before);
+        settled(2);
+        assert_eq!(left(range(100, 100)), [range(150, 50)]);
+        settled(1);
+        assert_eq!(left(range(100, 100)), [range(100, 100)]);
+        expect(3, vec![range(100, 50)]);
         freed(range(0, 110));
-        assert_eq!(not_expected(range(100, 50)), [range(100, 10), range(120, 10)]);
-        let began = last();
-        expect(range(110, 1), 8);
-        stream_idle(8, began);
-        assert_eq!(not_expected(range(100, 50)), [range(100, 10), range(111, 39)]);
-        stream_idle(8, last());
-        assert_eq!(not_expected(range(100, 50)), [range(100, 50)]);
-        expect(range(0, 1), 9);
-        forget_all();
+        assert_eq!(left(range(100, 50)), [range(100, 10)]);
+        settled(3);
         assert_eq!(COUNT.load(Ordering::SeqCst), 0);
     }
 }

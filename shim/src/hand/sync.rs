@@ -28,7 +28,6 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
         }
         // What the host wrote to mapped memory may be what the device waits for.
         super::host_memory::before_launch();
-        let last_copy = super::on_the_way::last();
         let ticket = start(s, op, |w| w.word(object))?;
         let reply = wait(s, ticket)?;
         let mut r = orion_wire::Reader::new(&reply.body);
@@ -38,7 +37,6 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
         }
         handled?;
         if is_stream {
-            super::on_the_way::stream_idle(object, last_copy);
             note_synchronized(object, ticket.sent);
         }
         Ok(())

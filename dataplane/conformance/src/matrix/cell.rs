@@ -8,7 +8,10 @@ pub enum Way {
     /// `cuMemcpyAsync`, which finds the direction out by the addresses.
     AnyCopy(usize),
     /// So many rows, with a gap behind each.
-    Copy2D { width: usize, rows: usize },
+    Copy2D {
+        width: usize,
+        rows: usize,
+    },
     Copy3D,
     FromArray,
     Batch,

@@ -6,6 +6,8 @@
 //! Bytes of one connection keep their order, as TCP promises; nothing is promised between connections, and what one
 //! `sendmsg` has sent arrives in any number of pieces. Each way of each connection has its own random numbers.
 
+// UNSAFETY: changes the environment, before the library that reads it is loaded.
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
@@ -72,7 +72,17 @@ struct Expect {
 
 impl Expect {
     fn line(first: *mut u8, width: usize) -> Expect {
-        Expect { first: first as usize, width, pitch: width, rows: 1, slice: 0, slices: 1, value: 0, before: 0, guard: 0 }
+        Expect {
+            first: first as usize,
+            width,
+            pitch: width,
+            rows: 1,
+            slice: 0,
+            slices: 1,
+            value: 0,
+            before: 0,
+            guard: 0,
+        }
     }
 
     fn starts(&self) -> impl Iterator<Item = usize> + use<> {
@@ -323,10 +333,8 @@ impl Bench {
             cell.seen,
             Seen::HostFunction | Seen::HostFunctionElsewhere | Seen::HostFunctionInGraph | Seen::StreamCallback
         );
-        let inside = has_function
-            && cell.then == Then::Reuse
-            && cell.memory != Memory::Pageable
-            && self.random.below(2) == 0;
+        let inside =
+            has_function && cell.then == Then::Reuse && cell.memory != Memory::Pageable && self.random.below(2) == 0;
         let next = !value;
         self.shot.ran.store(false, Ordering::SeqCst);
         *self.shot.look.lock().expect("no holder panics") =
@@ -403,7 +411,9 @@ impl Bench {
         // Half of the small copies go to memory that kernels use too.
         let either = if self.random.below(2) == 0 || cell.memory == Memory::Pageable { small } else { mapped };
         match cell.way {
-            Way::Copy(bytes) | Way::AnyCopy(bytes) if bytes > BACK_BYTES_MAX + 64 => Expect::line(area.large.wrapping_add(64), bytes),
+            Way::Copy(bytes) | Way::AnyCopy(bytes) if bytes > BACK_BYTES_MAX + 64 => {
+                Expect::line(area.large.wrapping_add(64), bytes)
+            }
             Way::Copy(bytes) | Way::AnyCopy(bytes) if bytes > 8 => Expect::line(small, bytes),
             Way::Copy(bytes) | Way::AnyCopy(bytes) => Expect::line(either, bytes),
             Way::Copy2D { width, rows } => {
@@ -414,9 +424,7 @@ impl Bench {
                 let line = Expect::line(small, 16);
                 Expect { pitch: 64, rows: 3, slice: 5 * 64, slices: 2, ..line }
             }
-            Way::FromArray => {
-                Expect { pitch: ARRAY_WIDTH + 32, rows: ARRAY_ROWS, ..Expect::line(small, ARRAY_WIDTH) }
-            }
+            Way::FromArray => Expect { pitch: ARRAY_WIDTH + 32, rows: ARRAY_ROWS, ..Expect::line(small, ARRAY_WIDTH) },
             // Two copies side by side, which have no gap.
             Way::Batch => Expect::line(small, 24),
             Way::GraphCopy(bytes) => Expect::line(area.small.wrapping_add(GRAPH_OFFSET), bytes),
@@ -550,7 +558,8 @@ impl Bench {
             Seen::HostFunctionInGraph => ok!(cu.cuGraphLaunch(self.host_function, stream)),
             Seen::StreamCallback => ok!(cu.cuStreamAddCallback(stream, Some(look_back), shot, 0)),
             Seen::Flag => ok!(cu.cuStreamWriteValue32_v2(stream, self.flag_on_device, self.rounds, 0)),
-            Seen::BlockingCall if matches!(cell.way, Way::Kernel | Way::StreamWrite | Way::Memset | Way::GraphCopy(_)) =>
+            Seen::BlockingCall
+                if matches!(cell.way, Way::Kernel | Way::StreamWrite | Way::Memset | Way::GraphCopy(_)) =>
             {
                 ok!(cu.cuMemcpyDtoH_v2(self.out.cast(), self.back, 4));
             }
@@ -592,7 +601,7 @@ const ARRAY_ROWS: usize = 4;
 
 /// Every byte is another one in the next round.
 fn value_of(round: u32) -> u32 {
-    (round & 0xff) * 0x0101_0101 ^ (round >> 8 & 0xff) * 0x0100_0100
+    ((round & 0xff) * 0x0101_0101) ^ ((round >> 8 & 0xff) * 0x0100_0100)
 }
 
 /// A copy to these rows.

@@ -349,8 +349,15 @@ impl Carried {
             }
             let mut lanes = Lanes { shared: &self.shared, striper: &mut self.striper };
             let heap = &self.shared.heap;
+            // No event overtakes what was put into the reply ring before it: a host function is asked for behind the
+            // bytes that it may look at, and memory is given back behind the last bytes that come there. So what is
+            // ready of the events is looked at first, and goes last.
+            let ready = self.event.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
             let reply = self.gather.collect(Frame::Reply, &mut self.reply, heap, &mut lanes)?;
-            let event = self.gather.collect(Frame::Event, &mut self.event, heap, &mut lanes)?;
+            let event = match self.gather.has_drained() {
+                true => self.gather.collect_seen(ready, Frame::Event, &mut self.event, heap, &mut lanes)?,
+                false => 0,
+            };
             if !self.gather.is_empty() {
                 self.sending = Some((reply, event));
                 self.send(io, slot);

@@ -330,6 +330,22 @@ impl Copy3D {
     pub fn to_host(&self) -> Option<HeapRange> {
         self.to_host
     }
+
+    /// The rows of shared memory that it writes: between them lies memory that is none of the copy's. Rows without a
+    /// gap are one.
+    pub fn rows_to_host(&self) -> Vec<HeapRange> {
+        let Some(all) = self.to_host else { return Vec::new() };
+        let (c, mut rows) = (&self.raw, Vec::<HeapRange>::new());
+        let (pitch, slice) = (c.dstPitch as u64, c.dstPitch as u64 * c.dstHeight as u64);
+        for at in (0..c.Depth as u64).flat_map(|z| (0..c.Height as u64).map(move |y| z * slice + y * pitch)) {
+            let (offset, bytes) = (all.offset + at, c.WidthInBytes as u64);
+            match rows.last_mut() {
+                Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
+                _ => rows.push(HeapRange { offset, bytes }),
+            }
+        }
+        rows
+    }
 }
 
 /// One side of a copy, as the client has it.

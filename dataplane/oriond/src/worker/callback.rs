@@ -13,11 +13,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
-use orion_ring::Lookahead;
+use orion_ring::{Heap, Lookahead};
 use orion_wire::Writer;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::record::op;
 
+use crate::worker::arrivals::{self, Shared};
 use crate::worker::out::Events;
+use crate::worker::session::log;
 
 /// What the client is asked to do; the first word of `RUN_CALLBACK`. The second is the number by which the client knows
 /// the function.
@@ -49,9 +51,8 @@ pub struct Callbacks {
     outstanding: AtomicU64,
     /// User objects whose destructor was called, until the executor forgets their names.
     destroyed: Mutex<Vec<u64>>,
-    /// Heap ranges that work under way may write, as of the last launch of a graph. Only for a client with its own copy
-    /// of the heap.
-    written: Mutex<Vec<HeapRange>>,
+    /// For a client with its own copy of the heap.
+    arrivals: Option<(Shared, Heap)>,
 }
 
 /// What the driver keeps for one host function.
@@ -66,13 +67,10 @@ pub struct Ticket {
     /// The client keeps the function until it is told that nothing refers to it.
     kept: bool,
     asked_for: AtomicBool,
-    /// Heap ranges that a client with its own copy of the heap has to have before it runs the function. A graph's
-    /// function has those of its launch.
-    before: Vec<HeapRange>,
 }
 
 impl Callbacks {
-    pub fn new(events: Arc<Events>, commands: Lookahead) -> Arc<Callbacks> {
+    pub fn new(events: Arc<Events>, commands: Lookahead, arrivals: Option<(Shared, Heap)>) -> Arc<Callbacks> {
         Arc::new(Callbacks {
             events,
             commands,
@@ -81,31 +79,18 @@ impl Callbacks {
             returned: Condvar::new(),
             outstanding: AtomicU64::new(0),
             destroyed: Mutex::new(Vec::new()),
-            written: Mutex::new(Vec::new()),
+            arrivals,
         })
     }
 
     /// A ticket for the driver. A `once` ticket is freed when it has run; another one belongs to a graph, which
     /// runs it any number of times and frees it through [`drop_ticket`].
     pub fn ticket(self: &Arc<Self>, number: u64, kind: u64, object: u64, once: bool, kept: bool) -> *mut c_void {
-        self.ticket_after(number, kind, object, once, kept, Vec::new())
-    }
-
-    /// As [`Self::ticket`], for a function that runs after copies into `before`.
-    pub fn ticket_after(
-        self: &Arc<Self>,
-        number: u64,
-        kind: u64,
-        object: u64,
-        once: bool,
-        kept: bool,
-        before: Vec<HeapRange>,
-    ) -> *mut c_void {
         if matches!(kind, kind::HOST_FUNCTION | kind::STREAM_CALLBACK) {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
         }
         let (callbacks, asked_for) = (self.clone(), AtomicBool::new(false));
-        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for, before };
+        let ticket = Ticket { callbacks, number, kind, object, once, kept, asked_for };
         Box::into_raw(Box::new(ticket)).cast()
     }
 
@@ -120,11 +105,6 @@ impl Callbacks {
     /// Whether a driver call that waits for the device could wait for the client.
     pub fn outstanding(&self) -> bool {
         self.outstanding.load(Ordering::Relaxed) > 0
-    }
-
-    /// A graph is about to be launched: what its host functions may want to see.
-    pub fn graph_starts(&self, written: Vec<HeapRange>) {
-        *self.written.lock().expect("no panic happens under this lock") = written;
     }
 
     /// User objects that are gone since the last time somebody asked.
@@ -144,18 +124,10 @@ impl Callbacks {
     fn run(&self, ticket: &Ticket, status: CUresult) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().expect("no panic happens under this lock").insert(id, false);
-        let of_graphs;
-        let before = if ticket.once {
-            &ticket.before
-        } else {
-            of_graphs = self.written.lock().expect("no panic happens under this lock").clone();
-            &of_graphs
-        };
-        // In the ring of the request itself: a carrier keeps the order within a ring, not between two.
-        for range in before {
-            let mut body = Vec::new();
-            range.put(&mut body);
-            self.events.send(op::HEAP_WRITTEN, (0, 0), &body);
+        if let Some((arrivals, heap)) = &self.arrivals
+            && let Err(fault) = arrivals::lock(arrivals).before_function(heap, !ticket.once)
+        {
+            log::warn(&format!("heap ranges lost ahead of a host function: {fault}"));
         }
         self.send(ticket, status, id);
         let mut running = self.running.lock().expect("no panic happens under this lock");

@@ -7,6 +7,7 @@
 
 pub mod activity;
 pub mod address;
+pub mod arrivals;
 pub mod callback;
 pub mod cupti;
 pub mod driver;
@@ -179,7 +180,14 @@ fn serve(
     };
     let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
     let commands = warm.memory.consumer(Which::Command).map_err(ring)?;
-    let replies = out::Replies::new(warm.memory.producer(Which::Reply).map_err(ring)?);
+    let replies = warm.memory.producer(Which::Reply).map_err(ring)?;
+    let (replies, arrivals) = match start.mirrored {
+        false => (out::Replies::Own(replies), None),
+        true => {
+            let arrivals = arrivals::Arrivals::new(replies);
+            (out::Replies::Carried(Arc::clone(&arrivals)), Some(arrivals))
+        }
+    };
     let events = out::Events::new(warm.memory.producer(Which::Event).map_err(ring)?);
     // From here on descriptors 1 and 2 are the session's.
     let output = out::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
@@ -202,7 +210,7 @@ fn serve(
         memory: warm.memory,
         staging: warm.staging,
         staging_bytes: options.staging_bytes,
-        mirrored: start.mirrored,
+        arrivals,
         replies,
         events,
         ahead: commands.lookahead(),
@@ -227,7 +235,12 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         let next = if full { None } else { commands.next()? };
         if let Some(header) = next {
             commands.body(&header, &mut body);
-            commands.consume(header.size as usize);
+            // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
+            // not pass by what the function wrote.
+            let is_patch = header.op == orion_wire::record::op::HEAP_PATCH;
+            if !is_patch {
+                commands.consume(header.size as usize);
+            }
             #[cfg(debug_assertions)]
             if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
                 let answer = crate::cell::takeover::run(&body)?;
@@ -235,6 +248,9 @@ fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
                 continue;
             }
             s.execute(&header, &body)?;
+            if is_patch {
+                commands.consume(header.size as usize);
+            }
             since_poll += 1;
             let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || hand::host_memory::has_freed(s);
             // A client thread that keeps sending must not starve one that waits, nor hold on to what another freed.

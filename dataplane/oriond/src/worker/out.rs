@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use orion_cuda::sys::{CUlogLevel, CUresult};
 use orion_ring::{Corrupt, Producer, Spin};
-use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
+use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
+
+use super::arrivals::{self, Shared};
 
 /// Lines that a session's driver wrote to standard error and that oriond's log gets, too. A failed assertion is one a
 /// thread.
@@ -25,7 +27,7 @@ fn push(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fau
 }
 
 /// As [`push`], but seen by the client only with the next record.
-fn append(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fault> {
+pub fn append(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), Fault> {
     let parts: [&[u8]; 2] = [&header.encode(), body];
     let spin = Spin::adaptive(Duration::from_micros(100));
     loop {
@@ -41,14 +43,19 @@ fn append(producer: &mut Producer, header: &Header, body: &[u8]) -> Result<(), F
     }
 }
 
-/// The reply ring; only the executor writes to it.
-pub struct Replies {
-    producer: Producer,
+/// The reply ring. Only the executor writes replies to it; for a client that has a copy of its own of the heap, others
+/// write ahead of them what has come there.
+pub enum Replies {
+    Own(Producer),
+    Carried(Shared),
 }
 
 impl Replies {
-    pub fn new(producer: Producer) -> Replies {
-        Replies { producer }
+    fn with<T>(&mut self, write: impl FnOnce(&mut Producer) -> T) -> T {
+        match self {
+            Replies::Own(producer) => write(producer),
+            Replies::Carried(arrivals) => write(arrivals::lock(arrivals).replies()),
+        }
     }
 
     /// `events` is how many were sent before, if the result is an error.
@@ -56,7 +63,7 @@ impl Replies {
         let size = HEADER_BYTES + body.len();
         assert!(size <= RECORD_BYTES_MAX && size.is_multiple_of(8), "reply of {size} bytes to {:#x}", command.op);
         let header = Header { size: size as u32, context: result as u64 | events << 32, ..*command };
-        push(&mut self.producer, &header, body)
+        self.with(|producer| push(producer, &header, body))
     }
 
     /// Tells the thread whose reply comes next what the driver logged.
@@ -65,29 +72,12 @@ impl Replies {
         body.bytes(text);
         let size = (HEADER_BYTES + body.len()) as u32;
         let header = Header { size, op: op::LOG, thread: command.thread, context: level as u64, sequence: 0 };
-        push(&mut self.producer, &header, &body)
+        self.with(|producer| push(producer, &header, &body))
     }
 
-    /// Tells a carrier to bring these bytes over before the next reply, and not before it is there: one message takes
-    /// half as long as two.
-    pub fn heap_written(&mut self, range: HeapRange) -> Result<(), Fault> {
-        let mut body = Vec::new();
-        range.put(&mut body);
-        let size = (HEADER_BYTES + body.len()) as u32;
-        let header = Header { size, op: op::HEAP_WRITTEN, thread: 0, context: 0, sequence: 0 };
-        append(&mut self.producer, &header, &body)
-    }
-
-    /// Announcements whose reply did not follow at once.
+    /// Announcements whose reply did not follow at once. They wait for it: one message takes half as long as two.
     pub fn publish(&mut self) {
-        self.producer.publish();
-    }
-
-    /// Bytes of host memory for the client's carrier to write.
-    pub fn heap_patch(&mut self, body: &[u8]) -> Result<(), Fault> {
-        let size = (HEADER_BYTES + body.len()) as u32;
-        let header = Header { size, op: op::HEAP_PATCH, thread: 0, context: 0, sequence: 0 };
-        push(&mut self.producer, &header, body)
+        self.with(Producer::publish);
     }
 }
 
@@ -110,10 +100,7 @@ impl Events {
             super::session::log::warn(&format!("event lost: {fault}"));
             return;
         }
-        // A carrier consumes announcements on the way, so neither side counts them.
-        if op != op::HEAP_WRITTEN {
-            self.sent.fetch_add(1, Ordering::Relaxed);
-        }
+        self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn sent(&self) -> u64 {

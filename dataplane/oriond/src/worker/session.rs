@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Lookahead, Memory};
+use orion_transport::mirror::Scope;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX, THREADS_MAX, op};
@@ -19,9 +20,11 @@ use orion_wire::{Fault, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::worker::address::{Addresses, DeviceAddress};
+use crate::worker::arrivals::{self, Arrivals, Pending, Shared, SpareEvent, Word, Words};
 use crate::worker::callback::Callbacks;
 use crate::worker::cupti;
 use crate::worker::driver_log;
+use crate::worker::hand::in_step::InStep;
 use crate::worker::helper::{Helpers, Job};
 use crate::worker::out::{Events, Output, Replies};
 use crate::worker::prints::Prints;
@@ -46,6 +49,17 @@ pub enum Wait {
     Copies(HeapRange),
     Job(Arc<Job>),
     Landing(Landing),
+}
+
+/// What a number that lands is copied for: a copy into the heap, which the client posted before it waited.
+#[derive(Clone, Copy)]
+pub struct Target {
+    to: HeapRange,
+    from: u64,
+    context: u64,
+    thread: u16,
+    /// Which of the client's commands it is.
+    number: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -73,6 +87,7 @@ pub struct Landing {
     pub bytes: usize,
     pub stream: CUstream,
     looks: u32,
+    target: Option<Target>,
 }
 
 impl Landing {
@@ -86,7 +101,7 @@ impl Landing {
     pub unsafe fn prepare(slot: *mut u8, bytes: usize, stream: CUstream) -> Landing {
         // SAFETY: the caller's promise.
         unsafe { slot.cast::<u64>().write_volatile(u64::from_ne_bytes(Self::NOTHING)) };
-        Landing { slot, bytes, stream, looks: 0 }
+        Landing { slot, bytes, stream, looks: 0, target: None }
     }
 
     /// Whether a copy is one that can be watched so.
@@ -112,6 +127,8 @@ struct Held {
     since: Instant,
     /// The client's call that made it.
     call: u32,
+    /// Which of the client's commands it is.
+    number: u64,
 }
 
 /// A small copy just made, by what a wait for it would say.
@@ -149,6 +166,12 @@ fn seen_idle(busy: &mut BusyStreams, context: u64, stream: CUstream) {
     }
 }
 
+/// Whether the copies of a command have finished, for the executor, which may ask the driver.
+fn is_done(driver: &Driver, pending: &Pending) -> bool {
+    // SAFETY: an event this session owns.
+    pending.event.is_some_and(|(_, event)| unsafe { driver.cuEventQuery(event) } != CUDA_ERROR_NOT_READY)
+}
+
 type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
 
 struct Parked {
@@ -167,9 +190,6 @@ struct Freed {
     uses_pools: bool,
     streams: HashSet<(u64, usize)>,
 }
-
-/// An event for the session's own use, and the context that it belongs to.
-type SpareEvent = (u64, CUevent);
 
 /// Events behind everything that was queued at some time. See [`Session::fence`].
 pub struct Fence {
@@ -197,12 +217,6 @@ fn send_released(events: &Events, ranges: &[HeapRange]) {
         range.put(&mut body);
     }
     events.send(op::HEAP_RELEASED, (0, 0), &body);
-}
-
-/// A device-to-host copy into the heap that a mirrored client has not got yet.
-struct PendingRange {
-    event: SpareEvent,
-    range: HeapRange,
 }
 
 #[derive(Clone, Copy)]
@@ -235,6 +249,11 @@ pub struct Session {
     staging_bytes: u64,
     /// Ranges of the heap have to be announced to the client (TCP).
     pub mirrored: bool,
+    /// Of a mirrored client: what has come to the heap, and everything that tells of it.
+    pub arrivals: Option<Shared>,
+    words: Words,
+    /// The last command that will be settled when its work is done.
+    noted: u64,
     pub replies: Replies,
     pub events: Arc<Events>,
     pub output: Arc<Output>,
@@ -268,13 +287,14 @@ pub struct Session {
     busy_streams: BusyStreams,
     held: Option<Held>,
     small_copy: Option<SmallCopy>,
+    /// A number that the client posted a copy of is landing: see [`Session::copy_after_all`].
+    landing: bool,
     habit: u8,
     pub prints: Prints,
     freed: Freed,
     /// Failures of posted commands that nobody has been told of, by context and thread.
     latched: Vec<(u64, u16, CUresult)>,
     parked: Vec<Parked>,
-    pending_ranges: Vec<PendingRange>,
     /// Events, each in a context, behind what streams had queued when they were destroyed.
     orphaned: Vec<SpareEvent>,
     /// When a fence was last refused, counted in commands.
@@ -334,7 +354,8 @@ pub struct Parts {
     /// Where the first `staging_bytes` of the heap are registered with the driver.
     pub staging: u64,
     pub staging_bytes: u64,
-    pub mirrored: bool,
+    /// Of a client that has a copy of its own of the heap.
+    pub arrivals: Option<Shared>,
     pub replies: Replies,
     pub events: Arc<Events>,
     pub ahead: Lookahead,
@@ -345,7 +366,7 @@ pub struct Parts {
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, granted, primary, heap, memory, .. } = parts;
-        let Parts { staging, staging_bytes, mirrored, replies, events, ahead, output, profiler, .. } = parts;
+        let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, .. } = parts;
         Session {
             driver,
             devices: granted.clone(),
@@ -355,9 +376,13 @@ impl Session {
             addresses: Addresses::default(),
             staging,
             staging_bytes,
-            mirrored,
+            mirrored: arrivals.is_some(),
+            words: Words::default(),
+            noted: 0,
             replies,
-            callbacks: Callbacks::new(events.clone(), ahead),
+            callbacks: Callbacks::new(events.clone(), ahead, arrivals.clone().map(|arrivals| (arrivals, heap))),
+            in_step: InStep::new(arrivals.clone()),
+            arrivals,
             events,
             output,
             helpers: Helpers::new(driver),
@@ -366,7 +391,6 @@ impl Session {
             kernels: HashSet::new(),
             graph_nodes: Default::default(),
             host_memory: Default::default(),
-            in_step: Default::default(),
             links: Default::default(),
             green: Default::default(),
             tables: vec![Vec::new(); KIND_MAX as usize + 1],
@@ -379,12 +403,12 @@ impl Session {
             busy_streams: FxHashMap::default(),
             held: None,
             small_copy: None,
+            landing: false,
             habit: HABIT_MAX,
             prints: Prints::new(driver, &granted),
             freed: Freed::default(),
             latched: Vec::new(),
             parked: Vec::new(),
-            pending_ranges: Vec::new(),
             orphaned: Vec::new(),
             fence_refused_at: u64::MAX,
             lent: VecDeque::new(),
@@ -455,7 +479,10 @@ impl Session {
         if header.op != op::HEAP_PATCH {
             self.threads = self.threads.max(header.thread + 1);
         }
-        if self.small_copy.is_some() && header.op >= op::HAND_FIRST && self.follows_small_copy(header, body)? {
+        if (self.small_copy.is_some() | self.landing)
+            && header.op >= op::HAND_FIRST
+            && self.follows_small_copy(header, body)?
+        {
             return Ok(());
         }
         let mut reply = std::mem::take(&mut self.reply);
@@ -483,7 +510,7 @@ impl Session {
                 log::debug(&format!("posted command {:#x} failed with {result}", header.op));
                 self.latch(header.context, header.thread, result);
             }
-            return Ok(());
+            return self.settle_unless_noted(header.op, result);
         }
         self.send_logs(header)?;
         let mut result = result;
@@ -496,6 +523,26 @@ impl Session {
         // What the driver wrote about an error is the application's to read before its call returns.
         let events = if matches!(result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) { 0 } else { self.flush_output(result) };
         self.replies.send(header, result, events, body)
+    }
+
+    /// A client that has its own copy of the heap hears the end of every posted command that may bring bytes there:
+    /// also of one that failed, and of one that only was captured. Of a copy from the heap it hears if it asked to.
+    fn settle_unless_noted(&mut self, op: u16, result: CUresult) -> Result<(), Fault> {
+        let brings = match op {
+            op::COPY_OUT | op::COPY_3D | ops::CU_GRAPH_LAUNCH => true,
+            op::COPY_IN => result != CUDA_SUCCESS,
+            _ => false,
+        };
+        let number = self.number();
+        match &self.arrivals {
+            Some(arrivals) if brings && self.noted != number => arrivals::lock(arrivals).settled(number),
+            _ => Ok(()),
+        }
+    }
+
+    /// Which of the client's commands is being executed; the client counts the same ones.
+    pub fn number(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
     }
 
     fn latch(&mut self, context: u64, thread: u16, code: CUresult) {
@@ -586,6 +633,7 @@ impl Session {
             // What was registered with or allocated in a primary context goes with it. Staging works on from
             // the heap itself, unregistered.
             self.spare_scratch.clear();
+            self.words.forget();
             self.staging_bytes = 0;
         }
     }
@@ -597,7 +645,7 @@ impl Session {
         self.busy_streams.remove(&word);
         self.latched.retain(|l| l.0 != word);
         self.spare_events.remove(&word);
-        self.pending_ranges.retain(|p| p.event.0 != word);
+        self.settle_context(word);
         self.lent.retain(|((context, _), _)| *context != word);
         self.orphaned.retain(|(context, _)| *context != word);
         if let Some(fence) = self.host_memory.fence() {
@@ -718,7 +766,9 @@ impl Session {
             return false;
         }
         let (context, thread) = (header.context, header.thread);
-        self.held = Some(Held { to, from, stream, context, thread, since: Instant::now(), call: self.call });
+        let (since, call, number) = (Instant::now(), self.call, self.number());
+        self.held = Some(Held { to, from, stream, context, thread, since, call, number });
+        self.noted = number;
         true
     }
 
@@ -737,6 +787,7 @@ impl Session {
     /// The command behind a small copy has come; true if it is dealt with.
     #[cold]
     fn follows_small_copy(&mut self, header: &Header, body: &[u8]) -> Result<bool, Fault> {
+        self.copy_after_all();
         let Some(copied) = self.small_copy.take() else { return Ok(false) };
         let word = body.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b));
         let waits = header.op == ops::CU_STREAM_SYNCHRONIZE && copied == (header.context, header.thread, word);
@@ -748,24 +799,54 @@ impl Session {
         let Some(held) = self.held.take() else { return Ok(false) };
         let watch = |s: &mut Session| s.watch(held.from, held.to.bytes as usize, held.stream);
         match self.make_current(held.context).and_then(|()| self.on_behalf_of(held.call, watch)) {
-            Ok(landing) => {
-                let (slot, range) = (landing.slot.cast_mut(), held.to);
+            Ok(mut landing) => {
+                let slot = landing.slot.cast_mut();
+                let Held { to, from, context, thread, number, .. } = held;
+                landing.target = Some(Target { to, from, context, thread, number });
+                self.landing = true;
                 self.park(header, Wait::Landing(landing), move |s, code, reply| {
-                    if let (CUDA_SUCCESS, Some(to)) = (code, s.heap.at(range.offset, range.bytes)) {
-                        // SAFETY: the slot has the bytes, and the range lies inside the heap.
-                        unsafe { ptr::copy_nonoverlapping(slot, to, range.bytes as usize) };
-                        if s.mirrored {
-                            s.announce(range);
-                        }
-                    }
                     s.return_scratch(slot);
                     reply.word(s.flush_output(code));
                     code
                 });
             }
-            Err(code) => self.answer(header, code, &[])?,
+            Err(code) => {
+                self.settle(held.number);
+                self.answer(header, code, &[])?;
+            }
         }
         Ok(true)
+    }
+
+    /// Another command has come while a number lands that is meant for the heap, from another thread. That thread may
+    /// learn by other means that the copy is done, and look. So the copy is made as any other, behind the one that is
+    /// watched and ahead of the command.
+    #[cold]
+    fn copy_after_all(&mut self) {
+        self.landing = false;
+        let mut copies = Vec::new();
+        for parked in &mut self.parked {
+            if let Wait::Landing(Landing { target: Some(target), stream, .. }) = parked.wait {
+                copies.push((target, stream));
+                parked.wait = Wait::Streams(vec![stream]);
+            }
+        }
+        for (Target { to, from, context, thread, number }, stream) in copies {
+            let (since, call) = (Instant::now(), self.call);
+            self.copy_held(Held { to, from, stream, context, thread, since, call, number });
+        }
+    }
+
+    /// A number has landed: it goes where the client wanted it.
+    fn land(&mut self, landing: &Landing, code: CUresult) {
+        let Some(Target { to, number, .. }) = landing.target else { return };
+        self.landing = false;
+        if let (CUDA_SUCCESS, Some(at)) = (code, self.heap.at(to.offset, to.bytes)) {
+            // SAFETY: the slot has the bytes, and the range lies inside the heap.
+            unsafe { ptr::copy_nonoverlapping(landing.slot, at, to.bytes as usize) };
+            self.announce(to);
+        }
+        self.settle(number);
     }
 
     /// Copies one number to where its arrival can be seen.
@@ -793,7 +874,12 @@ impl Session {
 
     /// Makes the copy that is held, as any other posted one.
     fn let_go(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        if let Some(held) = self.held.take() {
+            self.copy_held(held);
+        }
+    }
+
+    fn copy_held(&mut self, held: Held) {
         let code = self.make_current(held.context).and_then(|()| {
             let to = self.heap.at(held.to.offset, held.to.bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
             self.busy(held.stream).mixed = true;
@@ -804,7 +890,7 @@ impl Session {
                 }
             });
             match code {
-                CUDA_SUCCESS => match self.note_heap_copy(held.to, held.stream) {
+                CUDA_SUCCESS => match self.note_heap_copy(held.number, vec![held.to], held.stream) {
                     CUDA_SUCCESS => Ok(()),
                     code => Err(code),
                 },
@@ -812,6 +898,7 @@ impl Session {
             }
         });
         if let Err(code) = code {
+            self.settle(held.number);
             log::debug(&format!("posted copy out of the device failed with {code}"));
             self.latch(held.context, held.thread, code);
         }
@@ -1015,6 +1102,9 @@ impl Session {
             progress = true;
             // Order among the rest does not matter: each has its own thread or its own sequence.
             let parked = self.parked.swap_remove(i);
+            if let Wait::Landing(landing) = &parked.wait {
+                self.land(landing, result);
+            }
             let mut body = Vec::new();
             let result = (parked.finish)(self, result, &mut body);
             self.flush_ranges()?;
@@ -1028,12 +1118,10 @@ impl Session {
         let result = match &mut self.parked[i].wait {
             Wait::Job(job) => job.result(),
             Wait::Copies(range) => {
-                let (first, last) = (range.offset, range.offset + range.bytes);
-                let under_way = self.pending_ranges.iter().any(|p| {
-                    p.range.offset < last
-                        && first < p.range.offset + p.range.bytes
-                        // SAFETY: an event this session owns.
-                        && unsafe { self.driver.cuEventQuery(p.event.1) } == CUDA_ERROR_NOT_READY
+                let range = *range;
+                let under_way = self.arrivals.as_ref().is_some_and(|arrivals| {
+                    let writes = |p: &&Pending| p.ranges.iter().any(|r| r.overlaps(range));
+                    arrivals::lock(arrivals).pending.iter().filter(writes).any(|p| !is_done(self.driver, p))
                 });
                 (!under_way).then_some(CUDA_SUCCESS)
             }
@@ -1181,18 +1269,105 @@ impl Session {
         }
     }
 
-    /// A copy into the heap was queued on `stream`; a mirrored client gets the bytes once they are there.
-    pub fn note_heap_copy(&mut self, range: HeapRange, stream: CUstream) -> CUresult {
+    /// Command `number` has queued copies into these ranges on `stream`; a mirrored client gets the bytes once they are
+    /// there.
+    pub fn note_heap_copy(&mut self, number: u64, ranges: Vec<HeapRange>, stream: CUstream) -> CUresult {
         if !self.mirrored {
             return CUDA_SUCCESS;
         }
-        match self.record_spare_event(stream) {
-            Ok(event) => {
-                self.pending_ranges.push(PendingRange { event, range });
+        let word = self.word();
+        let (word, event) = match self.have_told(word, stream) {
+            Ok(told) => told,
+            Err(code) => return code,
+        };
+        self.noted = number;
+        if let Some(arrivals) = &self.arrivals {
+            let pending = Pending { number, event: Some(event), word, ranges, in_step: Vec::new(), before: None };
+            arrivals::lock(arrivals).pending.push(pending);
+        }
+        CUDA_SUCCESS
+    }
+
+    /// As [`Self::note_heap_copy`], of a graph that is about to be launched. Its own host functions may look at what
+    /// its copies have brought before it is over; what they may see is told from what was there before.
+    pub fn note_graph_copies(&mut self, mut ranges: Vec<HeapRange>) {
+        let word = self.word();
+        let Some(arrivals) = &self.arrivals else { return };
+        // Memory that is kept in step comes with the rest of it, as far as it has changed.
+        let mut in_step = ranges.clone();
+        in_step.retain(|range| arrivals::lock(arrivals).mirror.covers(*range));
+        ranges.retain(|range| !in_step.contains(range));
+        let before = self.callbacks.outstanding().then(|| arrivals::snapshot(&self.heap, &ranges));
+        let number = self.executed.load(Ordering::Relaxed);
+        arrivals::lock(arrivals).pending.push(Pending { number, event: None, word, ranges, in_step, before });
+    }
+
+    /// The graph of [`Self::note_graph_copies`] has been launched on `stream`, or could not be.
+    pub fn graph_launched(&mut self, launched: bool, stream: CUstream) -> CUresult {
+        let (number, Some(arrivals)) = (self.number(), self.arrivals.clone()) else { return CUDA_SUCCESS };
+        let find = |a: &mut Arrivals| a.pending.iter().position(|p| p.number == number);
+        // It stays in the list meanwhile: the graph may run already.
+        let told = launched.then(|| {
+            let word = {
+                let mut arrivals = arrivals::lock(&arrivals);
+                find(&mut arrivals).and_then(|at| arrivals.pending[at].word)
+            };
+            self.have_told(word, stream)
+        });
+        let mut arrivals = arrivals::lock(&arrivals);
+        let Some(at) = find(&mut arrivals) else {
+            // A host function behind the graph was quicker.
+            self.noted = number;
+            return CUDA_SUCCESS;
+        };
+        match told {
+            Some(Ok((word, event))) => {
+                self.noted = number;
+                (arrivals.pending[at].word, arrivals.pending[at].event) = (word, Some(event));
                 CUDA_SUCCESS
             }
-            Err(code) => code,
+            told => {
+                let gone = arrivals.pending.remove(at);
+                if let (None, Some(word)) = (&told, gone.word) {
+                    self.words.give_back(word);
+                }
+                told.map_or(CUDA_SUCCESS, |told| told.err().unwrap_or(CUDA_SUCCESS))
+            }
         }
+    }
+
+    /// A place for the device to say that a copy is done. In the primary context, which outlives all others.
+    fn word(&mut self) -> Option<Word> {
+        if self.words.has_one() {
+            return self.words.take();
+        }
+        let caller = self.current;
+        let primary = Handle::primary_context(0).0;
+        if self.make_current(primary).is_err() {
+            return None;
+        }
+        let relaxed = self.captures.relax(self.driver, 0);
+        self.words.add_page(self.driver);
+        self.captures.restore(self.driver, relaxed);
+        // Not if it is not known who was.
+        if caller != u64::MAX {
+            self.make_current(caller).ok()?;
+        }
+        self.words.take()
+    }
+
+    /// Has the stream tell of what was queued there so far, by a word that it writes and an event.
+    fn have_told(&mut self, word: Option<Word>, stream: CUstream) -> Result<(Option<Word>, SpareEvent), CUresult> {
+        let mut word = word;
+        if let Some(w) = word {
+            // SAFETY: a stream of this session, and a word that the driver knows.
+            let code = unsafe { self.driver.cuStreamWriteValue32_v2(stream, w.on_device, w.value, 0) };
+            if code != CUDA_SUCCESS {
+                self.words.refuse();
+                word = None;
+            }
+        }
+        Ok((word, self.record_spare_event(stream)?))
     }
 
     /// An event of the current context, without timing, from the stock.
@@ -1215,42 +1390,88 @@ impl Session {
     /// Announces the heap ranges whose copies have finished, and what kernels changed in mapped host memory. Called
     /// before every reply that tells the client of a completion, so the bytes are there first.
     pub fn flush_ranges(&mut self) -> Result<(), Fault> {
-        let mut i = 0;
-        while i < self.pending_ranges.len() {
-            // SAFETY: an event this session owns.
-            if unsafe { self.driver.cuEventQuery(self.pending_ranges[i].event.1) } == CUDA_ERROR_NOT_READY {
-                i += 1;
-                continue;
-            }
-            // Order is kept: two copies into one buffer must arrive in the order they were made.
-            let done = self.pending_ranges.remove(i);
-            self.return_event(done.event);
-            crate::worker::hand::in_step::heap_written(self, done.range);
-            self.replies.heap_written(done.range)?;
+        match self.mirrored {
+            true => self.bring(Scope::All).map(drop),
+            false => Ok(()),
         }
-        crate::worker::hand::in_step::announce_changes(self);
-        Ok(())
+    }
+
+    /// Brings over what has come by now; how many patches of mapped memory that makes.
+    pub fn bring(&mut self, scope: Scope) -> Result<usize, Fault> {
+        let Some(arrivals) = &self.arrivals else { return Ok(0) };
+        let notice = self.in_step.notice(scope);
+        let (patches, spent) = {
+            let mut arrivals = arrivals::lock(arrivals);
+            let patches = arrivals.bring(&self.heap, scope, notice, |pending| is_done(self.driver, pending))?;
+            if scope == Scope::All && patches == 0 {
+                arrivals.acknowledge(notice)?;
+            }
+            (patches, arrivals.take_spent())
+        };
+        if scope == Scope::All {
+            self.in_step.completed();
+        }
+        self.reuse(spent);
+        Ok(patches)
+    }
+
+    fn reuse(&mut self, spent: Vec<Pending>) {
+        for Pending { event, word, .. } in spent {
+            if let Some(event) = event {
+                self.return_event(event);
+            }
+            if let Some(word) = word {
+                self.words.put(word);
+            }
+        }
     }
 
     /// A client has given a range up, and may use it for something else before the copies into it are seen to be done.
     pub fn forget_heap_copies(&mut self, range: HeapRange) {
-        let overlaps = |p: &mut PendingRange| {
-            p.range.offset < range.offset + range.bytes && range.offset < p.range.offset + p.range.bytes
-        };
-        let forgotten: Vec<_> = self.pending_ranges.extract_if(.., overlaps).collect();
-        forgotten.into_iter().for_each(|p| self.return_event(p.event));
+        if let Some(arrivals) = &self.arrivals {
+            for pending in &mut arrivals::lock(arrivals).pending {
+                if pending.ranges.iter().any(|r| r.overlaps(range)) {
+                    pending.ranges.retain(|r| !r.overlaps(range));
+                    pending.before = None;
+                }
+            }
+        }
     }
 
-    /// Ranges of the heap that copies under way write and a mirrored client has not got yet.
-    pub fn pending_heap_ranges(&self) -> Vec<HeapRange> {
-        self.pending_ranges.iter().map(|pending| pending.range).collect()
+    /// A context is gone, and with it its work: what its copies have brought goes over.
+    fn settle_context(&mut self, word: u64) {
+        let Some(arrivals) = &self.arrivals else { return };
+        let mut arrivals = arrivals::lock(arrivals);
+        let of_context = |p: &mut Pending| p.event.is_some_and(|(context, _)| context == word);
+        let gone: Vec<Pending> = arrivals.pending.extract_if(.., of_context).collect();
+        for pending in gone {
+            if let Err(fault) = arrivals.settle(&self.heap, pending) {
+                log::warn(&format!("heap ranges lost: {fault}"));
+            }
+        }
+        // Their events went with the context.
+        for Pending { word, .. } in arrivals.take_spent() {
+            if let Some(word) = word {
+                self.words.put(word);
+            }
+        }
     }
 
     /// Tells a mirrored client of bytes that are there.
     pub fn announce(&mut self, range: HeapRange) {
-        crate::worker::hand::in_step::heap_written(self, range);
-        if let Err(fault) = self.replies.heap_written(range) {
+        if let Some(arrivals) = &self.arrivals
+            && let Err(fault) = arrivals::lock(arrivals).announce(&self.heap, range)
+        {
             log::warn(&format!("heap range lost: {fault}"));
+        }
+    }
+
+    /// Tells a mirrored client that one of its commands brings nothing more.
+    pub fn settle(&mut self, number: u64) {
+        if let Some(arrivals) = &self.arrivals
+            && let Err(fault) = arrivals::lock(arrivals).settled(number)
+        {
+            log::warn(&format!("the end of a copy is lost: {fault}"));
         }
     }
 

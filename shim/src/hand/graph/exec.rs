@@ -16,11 +16,11 @@ use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
-use super::super::{capture, host_memory};
+use super::super::{callback, capture, host_memory, on_the_way, payload};
 use super::copies::{self, Staged};
 use super::params::{Params, kernel_v2};
 use super::{NODES_MAX, Spare, code, graph_name, named, node_name};
-use crate::call::{call, call_any, post, try_post};
+use crate::call::{call, call_any, post, post_sealed, start_sealed, try_post, wait};
 use crate::handles;
 use crate::session::{Session, session};
 
@@ -50,7 +50,6 @@ fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
         .map(|(range, to_host)| HostCopy { range, to_host, staged: copies::staged(range.offset) })
         .filter(|copy| s.mirrored || copy.staged.is_some())
         .collect();
-    change_launched(|all| all.remove(&exec));
     let mut all = COPIES.lock().expect("no panic happens under this lock");
     let all = all.get_or_insert_default();
     if copies.is_empty() {
@@ -231,24 +230,50 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         // On a stream that is being captured it is refused, and nothing runs.
         let copies = copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
-            bring_in(s, copies);
-            if s.mirrored {
-                change_launched(|all| all.insert(name, copies.clone()));
+            if s.mirrored && callback::any_in_graphs() {
+                // A function of the graph may look at what a copy ahead of it has brought, and from then on the
+                // application may write there although the graph is not over.
+                let written = copies.iter().filter(|copy| copy.to_host && copy.staged.is_none());
+                written.for_each(|copy| host_memory::note_written(s, copy.range));
             }
+            bring_in(s, copies);
         }
-        let Some(copies) = copies.filter(|c| c.iter().any(|copy| copy.staged.is_some())) else {
+        let mut launched = 0;
+        let seal = |copies: &Option<Arc<Vec<HostCopy>>>, number: u64| {
+            if let Some(copies) = copies.as_ref().filter(|_| s.mirrored) {
+                let written = copies.iter().filter(|copy| copy.to_host).map(|copy| copy.range).collect();
+                on_the_way::expect(number, written);
+                change_launched(|all| all.insert(number, copies.clone()));
+            }
+            number
+        };
+        if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
             let code = match crate::hand::event::any_shared() {
-                false => post(ops::CU_GRAPH_LAUNCH, launch(false)),
-                true => call(ops::CU_GRAPH_LAUNCH, launch(false), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+                false => post_sealed(ops::CU_GRAPH_LAUNCH, launch(false), |number| _ = seal(&copies, number)),
+                true => {
+                    let sealed = |number| launched = seal(&copies, number);
+                    let answer = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(false), sealed).and_then(|t| wait(s, t));
+                    let code = answer.map_or_else(|code| code, |reply| reply.result);
+                    if code != CUDA_SUCCESS {
+                        on_the_way::settled(launched);
+                        settled(launched);
+                    }
+                    code
+                }
             };
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
-        };
-        let under_way = Arc::new(Launch::new(s, &copies));
+        }
+        let under_way = Arc::new(Launch::new(s, copies.as_ref().map_or(&[], |copies| &copies[..])));
         change_under_way(|all| all.push(under_way.clone()));
-        let answer = call(ops::CU_GRAPH_LAUNCH, launch(true), |_| Ok(()));
+        let started = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(true), |number| launched = seal(&copies, number));
+        let answer = started.and_then(|ticket| wait(s, ticket));
         change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
-        change_launched(|all| all.remove(&name));
-        answer?;
+        on_the_way::settled(launched);
+        settled(launched);
+        match answer?.result {
+            CUDA_SUCCESS => {}
+            code => return Err(code),
+        }
         under_way.bring_out(s);
         Ok(())
     })();
@@ -275,11 +300,24 @@ struct Launch {
 static UNDER_WAY: Mutex<Vec<Arc<Launch>>> = Mutex::new(Vec::new());
 static ANY_UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
-/// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run.
+/// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run, by the number
+/// of the launch among this process's commands.
 static LAUNCHED: Mutex<BTreeMap<u64, Arc<Vec<HostCopy>>>> = Mutex::new(BTreeMap::new());
 
+static ANY_LAUNCHED: AtomicBool = AtomicBool::new(false);
+
 fn change_launched<T>(change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {
-    change(&mut LAUNCHED.lock().expect("no panic happens under this lock"))
+    let mut all = LAUNCHED.lock().expect("no panic happens under this lock");
+    let answer = change(&mut all);
+    ANY_LAUNCHED.store(!all.is_empty(), Ordering::SeqCst);
+    answer
+}
+
+/// A command, perhaps a launch, brings nothing more to host memory.
+pub fn settled(number: u64) {
+    if ANY_LAUNCHED.load(Ordering::SeqCst) {
+        change_launched(|all| all.remove(&number));
+    }
 }
 
 fn change_under_way(change: impl FnOnce(&mut Vec<Arc<Launch>>)) {
@@ -317,13 +355,39 @@ pub fn around_host_function(function: impl FnOnce()) {
     if ANY_UNDER_WAY.load(Ordering::Relaxed) {
         change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
     }
-    function();
-    if s.mirrored {
-        change_launched(|all| {
-            let pinned = all.values().flat_map(|copies| copies.iter()).filter(|c| !c.to_host && c.staged.is_none());
-            pinned.for_each(|copy| host_memory::announce_source(s, copy.range));
-        });
+    if !ANY_LAUNCHED.load(Ordering::SeqCst) {
+        return function();
     }
+    let launched: Vec<_> = change_launched(|all| all.values().cloned().collect());
+    let pinned = || launched.iter().flat_map(|copies| copies.iter()).filter(|copy| copy.staged.is_none());
+    let read = |range: HeapRange| {
+        let at = s.heap.at(range.offset, range.bytes);
+        // SAFETY: the range lies inside the heap. What a carrier brings there meanwhile is no change of the function's.
+        at.map_or_else(Vec::new, |at| unsafe { std::slice::from_raw_parts(at, range.bytes as usize) }.to_vec())
+    };
+    let written = pinned().filter(|copy| copy.to_host && !host_memory::is_kept_in_step(copy.range));
+    let before: Vec<_> = written.map(|copy| (copy.range, read(copy.range))).collect();
+    function();
+    // More than can be kept in step: what the function changed of what the graph had brought is brought again when the
+    // graph is over, from the worker.
+    for (range, before) in before {
+        for (from, bytes) in changed(&before, &read(range)) {
+            payload::announce(s, HeapRange { offset: range.offset + from as u64, bytes: bytes as u64 });
+        }
+    }
+    pinned().filter(|copy| !copy.to_host).for_each(|copy| host_memory::announce_source(s, copy.range));
+}
+
+/// Runs of bytes that are not what they were: where each begins, and how long it is.
+fn changed(before: &[u8], after: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for at in before.iter().zip(after).enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at) {
+        match runs.last_mut() {
+            Some((from, bytes)) if *from + *bytes == at => *bytes += 1,
+            _ => runs.push((at, 1)),
+        }
+    }
+    runs
 }
 
 /// # Safety

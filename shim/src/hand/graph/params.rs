@@ -119,6 +119,7 @@ impl Params {
         // SAFETY: null or valid by the caller's promise.
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        super::super::callback::note_in_graph();
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
         words(&mut params.body, &[register_for_graph(function, p.userData)]);
         Ok(params)

@@ -26,8 +26,7 @@ pub fn cuLaunchHostFunc(
         // A captured host function runs at every launch of the graph, so its ticket belongs to the graph.
         let graph = s.captures.graph_of(s.driver, stream);
         let once = graph.is_none();
-        let before = s.pending_heap_ranges();
-        let ticket = s.callbacks.ticket_after(function, kind::HOST_FUNCTION, 0, once, kept, before);
+        let ticket = s.callbacks.ticket(function, kind::HOST_FUNCTION, 0, once, kept);
         // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
         let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
@@ -50,8 +49,7 @@ pub fn cuStreamAddCallback(
     finish(|| {
         let stream = s.stream(r.word()?, header.thread)?;
         let (function, flags) = (r.word()?, r.word()? as u32);
-        let before = s.pending_heap_ranges();
-        let ticket = s.callbacks.ticket_after(function, kind::STREAM_CALLBACK, 0, true, false, before);
+        let ticket = s.callbacks.ticket(function, kind::STREAM_CALLBACK, 0, true, false);
         // SAFETY: a stream of this session; the ticket lives until it has run.
         let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
         if code != CUDA_SUCCESS {

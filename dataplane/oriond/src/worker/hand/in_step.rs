@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use orion_ring::Heap;
 use orion_transport::Mirror;
-use orion_transport::mirror::{Notice, Scope, Side};
+use orion_transport::mirror::{Notice, Scope};
 use orion_wire::Fault;
 use orion_wire::record::{Header, HeapRange, op};
 
+use crate::worker::arrivals::{self, Shared};
 use crate::worker::session::{Session, log};
 
 /// How often memory is compared while the device works: quickly after something was found, ever more rarely after
@@ -25,7 +26,8 @@ const PATIENCE_MAX: Duration = Duration::from_micros(640);
 const QUIET: Duration = Duration::from_millis(2);
 
 pub struct InStep {
-    mirror: Mirror,
+    /// Only of a client that has a copy of its own.
+    arrivals: Option<Shared>,
     has_live: bool,
     /// Number of the last command that may have given the device something to do, and of all when the client was last
     /// told that it has nothing.
@@ -42,11 +44,18 @@ pub struct InStep {
     finds: u32,
 }
 
-impl Default for InStep {
-    fn default() -> InStep {
+/// When memory wants to be compared again, and whether the executor may sleep until then.
+#[derive(Clone, Copy)]
+pub struct Again {
+    pub within: Duration,
+    pub may_sleep: bool,
+}
+
+impl InStep {
+    pub fn new(arrivals: Option<Shared>) -> InStep {
         let now = Instant::now();
         InStep {
-            mirror: Mirror::new(Side::Worker),
+            arrivals,
             has_live: false,
             last_work: 0,
             told_idle: 0,
@@ -58,25 +67,20 @@ impl Default for InStep {
             finds: 0,
         }
     }
-}
 
-/// When memory wants to be compared again, and whether the executor may sleep until then.
-#[derive(Clone, Copy)]
-pub struct Again {
-    pub within: Duration,
-    pub may_sleep: bool,
-}
+    fn change<T>(&mut self, change: impl FnOnce(&mut Mirror) -> T) -> Option<T> {
+        let mut arrivals = arrivals::lock(self.arrivals.as_ref()?);
+        let answer = change(&mut arrivals.mirror);
+        self.has_live = arrivals.mirror.has_live();
+        Some(answer)
+    }
 
-impl InStep {
     pub fn add(&mut self, heap: &Heap, range: HeapRange) -> Result<(), Fault> {
-        self.mirror.add(heap, range)?;
-        self.has_live = self.mirror.has_live();
-        Ok(())
+        self.change(|mirror| mirror.add(heap, range)).unwrap_or(Ok(()))
     }
 
     pub fn remove(&mut self, range: HeapRange) {
-        self.mirror.remove(range.offset);
-        self.has_live = self.mirror.has_live();
+        self.change(|mirror| mirror.remove(range.offset));
     }
 
     /// Takes note of a command that was executed. The client counts the same ones.
@@ -93,7 +97,11 @@ impl InStep {
     /// Whether memory has to be compared now and then.
     #[inline]
     pub fn wanted(&self) -> bool {
-        self.has_live && (self.told_idle < self.last_work || self.mirror.owes_acknowledgement())
+        self.has_live && (self.told_idle < self.last_work || self.owes_acknowledgement())
+    }
+
+    fn owes_acknowledgement(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(|arrivals| arrivals::lock(arrivals).mirror.owes_acknowledgement())
     }
 
     /// Something may happen soon.
@@ -104,44 +112,26 @@ impl InStep {
         }
     }
 
-    fn notice(&self, live: bool) -> Notice {
-        Notice { idle_after: self.told_idle, live }
+    /// The client is told of a completion.
+    pub fn completed(&mut self) {
+        if self.finds == 1 {
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        }
+        self.finds = 0;
+    }
+
+    pub fn notice(&self, scope: Scope) -> Notice {
+        Notice { idle_after: self.told_idle, live: scope == Scope::Live }
     }
 }
 
 /// The client has changed something.
 pub fn patch(s: &mut Session, body: &[u8]) -> Result<(), Fault> {
-    if !s.mirrored {
-        return Err(Fault("patch in shared memory"));
-    }
-    s.in_step.mirror.apply(&s.heap, body)?;
+    let heap = s.heap;
+    s.in_step.change(|mirror| mirror.apply(&heap, body)).ok_or(Fault("patch in shared memory"))??;
     // The device may answer at once.
     s.in_step.hurry();
     Ok(())
-}
-
-/// A carrier will bring the client these bytes as they are: they are no news any more.
-pub fn heap_written(s: &mut Session, range: HeapRange) {
-    if !s.in_step.mirror.is_empty() {
-        s.in_step.mirror.arrived(&s.heap, range);
-    }
-}
-
-/// The client is about to learn that work is done: what kernels wrote to mapped host memory has to be there first.
-pub fn announce_changes(s: &mut Session) {
-    if s.in_step.mirror.is_empty() {
-        return;
-    }
-    if s.in_step.finds == 1 {
-        s.in_step.patience = (s.in_step.patience * 2).min(PATIENCE_MAX);
-    }
-    s.in_step.finds = 0;
-    let notice = s.in_step.notice(false);
-    let mut patches = s.in_step.mirror.collect(&s.heap, Scope::All, notice);
-    if patches.is_empty() && s.in_step.mirror.owes_acknowledgement() {
-        patches.push(s.in_step.mirror.bare(notice));
-    }
-    send(s, patches);
 }
 
 /// Between commands: tells the client what the device changed meanwhile, and once that the device has nothing to do.
@@ -163,9 +153,11 @@ pub fn look(s: &mut Session) -> Option<Again> {
             s.in_step.told_idle = executed;
         }
         let told = s.in_step.told_idle == executed;
-        let notice = s.in_step.notice(true);
-        let mut patches = s.in_step.mirror.collect(&s.heap, Scope::Live, notice);
-        if patches.is_empty() {
+        let patches = s.bring(Scope::Live).unwrap_or_else(|fault| {
+            log::warn(&format!("heap patch lost: {fault}"));
+            0
+        });
+        if patches == 0 {
             s.in_step.interval = (s.in_step.interval * 2).min(INTERVAL_MAX);
         } else {
             s.in_step.finds += 1;
@@ -175,19 +167,21 @@ pub fn look(s: &mut Session) -> Option<Again> {
             s.in_step.interval = s.in_step.patience;
         }
         s.in_step.next = now + s.in_step.interval;
-        if patches.is_empty() && (told || s.in_step.mirror.owes_acknowledgement()) {
-            patches.push(s.in_step.mirror.bare(s.in_step.notice(false)));
+        if patches == 0 && (told || s.in_step.owes_acknowledgement()) {
+            tell(s);
         }
-        send(s, patches);
+        s.replies.publish();
     }
     let within = s.in_step.next.saturating_duration_since(now);
     Some(Again { within, may_sleep: quiet >= crate::worker::IDLE_SPIN })
 }
 
-fn send(s: &mut Session, patches: Vec<Vec<u8>>) {
-    for patch in patches {
-        if let Err(fault) = s.replies.heap_patch(&patch) {
-            log::warn(&format!("heap patch lost: {fault}"));
-        }
+/// Sends what a patch says besides bytes.
+fn tell(s: &mut Session) {
+    let Some(arrivals) = &s.arrivals else { return };
+    let mut arrivals = arrivals::lock(arrivals);
+    let bare = arrivals.mirror.bare(s.in_step.notice(Scope::All));
+    if let Err(fault) = arrivals.patch(&bare) {
+        log::warn(&format!("heap patch lost: {fault}"));
     }
 }

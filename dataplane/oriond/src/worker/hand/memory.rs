@@ -127,7 +127,12 @@ pub fn abandon_copy_in(s: &Session, mut r: Reader<'_>) -> Result<(), Fault> {
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Outcome, Fault> {
     let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
     let stream = s.plain_stream(r.word()?, header.thread);
-    let is_lent = r.word()? != 0;
+    let (is_lent, tell) = match r.word()? {
+        0 => (false, false),
+        1 => (true, false),
+        2 => (false, header.sequence == 0),
+        _ => return Err(Fault("copy of an unknown kind")),
+    };
     let from = s.shared(from, bytes)?;
     let range = from.range();
     let lent = is_lent.then(|| s.lent(range));
@@ -146,6 +151,13 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
             Some(graph) => super::graph::keep_lent(s, graph, lent),
             None => s.lend_until_done(lent, stream),
         }
+    }
+    if tell && code == CUDA_SUCCESS {
+        if s.captures.open() && s.is_capturing(stream) {
+            s.settle(s.number());
+            return Ok(Outcome::Done(code));
+        }
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), Vec::new(), stream)));
     }
     if code == CUDA_SUCCESS && header.sequence != 0 {
         return Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code));
@@ -177,7 +189,7 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     if header.sequence == 0 {
-        return Ok(Outcome::Done(s.note_heap_copy(range, stream)));
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), vec![range], stream)));
     }
     // An event rather than the stream: later work on the stream must not hold this reply up.
     let event = match s.record_spare_event(stream) {
@@ -186,7 +198,7 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<O
     };
     Ok(s.park(header, Wait::Event(event.1), move |s, code, reply| {
         s.return_event(event);
-        if s.mirrored && code == CUDA_SUCCESS {
+        if code == CUDA_SUCCESS {
             s.announce(range);
         }
         let (code, events) = s.flush_output_of(stream, code);
@@ -261,7 +273,6 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
         Err(Stop::Fault(fault)) => return Err(fault),
     };
-    let to_host = copy.to_host();
     // SAFETY: both sides were decided on.
     let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
     if code != CUDA_SUCCESS {
@@ -271,15 +282,18 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
     if s.captures.open() && s.is_capturing(stream) {
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
+    let written = if s.mirrored { copy.rows_to_host() } else { Vec::new() };
     if header.sequence == 0 {
-        return Ok(Outcome::Done(match to_host {
-            Some(range) => s.note_heap_copy(range, stream),
-            None => CUDA_SUCCESS,
+        // What it reads of the heap it reads until then, too.
+        let concerns_heap = !written.is_empty() || copy.raw().srcMemoryType == CU_MEMORYTYPE_HOST;
+        return Ok(Outcome::Done(match concerns_heap {
+            true => s.note_heap_copy(s.number(), written, stream),
+            false => CUDA_SUCCESS,
         }));
     }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, _| {
-        if let (Some(range), true, CUDA_SUCCESS) = (to_host, s.mirrored, code) {
-            s.announce(range);
+        if code == CUDA_SUCCESS {
+            written.into_iter().for_each(|row| s.announce(row));
         }
         code
     }))

@@ -364,26 +364,29 @@ pub fn cuGraphLaunch(
         let exec = exec(s, &mut r)?;
         let stream = s.stream(r.word()?, header.thread)?;
         let answer_when_done = r.word()? != 0;
-        let mut written: Vec<HeapRange> = Vec::new();
-        if s.mirrored {
-            let copies = s.graph_nodes.copies.get(&(exec as usize));
-            let to_host = copies.into_iter().flat_map(|copies| copies.by_node.values().flatten()).filter(|c| c.to_host);
-            written.extend(to_host.map(|c| c.range));
-            s.callbacks.graph_starts([&s.pending_heap_ranges()[..], &written[..]].concat());
+        let copies =
+            s.graph_nodes.copies.get(&(exec as usize)).filter(|copies| s.mirrored && !copies.by_node.is_empty());
+        let written = copies.map(|copies| {
+            let to_host = copies.by_node.values().flatten().filter(|c| c.to_host);
+            to_host.map(|c| c.range).collect::<Vec<HeapRange>>()
+        });
+        let has_copies = written.is_some();
+        if let Some(written) = written {
+            s.note_graph_copies(written);
         }
         // SAFETY: handles of this session.
         let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
+        if has_copies {
+            match s.graph_launched(code == CUDA_SUCCESS, stream) {
+                CUDA_SUCCESS => {}
+                code => return Ok(code),
+            }
+        }
         // On a stream that is being captured, a launch is an error.
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
         s.note_free(stream);
-        for range in written {
-            match s.note_heap_copy(range, stream) {
-                CUDA_SUCCESS => {}
-                code => return Ok(code),
-            }
-        }
         wait = answer_when_done.then_some(stream);
         Ok(code)
     })?;
@@ -408,6 +411,7 @@ mod tests {
         let callbacks = Callbacks::new(
             Events::new(memory.producer(Which::Event).expect("mapping")),
             memory.consumer(Which::Command).expect("mapping").lookahead(),
+            None,
         );
         let mut tickets = Tickets::default();
         let put = |tickets: &mut Tickets, exec, node| {

@@ -5,8 +5,11 @@
 //! moment of the completion; what lies beside the bytes is the host's, changes every round too, and has to stay. Runs
 //! on any `libcuda.so.1`.
 
+#[path = "../matrix/cell.rs"]
 mod cell;
+#[path = "../matrix/relay.rs"]
 mod relay;
+#[path = "../matrix/round.rs"]
 mod round;
 
 #[allow(dead_code, reason = "facts ask for functions that this program does not")]
