@@ -39,11 +39,7 @@ pub fn post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce
     try_post_sealed(op, encode, seal).unwrap_or_else(|code| code)
 }
 
-fn try_post_sealed(
-    op: u16,
-    encode: impl FnOnce(&mut Vec<u8>),
-    seal: impl FnOnce(u64),
-) -> Result<CUresult, CUresult> {
+fn try_post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce(u64)) -> Result<CUresult, CUresult> {
     let s = session()?;
     let context = crate::local::context::current();
     if let Some(code) = poison::of(context) {

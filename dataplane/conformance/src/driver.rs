@@ -296,10 +296,6 @@ functions! {
     fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
     fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
     fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D);
-    fn cuMemcpyBatchAsync_v2(
-        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes,
-        attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream
-    );
     fn cuMemcpy3DBatchAsync(
         numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, failIdx: *mut usize, flags: c_ulonglong, hStream: CUstream
     );

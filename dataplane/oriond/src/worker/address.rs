@@ -322,20 +322,26 @@ pub struct Copy3D {
     to_host: Option<HeapRange>,
 }
 
+/// Rows with gaps that one copy may bring to a client that has memory of its own: each goes over by itself.
+pub const ROWS_MAX: u64 = 1 << 20;
+
 impl Copy3D {
     pub fn raw(&self) -> &CUDA_MEMCPY3D {
         &self.raw
     }
 
-    pub fn to_host(&self) -> Option<HeapRange> {
-        self.to_host
-    }
-
     /// The rows of shared memory that it writes: between them lies memory that is none of the copy's. Rows without a
-    /// gap are one.
-    pub fn rows_to_host(&self) -> Vec<HeapRange> {
-        let Some(all) = self.to_host else { return Vec::new() };
+    /// gap are one. Nothing if there are more than [`ROWS_MAX`].
+    pub fn rows_to_host(&self) -> Option<Vec<HeapRange>> {
+        let Some(all) = self.to_host else { return Some(Vec::new()) };
         let (c, mut rows) = (&self.raw, Vec::<HeapRange>::new());
+        let is_one = c.dstPitch == c.WidthInBytes && (c.Depth <= 1 || c.dstHeight == c.Height);
+        if is_one {
+            return Some(vec![all]);
+        }
+        if (c.Depth as u64).saturating_mul(c.Height as u64) > ROWS_MAX {
+            return None;
+        }
         let (pitch, slice) = (c.dstPitch as u64, c.dstPitch as u64 * c.dstHeight as u64);
         for at in (0..c.Depth as u64).flat_map(|z| (0..c.Height as u64).map(move |y| z * slice + y * pitch)) {
             let (offset, bytes) = (all.offset + at, c.WidthInBytes as u64);
@@ -344,7 +350,7 @@ impl Copy3D {
                 _ => rows.push(HeapRange { offset, bytes }),
             }
         }
-        rows
+        Some(rows)
     }
 }
 

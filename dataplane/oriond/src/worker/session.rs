@@ -55,7 +55,7 @@ pub enum Wait {
 #[derive(Clone, Copy)]
 pub struct Target {
     to: HeapRange,
-    from: u64,
+    from: DeviceAddress,
     context: u64,
     thread: u16,
     /// Which of the client's commands it is.
@@ -1078,7 +1078,7 @@ impl Session {
         self.parked.len() >= PARKED_MAX
             || self.scratch_used >= SCRATCH_MAX
             || self.lent.len() >= RANGES_MAX
-            || self.pending_ranges.len() >= RANGES_MAX
+            || self.arrivals.as_ref().is_some_and(|arrivals| arrivals::lock(arrivals).pending.len() >= RANGES_MAX)
     }
 
     pub fn has_parked(&self) -> bool {

@@ -9,7 +9,8 @@ use orion_wire::record::{Header, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::graph::Stop;
-use crate::worker::address::Of;
+use crate::worker::address::{Of, ROWS_MAX};
+use crate::worker::driver_log;
 use crate::worker::session::{Landing, Outcome, Session, Wait, Waiting};
 
 pub fn cuMemAlloc_v2(
@@ -273,6 +274,18 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
         Err(Stop::Fault(fault)) => return Err(fault),
     };
+    let written = match s.mirrored {
+        true => copy.rows_to_host(),
+        false => Some(Vec::new()),
+    };
+    let Some(written) = written else {
+        let rows = copy.raw().Height as u64 * copy.raw().Depth as u64;
+        driver_log::say(&format!(
+            "a copy of {rows} rows with gaps to host memory is not made over TCP, where each goes over by itself: \
+             copy at most {ROWS_MAX} at a time, or without gaps"
+        ));
+        return Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED));
+    };
     // SAFETY: both sides were decided on.
     let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
     if code != CUDA_SUCCESS {
@@ -282,7 +295,6 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
     if s.captures.open() && s.is_capturing(stream) {
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
-    let written = if s.mirrored { copy.rows_to_host() } else { Vec::new() };
     if header.sequence == 0 {
         // What it reads of the heap it reads until then, too.
         let concerns_heap = !written.is_empty() || copy.raw().srcMemoryType == CU_MEMORYTYPE_HOST;
