@@ -73,7 +73,7 @@ struct Serve {
     #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
     worker_uids: cell::Range,
     /// All sessions are one tenant's: their workers share a user, and handles for other processes (cuIpc…) open between
-    /// them
+    /// them. So it is anyway without --token-file, or without a socket beside it, unless --insecure is given
     #[arg(long)]
     one_tenant: bool,
     /// Do not serve unless workers get every layer of isolation
@@ -238,9 +238,15 @@ fn serve(options: Serve) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether all who are let in are the same: without a token oriond's own user, without a socket who has the token.
+fn has_one_tenant(options: &Serve) -> bool {
+    let only_tcp = options.socket.as_deref() == Some("none");
+    options.one_tenant || if options.token_file.is_some() { only_tcp } else { !options.insecure }
+}
+
 /// Says which layers of isolation workers will not have, and what that means.
 fn plan_cells(options: &Serve) -> Result<cell::Plan, String> {
-    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off, options.one_tenant);
+    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off, has_one_tenant(options));
     for m in &missing {
         tracing::warn!(layer = %m.layer, reason = m.reason, "workers are not fully isolated: {}", m.consequence());
     }

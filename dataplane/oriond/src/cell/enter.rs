@@ -10,6 +10,8 @@ use std::os::fd::RawFd;
 pub struct Entry {
     /// Who it becomes; without one it stays oriond's user.
     pub user: Option<u32>,
+    /// Whether it gets namespaces of its own; without, it has those of the thread that forked it.
+    pub namespaces: bool,
     /// The one descriptor beyond the standard ones that survives exec.
     pub control: RawFd,
     pub parent: libc::pid_t,
@@ -39,6 +41,9 @@ pub unsafe fn enter(entry: &Entry) -> io::Result<()> {
     unsafe {
         keep_only(entry.control)?;
         limit()?;
+        if entry.namespaces {
+            separate()?;
+        }
         drop_privileges(entry.user)?;
         // Changing the user has cleared it, so it comes behind that.
         done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
@@ -68,6 +73,31 @@ unsafe fn keep_only(control: RawFd) -> io::Result<()> {
             }
         }
         done(libc::fcntl(control, libc::F_SETFD, 0))
+    }
+}
+
+/// Network, /dev/shm, System V memory and host name of its own, for this thread and what it forks. In /dev/shm NVIDIA's
+/// driver looks for a file that names a library to load, which anybody on the host could have made; in the network
+/// namespace are the abstract sockets, on one of which it listens.
+///
+/// # Safety
+/// In a process or thread that does not need the host's any more.
+pub unsafe fn separate() -> io::Result<()> {
+    let none = std::ptr::null();
+    // SAFETY: plain calls with literals.
+    unsafe {
+        done(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWNET | libc::CLONE_NEWUTS))?;
+        // What the host mounts and unmounts later is seen, or a worker would keep a disk busy.
+        done(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()))?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let (kind, options) = (c"tmpfs".as_ptr(), c"size=16m,mode=1777".as_ptr());
+        // A host without the folder has nothing to hide there.
+        match done(libc::mount(kind, c"/dev/shm".as_ptr(), kind, flags, options.cast())) {
+            Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
+            _ => {}
+        }
+        let name = "orion-worker";
+        done(libc::sethostname(name.as_ptr().cast(), name.len()))
     }
 }
 

@@ -20,7 +20,7 @@ pub mod takeover;
 mod threads;
 mod users;
 
-pub use enter::{Entry, enter, kept_environment};
+pub use enter::{Entry, enter, kept_environment, separate};
 pub use plan::{Layer, Plan, Seal};
 pub use seal::seal;
 pub use users::{Range, User};

@@ -4,10 +4,11 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::enter::drop_privileges;
+use super::enter::{drop_privileges, separate};
 use super::users::{Range, Users};
 use super::{calls, files};
 
@@ -16,18 +17,21 @@ use super::{calls, files};
 pub enum Layer {
     /// A user of its own for each worker.
     User,
+    /// Network, /dev/shm, System V memory and host name of its own.
+    Namespaces,
     /// No files but the GPU's, no network, no signals to others, by the kernel's Landlock.
     Landlock,
     /// No system calls but those that workers make.
     Seccomp,
 }
 
-const ALL: [Layer; 3] = [Layer::User, Layer::Landlock, Layer::Seccomp];
+const ALL: [Layer; 4] = [Layer::User, Layer::Namespaces, Layer::Landlock, Layer::Seccomp];
 
 impl Layer {
     pub fn name(self) -> &'static str {
         match self {
             Layer::User => "user",
+            Layer::Namespaces => "namespaces",
             Layer::Landlock => "landlock",
             Layer::Seccomp => "seccomp",
         }
@@ -39,6 +43,10 @@ impl Layer {
             Layer::User => {
                 "workers run as the user of oriond, and NVIDIA's kernel driver takes the workers of two sessions for \
                  one user's: a tenant who has taken over his own can ask it for another's memory"
+            }
+            Layer::Namespaces => {
+                "all programs of the host see the socket that NVIDIA's driver listens on in each worker, and who makes \
+                 /dev/shm/cuda_injection_path_shm may get a library loaded into workers that start"
             }
             Layer::Landlock => "a tenant who has taken over his worker reads and writes the files that its user may",
             Layer::Seccomp => {
@@ -82,6 +90,7 @@ impl Missing {
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub users: Option<Arc<Users>>,
+    pub namespaces: bool,
     pub seal: Seal,
 }
 
@@ -118,6 +127,7 @@ impl Plan {
             let outcome = match layer {
                 _ if off.contains(&layer) => Err(format!("--isolation-off {layer}")),
                 Layer::User => can_change_user(range).map(|()| plan.users = Some(Users::new(range))),
+                Layer::Namespaces => can_separate().map(|()| plan.namespaces = true),
                 Layer::Landlock => {
                     let version = files::version();
                     plan.seal.landlock = version > 0;
@@ -135,6 +145,12 @@ impl Plan {
     }
 }
 
+fn can_separate() -> Result<(), String> {
+    // SAFETY: system calls only, in a child.
+    in_child(false, || unsafe { separate() })
+        .map_err(|e| format!("making them failed: {e}; it takes root, and in a container CAP_SYS_ADMIN"))
+}
+
 fn older(version: i64) -> String {
     match version {
         0 => "the kernel has no Landlock, or it is not switched on (lsm=)".into(),
@@ -148,6 +164,14 @@ fn can_change_user(range: Range) -> Result<(), String> {
     let uid = unsafe { libc::getuid() };
     if uid != 0 {
         return Err(format!("oriond runs as user {uid}; only root can start processes of other users"));
+    }
+    let closed = ["nvidiactl", "nvidia0", "nvidia-uvm"].map(|n| format!("/dev/{n}")).into_iter().find(|path| {
+        std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o006 != 0o006)
+    });
+    if let Some(path) = closed {
+        return Err(format!(
+            "{path} is not for all users to read and write; give the nvidia module NVreg_DeviceFileMode=0666"
+        ));
     }
     for id in [range.first, range.last] {
         // SAFETY: system calls only.

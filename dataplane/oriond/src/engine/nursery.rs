@@ -47,11 +47,20 @@ pub fn start(worker_arguments: Vec<String>, plan: Plan, front: Arc<Post>) -> io:
 
 fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post, log: &WorkerLog) {
     let mut tenant = None;
+    // Workers of one tenant share this thread's.
+    let separated = match plan.namespaces && plan.seal.one_tenant {
+        // SAFETY: this thread does nothing that has to do with the host's network or mounts.
+        true => unsafe { cell::separate() },
+        false => Ok(()),
+    };
     for order in orders {
         match order {
             Order::Spawn(environment) => {
-                let user = user_for(plan, &mut tenant);
-                let newborn = user.and_then(|user| spawn(worker_arguments, plan, user, &environment, log));
+                let newborn = separated
+                    .as_ref()
+                    .map_err(|e| io::Error::other(format!("making namespaces failed: {e}")))
+                    .and_then(|()| user_for(plan, &mut tenant))
+                    .and_then(|user| spawn(worker_arguments, plan, user, &environment, log));
                 front.post(Mail::Born(environment, newborn));
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
@@ -86,7 +95,12 @@ fn spawn(
     let control = theirs.as_raw_fd();
     // SAFETY: getpid cannot fail.
     let parent = unsafe { libc::getpid() };
-    let entry = cell::Entry { user: user.as_ref().map(|u| u.id), control, parent };
+    let entry = cell::Entry {
+        user: user.as_ref().map(|u| u.id),
+        namespaces: plan.namespaces && !plan.seal.one_tenant,
+        control,
+        parent,
+    };
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("oriond-worker")

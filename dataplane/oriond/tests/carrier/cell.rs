@@ -151,3 +151,74 @@ fn what_a_worker_says_is_one_line_of_the_log() {
     let worker = format!("worker={}", client.welcome.worker_pid);
     server.wait_for_log(&["WARN", "worker says", "record ends inside a byte string", &worker]);
 }
+
+fn may_separate() -> bool {
+    let may = !Oriond::start(&[]).log().contains("layer=namespaces");
+    if !may {
+        eprintln!("namespaces cannot be made here; oriond says why");
+    }
+    may
+}
+
+fn namespace(pid: u32, kind: &str) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("root looks")
+}
+
+/// The driver listens on an abstract socket, which all of a network namespace see, and takes a library's name from a
+/// file of /dev/shm.
+#[test]
+fn a_worker_has_a_network_and_shared_memory_of_its_own() {
+    if !may_separate() {
+        return;
+    }
+    let planted = format!("/dev/shm/orion-planted-{}", std::process::id());
+    std::fs::write(&planted, "/tmp/evil.so").expect("writing a file");
+    let server = Oriond::start(&["--warm", "2"]);
+    let clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Shm)];
+    let [first, second] = [0, 1].map(|i| clients[i].welcome.worker_pid);
+    for kind in ["net", "ipc", "uts", "mnt"] {
+        let all = [first, second, server.pid()].map(|pid| namespace(pid, kind));
+        assert_eq!(HashSet::from(all.clone()).len(), 3, "{kind}: {all:?}");
+    }
+    // What the worker sees of /dev/shm, and of sockets.
+    assert!(!PathBuf::from(format!("/proc/{first}/root{planted}")).exists());
+    std::fs::remove_file(&planted).expect("it is ours");
+    let sockets = std::fs::read_to_string(format!("/proc/{first}/net/unix")).expect("root looks");
+    assert!(!sockets.contains('@') && !sockets.contains("oriond.sock"), "{sockets}");
+}
+
+#[test]
+fn workers_of_one_tenant_share_namespaces() {
+    if !may_separate() {
+        return;
+    }
+    let server = Oriond::start(&["--warm", "2", "--one-tenant"]);
+    let clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Shm)];
+    let [first, second] = [0, 1].map(|i| clients[i].welcome.worker_pid);
+    for kind in ["net", "ipc", "uts", "mnt"] {
+        assert_eq!(namespace(first, kind), namespace(second, kind), "{kind}");
+        assert_ne!(namespace(first, kind), namespace(server.pid(), kind), "{kind}");
+    }
+}
+
+/// Handles for other processes (`cuIpc…`) open between processes of one user only.
+#[test]
+fn sessions_of_one_tenant_have_one_user_and_those_of_several_never() {
+    if !is_root() {
+        eprintln!("only root can start processes of other users");
+        return;
+    }
+    let users = |arguments: &[&str], transport: Transport| {
+        let server = Oriond::start(arguments);
+        let clients = [Client::attach(&server, transport), Client::attach(&server, transport)];
+        clients.map(|client| status(client.welcome.worker_pid, "Uid"))
+    };
+    // Local users and holders of the token are let in: they may be different people.
+    let [first, second] = users(&[], Transport::Shm);
+    assert_ne!(first, second);
+    // All of them have the token; nobody else is let in.
+    let [first, second] = users(&["--socket", "none"], Transport::Tcp);
+    assert_eq!(first, second);
+    let [first, second] = users(&["--one-tenant"], Transport::Shm);
+    assert_eq!(first, second);
+}

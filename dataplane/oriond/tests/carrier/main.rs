@@ -13,6 +13,7 @@ mod harness;
 mod leaks;
 mod log;
 mod speed;
+#[cfg(debug_assertions)]
 mod takeover;
 
 use harness::{Client, Oriond, Transport};
