@@ -246,7 +246,8 @@ fn has_one_tenant(options: &Serve) -> bool {
 
 /// Says which layers of isolation workers will not have, and what that means.
 fn plan_cells(options: &Serve) -> Result<cell::Plan, String> {
-    let (plan, missing) = cell::Plan::for_this_host(options.worker_uids, &options.isolation_off, has_one_tenant(options));
+    let (plan, missing) =
+        cell::Plan::for_this_host(options.worker_uids, &options.isolation_off, has_one_tenant(options));
     for m in &missing {
         tracing::warn!(layer = %m.layer, reason = m.reason, "workers are not fully isolated: {}", m.consequence());
     }

@@ -165,9 +165,10 @@ fn can_change_user(range: Range) -> Result<(), String> {
     if uid != 0 {
         return Err(format!("oriond runs as user {uid}; only root can start processes of other users"));
     }
-    let closed = ["nvidiactl", "nvidia0", "nvidia-uvm"].map(|n| format!("/dev/{n}")).into_iter().find(|path| {
-        std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o006 != 0o006)
-    });
+    let closed = ["nvidiactl", "nvidia0", "nvidia-uvm"]
+        .map(|n| format!("/dev/{n}"))
+        .into_iter()
+        .find(|path| std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o006 != 0o006));
     if let Some(path) = closed {
         return Err(format!(
             "{path} is not for all users to read and write; give the nvidia module NVreg_DeviceFileMode=0666"
