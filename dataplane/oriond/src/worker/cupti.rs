@@ -258,8 +258,8 @@ impl Cupti {
         let advice = match code {
             CUPTI_SUCCESS => return Ok(()),
             CUPTI_ERROR_INSUFFICIENT_PRIVILEGES => {
-                "; allow profiling to all users with the driver's option NVreg_RestrictProfilingToAdminUsers=0: workers \
-                 have no rights, whoever runs oriond"
+                "; allow profiling to all users with the driver's option NVreg_RestrictProfilingToAdminUsers=0: \
+                 workers have no rights, whoever runs oriond"
             }
             CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
                 "; another profiler is attached to the GPU node's worker, end it"

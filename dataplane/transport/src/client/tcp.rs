@@ -163,7 +163,7 @@ fn start_pumps(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
     )
-    .with_listener(super::heap_listener());
+    .with_listener(Some(super::heap_listener()));
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -482,14 +482,11 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
             return Err(Fault("a lane carries chunks only").into());
         }
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
-        if let Some(listener) = super::heap_listener() {
-            (listener.arriving)(chunk.offset, chunk.len as u64);
-        }
+        let listener = super::heap_listener();
+        (listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
-        if let Some(listener) = super::heap_listener() {
-            (listener.arrived)(chunk.offset, chunk.len as u64);
-        }
+        (listener.arrived)(chunk.offset, chunk.len as u64);
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
