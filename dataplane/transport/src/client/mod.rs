@@ -302,7 +302,7 @@ const NOBODY: Listener = Listener {
     arriving: |_, _| {},
     arrived: |_, _| {},
     settled: |_| {},
-    patch: |_| Err(Fault("a patch for a client that shares no memory")),
+    patch: |_| Err(orion_wire::Fault("a patch for a client that shares no memory")),
 };
 
 fn heap_listener() -> Listener {
