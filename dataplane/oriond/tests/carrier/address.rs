@@ -136,7 +136,7 @@ crate::on_each_carrier! {
                 let mut d = shape(BYTES);
                 (d.srcMemoryType, d.srcDevice) = (if reads { kind } else { CU_MEMORYTYPE_DEVICE }, from);
                 (d.dstMemoryType, d.dstDevice) = (if reads { CU_MEMORYTYPE_DEVICE } else { kind }, to);
-                let mut body = words(&[GRAPH, i.node(), 0, CU_GRAPH_NODE_TYPE_MEMCPY.into(), 0, context]);
+                let mut body = words(&[GRAPH, i.node(), 0, 0, CU_GRAPH_NODE_TYPE_MEMCPY.into(), 0, context]);
                 body.put(&descriptor(&d));
                 body.word(0);
                 i.refused(&name("a node"), ops::CU_GRAPH_ADD_MEMCPY_NODE, &body);
@@ -199,6 +199,45 @@ crate::on_each_carrier! {
             assert_eq!(i.client.heap.bytes(), bytes);
         }
         assert!(!server.log().contains("signal"), "{}", server.log());
+    }
+}
+
+crate::on_each_carrier! {
+    // The driver's functions for one kind of node would take the other's words for their pointers.
+    soft fn parameters_of_another_kind_of_node_end_the_session(server: &Oriond, transport: Transport) {
+        let (node, exec) = (Handle::new(Kind::GraphNode, 0, 0).0, Handle::new(Kind::GraphExec, 0, 0).0);
+        let device = u64::from(CU_MEM_LOCATION_TYPE_DEVICE);
+        let allocation = [CU_GRAPH_NODE_TYPE_MEM_ALLOC.into(), 1, 0, device, 0, 1 << 20, 0, 1 << 20, 0];
+        let copies = [CU_GRAPH_NODE_TYPE_BATCH_MEM_OP.into(), Handle::primary_context(0).0, 0, 0];
+        let adding: &[u64] = &[GRAPH, Handle::new(Kind::GraphNode, 0, 1).0, 0, 0];
+        let (changing, changing_exec): (&[u64], &[u64]) = (&[node], &[exec, node]);
+        for (op, of) in [
+            (ops::CU_GRAPH_ADD_KERNEL_NODE_V2, adding),
+            (ops::CU_GRAPH_ADD_MEMCPY_NODE, adding),
+            (ops::CU_GRAPH_ADD_HOST_NODE, adding),
+            (ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, adding),
+            (ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, adding),
+            (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, changing),
+            (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, changing),
+            (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, changing),
+            (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, changing),
+            (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, changing_exec),
+            (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, changing_exec),
+            (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, changing_exec),
+            (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, changing_exec),
+            (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, changing_exec),
+        ] {
+            let mut i = Intruder::start(server, transport);
+            i.done(ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]));
+            i.done(ops::CU_GRAPH_ADD_NODE_V2, &words(&[GRAPH, node, 0, 0, CU_GRAPH_NODE_TYPE_EMPTY.into()]));
+            i.done(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &words(&[exec, GRAPH, 0, 0]));
+            let params: &[u64] = if op == ops::CU_GRAPH_ADD_MEM_ALLOC_NODE { &copies } else { &allocation };
+            i.client.start(op, &words(&[of, params].concat()));
+            let answer = i.client.reply_or_lost().map(|(header, _)| header.context);
+            assert_eq!(answer, None, "{} took them", ops::name(op).unwrap_or("operation"));
+        }
+        let log = server.log();
+        assert!(!log.contains("signal"), "{log}");
     }
 }
 

@@ -346,12 +346,13 @@ fn add(
     s: &mut Session,
     r: &mut Reader<'_>,
     reply: &mut Vec<u8>,
+    only: Option<CUgraphNodeType>,
     call: impl FnOnce(&'static Driver, &mut CUgraphNode, CUgraph, &Dependencies, &mut CUgraphNodeParams) -> CUresult,
 ) -> Answer {
     let graph = graph(s, r)?;
     let name = r.word()?;
     let on = Dependencies::get(s, r)?;
-    let mut params = Params::get(s, r)?;
+    let mut params = Params::get(s, r, only)?;
     let mut node = ptr::null_mut();
     let code = call(s.driver, &mut node, graph, &on, params.raw());
     if code != CUDA_SUCCESS {
@@ -366,9 +367,9 @@ fn add(
 
 /// Adding nodes: the driver's function for each kind takes its own part of the generic parameters.
 macro_rules! adders {
-    ($($name:ident($p:ident) $($argument:expr),+;)*) => {$(
+    ($($name:ident($p:ident, $kind:ident) $($argument:expr),+;)*) => {$(
         pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            finish(|| add(s, &mut r, reply, |d, node, graph, on, params| {
+            finish(|| add(s, &mut r, reply, Some($kind), |d, node, graph, on, params| {
                 let $p = &mut params.__bindgen_anon_1;
                 // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
                 // this session and pointers into buffers that outlive the call.
@@ -379,17 +380,17 @@ macro_rules! adders {
 }
 
 adders! {
-    cuGraphAddKernelNode_v2(p) (&raw mut p.kernel).cast();
-    cuGraphAddMemcpyNode(p) &p.memcpy.copyParams, p.memcpy.copyCtx;
-    cuGraphAddHostNode(p) (&raw mut p.host).cast();
-    cuGraphAddBatchMemOpNode(p) (&raw mut p.memOp).cast();
-    cuGraphAddMemAllocNode(p) (&raw mut p.alloc).cast();
+    cuGraphAddKernelNode_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
+    cuGraphAddMemcpyNode(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams, p.memcpy.copyCtx;
+    cuGraphAddHostNode(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
+    cuGraphAddBatchMemOpNode(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
+    cuGraphAddMemAllocNode(p, CU_GRAPH_NODE_TYPE_MEM_ALLOC) (&raw mut p.alloc).cast();
 }
 
 handlers! {
     /// graph, name, dependencies, parameters -> what creating the node made
     fn cuGraphAddNode_v2(s, r, reply) {
-        add(s, r, reply, |d, node, graph, on, p| {
+        add(s, r, reply, None, |d, node, graph, on, p| {
             // SAFETY: as for the other kinds of nodes.
             unsafe { d.cuGraphAddNode_v2(node, graph, on.nodes(), on.edges(), on.count(), p) }
         })

@@ -189,10 +189,11 @@ fn set(
     header: &Header,
     r: &mut Reader<'_>,
     reply: &mut Vec<u8>,
+    only: Option<CUgraphNodeType>,
     call: impl FnOnce(&'static Driver, CUgraphExec, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
 ) -> Answer {
     let (exec, node) = (exec(s, r)?, node(s, r)?);
-    let mut params = Params::get(s, r)?;
+    let mut params = Params::get(s, r, only)?;
     let code = call(s.driver, exec, node, params.raw());
     if code != CUDA_SUCCESS {
         params.discard();
@@ -222,9 +223,9 @@ fn set(
 }
 
 macro_rules! setters {
-    ($($name:ident($p:ident) $($argument:expr),+;)*) => {$(
+    ($($name:ident($p:ident, $kind:ident) $($argument:expr),+;)*) => {$(
         pub fn $name(s: &mut Session, h: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            finish(|| set(s, h, &mut r, reply, |d, exec, node, params| {
+            finish(|| set(s, h, &mut r, reply, Some($kind), |d, exec, node, params| {
                 let $p = &mut params.__bindgen_anon_1;
                 // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
                 // this session and pointers into buffers that outlive the call.
@@ -235,11 +236,11 @@ macro_rules! setters {
 }
 
 setters! {
-    cuGraphExecKernelNodeSetParams_v2(p) (&raw mut p.kernel).cast();
-    cuGraphExecMemcpyNodeSetParams(p) &p.memcpy.copyParams, p.memcpy.copyCtx;
-    cuGraphExecHostNodeSetParams(p) (&raw mut p.host).cast();
-    cuGraphExecChildGraphNodeSetParams(p) p.graph.graph;
-    cuGraphExecBatchMemOpNodeSetParams(p) (&raw mut p.memOp).cast();
+    cuGraphExecKernelNodeSetParams_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
+    cuGraphExecMemcpyNodeSetParams(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams, p.memcpy.copyCtx;
+    cuGraphExecHostNodeSetParams(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
+    cuGraphExecChildGraphNodeSetParams(p, CU_GRAPH_NODE_TYPE_GRAPH) p.graph.graph;
+    cuGraphExecBatchMemOpNodeSetParams(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
 }
 
 /// exec, node, parameters
@@ -250,7 +251,7 @@ pub fn cuGraphExecNodeSetParams(
     reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     finish(|| {
-        set(s, header, &mut r, reply, |d, exec, node, params| {
+        set(s, header, &mut r, reply, None, |d, exec, node, params| {
             // SAFETY: as for the setters of one kind.
             unsafe { d.cuGraphExecNodeSetParams(exec, node, params) }
         })

@@ -46,7 +46,9 @@ pub struct Params {
 }
 
 impl Params {
-    pub fn get(s: &mut Session, r: &mut Reader<'_>) -> Result<Params, Stop> {
+    /// Of a node of the one kind that the caller takes, if it is not all of them. The kind says which part of a union is
+    /// filled, so the driver's functions for one kind would take the words of another for their pointers.
+    pub fn get(s: &mut Session, r: &mut Reader<'_>, only: Option<CUgraphNodeType>) -> Result<Params, Stop> {
         let mut p = Params {
             // SAFETY: a struct of integers and pointers, for which zero is a value.
             raw: Box::new(unsafe { std::mem::zeroed() }),
@@ -62,6 +64,9 @@ impl Params {
             bodies: Vec::new(),
         };
         p.raw.type_ = r.word()? as u32;
+        if only.is_some_and(|kind| kind != p.raw.type_) {
+            return Err(Fault("parameters of another kind of node").into());
+        }
         match p.raw.type_ {
             CU_GRAPH_NODE_TYPE_KERNEL => p.kernel(s, r)?,
             CU_GRAPH_NODE_TYPE_MEMCPY => p.memcpy(s, r)?,
@@ -369,10 +374,11 @@ impl Side {
 fn set(
     s: &mut Session,
     r: &mut Reader<'_>,
+    only: Option<CUgraphNodeType>,
     call: impl FnOnce(&'static Driver, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
 ) -> Answer {
     let node = node(s, r)?;
-    let mut params = Params::get(s, r)?;
+    let mut params = Params::get(s, r, only)?;
     let code = call(s.driver, node, params.raw());
     if code == CUDA_SUCCESS {
         let graph = graph_of(s, node);
@@ -384,9 +390,9 @@ fn set(
 }
 
 macro_rules! setters {
-    ($($name:ident($p:ident) $argument:expr;)*) => {$(
+    ($($name:ident($p:ident, $kind:ident) $argument:expr;)*) => {$(
         pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Result<Outcome, Fault> {
-            finish(|| set(s, &mut r, |d, node, params| {
+            finish(|| set(s, &mut r, Some($kind), |d, node, params| {
                 let $p = &mut params.__bindgen_anon_1;
                 // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
                 // this session and pointers into buffers that outlive the call.
@@ -397,10 +403,10 @@ macro_rules! setters {
 }
 
 setters! {
-    cuGraphKernelNodeSetParams_v2(p) (&raw mut p.kernel).cast();
-    cuGraphMemcpyNodeSetParams(p) &p.memcpy.copyParams;
-    cuGraphHostNodeSetParams(p) (&raw mut p.host).cast();
-    cuGraphBatchMemOpNodeSetParams(p) (&raw mut p.memOp).cast();
+    cuGraphKernelNodeSetParams_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
+    cuGraphMemcpyNodeSetParams(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams;
+    cuGraphHostNodeSetParams(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
+    cuGraphBatchMemOpNodeSetParams(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
 }
 
 /// The client's name of a context.
@@ -457,7 +463,7 @@ handlers! {
     /// node, parameters
     fn cuGraphNodeSetParams(s, r, reply) {
         // SAFETY: as for the setters of one kind.
-        set(s, r, |d, node, params| unsafe { d.cuGraphNodeSetParams(node, params) })
+        set(s, r, None, |d, node, params| unsafe { d.cuGraphNodeSetParams(node, params) })
     }
 
     /// node, names for a function -> function, kernel, context, grid, block, shared bytes, layout, parameters
