@@ -59,14 +59,18 @@ impl KernelLaunch {
     fn check(&self, c: &Context) -> R {
         let func = &self.function.program.funcs[self.function.index as usize];
         let [bx, by, bz] = self.block;
-        let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
-        if self.grid.contains(&0) || threads == 0 {
+        if self.grid.contains(&0) || self.block.contains(&0) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if self.grid[0] > i32::MAX as u32 || self.grid[1] > 65535 || self.grid[2] > 65535 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if bx > 1024 || by > 1024 || bz > 64 || threads > u64::from(func.max_threads.min(1024)) {
+        // Each by itself first: their product could wrap.
+        if bx > 1024 || by > 1024 || bz > 64 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let threads = bx * by * bz;
+        if threads > func.max_threads.min(1024) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if func.req_ntid.is_some_and(|r| r != self.block) {
@@ -84,7 +88,7 @@ impl KernelLaunch {
             return refuse("cuLaunchKernel", &format!("kernel {}: {why}", func.name));
         }
         if self.cooperative {
-            let fits = blocks_per_sm(&self.function, threads as u32, self.shared) * SM_COUNT;
+            let fits = blocks_per_sm(&self.function, threads, self.shared) * SM_COUNT;
             let blocks = self.grid.iter().map(|&n| u64::from(n)).product::<u64>();
             if blocks > u64::from(fits) {
                 return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
