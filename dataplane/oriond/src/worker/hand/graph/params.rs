@@ -46,8 +46,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Of a node of the one kind that the caller takes, if it is not all of them. The kind says which part of a union is
-    /// filled, so the driver's functions for one kind would take the words of another for their pointers.
+    /// Of a node of the one kind that the caller takes, if it is not all of them. The kind says which part of a union
+    /// is filled, so the driver's functions for one kind would take the words of another for their pointers.
     pub fn get(s: &mut Session, r: &mut Reader<'_>, only: Option<CUgraphNodeType>) -> Result<Params, Stop> {
         let mut p = Params {
             // SAFETY: a struct of integers and pointers, for which zero is a value.
