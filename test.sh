@@ -2,8 +2,9 @@
 # Every test of Orion that needs no GPU. Ends with "N passed, N failed" and a failing status if anything failed.
 #   ./test.sh            all steps but sanitize
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
-#                        sanitize
+#                        portable sanitize
 # attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED).
+# portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
 set -uo pipefail
@@ -118,6 +119,7 @@ step readme cargo test -p orion-conformance --test readme -- --nocapture
 step frameworks cargo test -p orion-conformance --test frameworks -- --nocapture
 step fuzz fuzz
 step attack attack
+step portable cargo test -p orion-conformance --test portable -- --nocapture
 [[ "$wanted" != *" sanitize "* ]] || step sanitize sanitize
 
 echo "$passed passed, $failed failed"
