@@ -49,6 +49,8 @@ pub enum Field {
     Copy,
     /// Type and parameters of a node.
     Node,
+    /// Those of one type, mostly.
+    NodeOf(CUgraphNodeType),
     MemOp,
     Resource,
     Location,
@@ -63,6 +65,8 @@ pub struct Arsenal {
     pub memory_bytes: u64,
     /// Where something of the worker's, of another session's or of nobody's lies.
     pub foreign: Vec<u64>,
+    /// Those of them that are watched.
+    pub prizes: Vec<u64>,
     pub handles: Vec<(Kind, u64)>,
     pub next: u32,
     /// One in so many parts is not what is meant.
@@ -104,6 +108,7 @@ impl Arsenal {
             memory: Vec::new(),
             memory_bytes: 0,
             foreign: Vec::new(),
+            prizes: Vec::new(),
             handles: Vec::new(),
             next: 100,
             malice: 8,
@@ -120,6 +125,9 @@ impl Arsenal {
     }
 
     fn foreign(&mut self) -> u64 {
+        if !self.prizes.is_empty() && self.random.one_in(2) {
+            return self.prizes[self.random.below(self.prizes.len() as u64) as usize];
+        }
         let list = &self.foreign;
         let at = if list.is_empty() { 0 } else { list[self.random.below(list.len() as u64) as usize] };
         at.wrapping_add(self.random.below(3) * 8)
@@ -360,7 +368,14 @@ impl Arsenal {
             Field::Image => self.image(out),
             Field::Options => self.options(out),
             Field::Copy => self.copy(out),
-            Field::Node => self.node(out),
+            Field::Node => {
+                let kind = if self.is_malicious() { self.number(32) as u32 } else { self.random.below(14) as u32 };
+                self.node(kind, out);
+            }
+            Field::NodeOf(kind) => {
+                let kind = if self.is_fatal() { self.random.below(14) as u32 } else { kind };
+                self.node(kind, out);
+            }
             Field::MemOp => {
                 let operation = if self.is_malicious() { self.number(32) } else { 1 + self.random.below(6) };
                 out.word(operation);
@@ -455,14 +470,28 @@ impl Arsenal {
         if self.random.one_in(2) {
             (d.Height, d.Depth) = (1, 1);
         }
+        if self.random.one_in(4) {
+            d = self.theft();
+        }
         // SAFETY: plain data; the padding is zero because the struct was.
         out.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), size_of_val(&d)) });
     }
 
-    fn node(&mut self, out: &mut Vec<u8>) {
+    /// A copy with nothing wrong but where one side of it lies.
+    fn theft(&mut self) -> CUDA_MEMCPY3D {
+        // SAFETY: a struct of integers and pointers, for which zero is a value.
+        let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+        (d.WidthInBytes, d.Height, d.Depth) = (24, 1, 1);
+        let (own, foreign) = (self.own_memory(), self.foreign());
+        let kind = if self.random.one_in(2) { CU_MEMORYTYPE_UNIFIED } else { CU_MEMORYTYPE_DEVICE };
+        (d.srcMemoryType, d.dstMemoryType) = (kind, kind);
+        (d.srcDevice, d.dstDevice) = if self.random.one_in(2) { (foreign, own) } else { (own, foreign) };
+        d
+    }
+
+    fn node(&mut self, kind: u32, out: &mut Vec<u8>) {
         const CONTEXT: Field = Field::Handle(Kind::Context);
         const COUNT: Field = Field::List(&[Field::MemOp]);
-        let kind = if self.is_malicious() { self.number(32) as u32 } else { self.random.below(14) as u32 };
         out.word(kind.into());
         let number = Field::Choice(40);
         let fields: &[Field] = match kind {

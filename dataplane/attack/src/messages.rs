@@ -1,5 +1,6 @@
 //! The messages that no row of the table describes: what `dataplane/oriond/src/worker/hand` reads.
 
+use orion_cuda::sys::*;
 use orion_wire::Kind;
 use orion_wire::generated::ops;
 use orion_wire::record::op;
@@ -57,6 +58,7 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
         ops::CU_GREEN_CTX_CREATE,
         &[New(Kind::GreenContext), New(Kind::Context), Handle(Kind::DevResourceDesc), Device, Choice(2)],
     ),
+    (ops::CU_DEV_RESOURCE_GENERATE_DESC, &[New(Kind::DevResourceDesc), Exactly(1), Plain(144)]),
     (ops::CU_GREEN_CTX_DESTROY, &[Handle(Kind::GreenContext)]),
     (ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT, &[Choice(2), SMALL, Choice(2), Plain(144), SMALL, SMALL]),
     // Modules.
@@ -247,28 +249,37 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
     // Graphs.
     (ops::CU_GRAPH_DESTROY, &[GRAPH]),
     (ops::CU_GRAPH_DESTROY_NODE, &[NODE]),
-    (ops::CU_GRAPH_ADD_KERNEL_NODE_V2, ADDED),
+    (
+        ops::CU_GRAPH_ADD_KERNEL_NODE_V2,
+        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)],
+    ),
     (ops::CU_GRAPH_KERNEL_NODE_GET_PARAMS_V2, &[NODE, NAMES]),
-    (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, &[NODE, Node]),
-    (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, &[EXEC, NODE, Node]),
-    (ops::CU_GRAPH_ADD_MEMCPY_NODE, ADDED),
+    (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)]),
+    (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)]),
+    (ops::CU_GRAPH_ADD_MEMCPY_NODE, &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
     (ops::CU_GRAPH_MEMCPY_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, &[NODE, Node]),
-    (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
-    (ops::CU_GRAPH_ADD_HOST_NODE, ADDED),
+    (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
+    (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
+    (ops::CU_GRAPH_ADD_HOST_NODE, &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
     (ops::CU_GRAPH_HOST_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, &[NODE, Node]),
-    (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
+    (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
+    (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
     (ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, &[NODE, NAMES]),
     (ops::CU_GRAPH_EVENT_RECORD_NODE_GET_EVENT, &[NODE]),
     (ops::CU_GRAPH_EVENT_WAIT_NODE_GET_EVENT, &[NODE]),
     (ops::CU_GRAPH_NODE_FIND_IN_CLONE, &[NODE, GRAPH, NAMES]),
-    (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
-    (ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, ADDED),
+    (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_GRAPH)]),
+    (
+        ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE,
+        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)],
+    ),
     (ops::CU_GRAPH_BATCH_MEM_OP_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, &[NODE, Node]),
-    (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
-    (ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, ADDED),
+    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)]),
+    (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)]),
+    (
+        ops::CU_GRAPH_ADD_MEM_ALLOC_NODE,
+        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_MEM_ALLOC)],
+    ),
     (ops::CU_GRAPH_MEM_ALLOC_NODE_GET_PARAMS, &[NODE]),
     (ops::CU_GRAPH_GET_NODES, &[GRAPH, SMALL, SMALL, NAMES]),
     (ops::CU_GRAPH_GET_ROOT_NODES, &[GRAPH, SMALL, SMALL, NAMES]),

@@ -41,6 +41,7 @@ pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -
     let worker = Worker::look(client.welcome.worker_pid);
     let mut a = Arsenal::new(seed, client.heap.base() as u64, client.heap.bytes());
     a.foreign.clone_from(&worker.places);
+    a.prizes.clone_from(&worker.prizes);
     a.memory_bytes = MEMORY_BYTES;
     a.malice = 3 + a.random.below(12);
     let mut outcome = Outcome {
@@ -95,6 +96,18 @@ pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -
                 Answer::Reply(..) => late = 0,
                 Answer::Late => late += 1,
                 Answer::Lost => outcome.lost = true,
+            }
+            // Now, as the session may end before its end.
+            client.context = Handle::primary_context(0).0;
+            client.ask(op::COPY_OUT_INLINE, 6, &words(&[a.memory[0], 4096, 0]), PATIENCE, &mut |h, b| {
+                seen(h, b, &mut a, &mut under_way);
+            });
+            if worker.was_written() {
+                outcome.broke = Some("memory of the worker was written".to_owned());
+                break;
+            }
+            if leaked.get() {
+                break;
             }
         }
         if outcome.lost || client.is_lost() {

@@ -9,6 +9,8 @@ pub struct Worker {
     stack: Option<(u64, Vec<u8>)>,
     /// Starts and middles of its mappings.
     pub places: Vec<u64>,
+    /// Where reading or writing is seen: the beginning of its program, and the end of its stack.
+    pub prizes: Vec<u64>,
 }
 
 const WATCHED: usize = 512;
@@ -17,7 +19,7 @@ impl Worker {
     pub fn look(pid: u32) -> Worker {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let memory = File::open(format!("/proc/{pid}/mem")).ok();
-        let mut worker = Worker { memory, stack: None, places: Vec::new() };
+        let mut worker = Worker { memory, stack: None, places: Vec::new(), prizes: Vec::new() };
         for line in maps.lines() {
             let Some((range, rest)) = line.split_once(' ') else { continue };
             let Some((first, end)) = range.split_once('-') else { continue };
@@ -27,9 +29,12 @@ impl Worker {
                 continue;
             }
             worker.places.push(first + 64);
+            if worker.prizes.is_empty() && rest.ends_with("/oriond") {
+                worker.prizes.push(first);
+            }
             if rest.contains("[stack]") {
                 let at = end - WATCHED as u64;
-                worker.places.push(end - 24);
+                worker.prizes.push(end - 24);
                 worker.stack = worker.read(at).map(|bytes| (at, bytes));
             }
         }
