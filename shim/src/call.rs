@@ -403,7 +403,14 @@ pub mod poison {
                 | CUDA_ERROR_LAUNCH_FAILED
                 | CUDA_ERROR_ECC_UNCORRECTABLE
         );
-        if breaks && context != 0 && of(context).is_none() {
+        if breaks {
+            end(context, code);
+        }
+    }
+
+    /// From now on the context answers this error.
+    pub fn end(context: u64, code: CUresult) {
+        if context != 0 && of(context).is_none() {
             let context = crate::local::context::home_of(context);
             CONTEXTS.lock().expect("no panic happens under this lock").push((context, code));
             ANY.store(true, Ordering::Relaxed);

@@ -57,8 +57,9 @@ fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
 #[since(12000)]
 fn cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 
-/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass.
-#[refuse(CUDA_ERROR_NOT_SUPPORTED)]
+/// Managed memory needs page faults shared between this host and the GPU; a session has none to pass. Refused for good:
+/// the context answers the error from then on, since the runtime, which asks for a program's variables, ignores it.
+#[client(module)]
 #[since(12000)]
 fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 

@@ -14586,11 +14586,8 @@ mod plain {
         library: CUlibrary,
         name: *const c_char,
     ) -> CUresult {
-        refuse::refused(
-            "cuLibraryGetManaged",
-            "Managed memory needs page faults shared between this host and the GPU; a session has none to pass.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::module::cuLibraryGetManaged(dptr, bytes, library, name) }
     }
 
     #[inline(never)]

@@ -15,9 +15,9 @@ use super::execution::{FUNCTIONS, Function, function, write};
 use super::jit;
 use super::payload::Payload;
 use super::{address_map, image};
-use crate::call::{call, call_any, post};
+use crate::call::{call, call_any, poison, post};
 use crate::handles::{self, Table};
-use crate::local::context;
+use crate::local::{context, refuse};
 use crate::session::session;
 
 /// A `CUmodule` or a `CUlibrary`: the same questions are asked of both.
@@ -226,6 +226,36 @@ pub unsafe fn cuLibraryLoadFromFile(
     })();
     // SAFETY: the caller's promise.
     unsafe { write(library, answer) }
+}
+
+/// The runtime asks for a program's `__managed__` variables before its first kernel, and ignores what it is answered: the
+/// kernel would run, on a variable that the host does not see, and the host would follow a null pointer. So this ends
+/// the context, and the launch is what fails.
+///
+/// # Safety
+/// As CUDA's `cuLibraryGetManaged`.
+pub unsafe fn cuLibraryGetManaged(
+    dptr: *mut CUdeviceptr,
+    _bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    let answer = (|| {
+        loaded(library as u64)?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name) }?.to_string_lossy();
+        refuse::refused(
+            "cuLibraryGetManaged",
+            &format!(
+                "{name} is a __managed__ variable, and managed memory needs page faults shared between this host and the \
+                 GPU; use a __device__ variable and cudaMemcpyToSymbol"
+            ),
+        );
+        poison::end(context::current(), CUDA_ERROR_NOT_SUPPORTED);
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(dptr, answer) }
 }
 
 /// Functions, globals and the modules of a library end with it.
