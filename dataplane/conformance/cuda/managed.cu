@@ -1,5 +1,5 @@
-// Managed memory is not forwarded: a kernel of a program with `__managed__` variables is refused when it is launched, not
-// run on variables that the host does not see.
+// Managed memory is not forwarded: a kernel of a program with `__managed__` variables is refused when it is launched,
+// not run on variables that the host does not see.
 #include "check.h"
 
 __managed__ int counter = 5;

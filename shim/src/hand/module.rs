@@ -228,9 +228,9 @@ pub unsafe fn cuLibraryLoadFromFile(
     unsafe { write(library, answer) }
 }
 
-/// The runtime asks for a program's `__managed__` variables before its first kernel, and ignores what it is answered: the
-/// kernel would run, on a variable that the host does not see, and the host would follow a null pointer. So this ends
-/// the context, and the launch is what fails.
+/// The runtime asks for a program's `__managed__` variables before its first kernel, and ignores what it is answered:
+/// the kernel would run, on a variable that the host does not see, and the host would follow a null pointer. So this
+/// ends the context, and the launch is what fails.
 ///
 /// # Safety
 /// As CUDA's `cuLibraryGetManaged`.
@@ -247,8 +247,8 @@ pub unsafe fn cuLibraryGetManaged(
         refuse::refused(
             "cuLibraryGetManaged",
             &format!(
-                "{name} is a __managed__ variable, and managed memory needs page faults shared between this host and the \
-                 GPU; use a __device__ variable and cudaMemcpyToSymbol"
+                "{name} is a __managed__ variable, and managed memory needs page faults shared between this host and \
+                 the GPU; use a __device__ variable and cudaMemcpyToSymbol"
             ),
         );
         poison::end(context::current(), CUDA_ERROR_NOT_SUPPORTED);
