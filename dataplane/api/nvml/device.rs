@@ -350,14 +350,17 @@ fn nvmlDeviceGetVbiosVersion(device: nvmlDevice_t, version: *mut c_char, length:
 
 fn nvmlDeviceGetBridgeChipInfo(device: nvmlDevice_t, bridgeHierarchy: *mut nvmlBridgeChipHierarchy_t);
 
+#[here]
 fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, infoCount: *mut c_uint, infos: *mut nvmlProcessInfo_t);
 
+#[here]
 fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 );
 
+#[here]
 fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
@@ -712,32 +715,38 @@ fn nvmlDeviceRemoveGpu(pciInfo: *mut nvmlPciInfo_t);
 
 fn nvmlDeviceGetAttributes(device: nvmlDevice_t, attributes: *mut nvmlDeviceAttributes_t);
 
+#[here]
 fn nvmlDeviceGetComputeRunningProcesses(device: nvmlDevice_t, infoCount: *mut c_uint, infos: *mut nvmlProcessInfo_v1_t);
 
+#[here]
 fn nvmlDeviceGetComputeRunningProcesses_v2(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
     infos: *mut nvmlProcessInfo_v2_t,
 );
 
+#[here]
 fn nvmlDeviceGetGraphicsRunningProcesses(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 );
 
+#[here]
 fn nvmlDeviceGetGraphicsRunningProcesses_v2(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
     infos: *mut nvmlProcessInfo_v2_t,
 );
 
+#[here]
 fn nvmlDeviceGetMPSComputeRunningProcesses(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 );
 
+#[here]
 fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
     device: nvmlDevice_t,
     infoCount: *mut c_uint,

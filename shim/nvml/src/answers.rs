@@ -126,6 +126,28 @@ pub unsafe fn nvmlDeviceGetHandleByPciBusId(pciBusId: *const c_char, device: *mu
     unsafe { nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device) }
 }
 
+/// Whose process is on a GPU, nobody in a session is told, as in a container. PyTorch takes anything but success for a
+/// fault of its own when it has run out of memory.
+macro_rules! no_processes {
+    ($($name:ident($type:ty);)*) => {
+        $(pub unsafe fn $name(device: nvmlDevice_t, infoCount: *mut c_uint, _infos: *mut $type) -> nvmlReturn_t {
+            // SAFETY: the caller's promise.
+            answer(known(device).and_then(|_| unsafe { put(infoCount, 0) }))
+        })*
+    };
+}
+no_processes! {
+    nvmlDeviceGetComputeRunningProcesses_v3(nvmlProcessInfo_t);
+    nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlProcessInfo_t);
+    nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlProcessInfo_t);
+    nvmlDeviceGetComputeRunningProcesses(nvmlProcessInfo_v1_t);
+    nvmlDeviceGetComputeRunningProcesses_v2(nvmlProcessInfo_v2_t);
+    nvmlDeviceGetGraphicsRunningProcesses(nvmlProcessInfo_v1_t);
+    nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlProcessInfo_v2_t);
+    nvmlDeviceGetMPSComputeRunningProcesses(nvmlProcessInfo_v1_t);
+    nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlProcessInfo_v2_t);
+}
+
 pub unsafe fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
     // SAFETY: the caller's promise.
     answer(known(device).and_then(|(_, d)| unsafe { put_text(name, length, until_zero(&d.name)) }))

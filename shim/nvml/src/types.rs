@@ -61,3 +61,20 @@ pub struct nvmlMemory_v2_t {
 
 /// Structs with a version say their size and number in its word.
 pub const NVML_MEMORY_V2: c_uint = size_of::<nvmlMemory_v2_t>() as c_uint | 2 << 24;
+
+/// What is running on a GPU. Never made here: nobody is told of others' processes.
+#[repr(C)]
+pub struct nvmlProcessInfo_v1_t {
+    pub pid: c_uint,
+    pub usedGpuMemory: c_ulonglong,
+}
+
+#[repr(C)]
+pub struct nvmlProcessInfo_v2_t {
+    pub pid: c_uint,
+    pub usedGpuMemory: c_ulonglong,
+    pub gpuInstanceId: c_uint,
+    pub computeInstanceId: c_uint,
+}
+
+pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;

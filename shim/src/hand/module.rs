@@ -17,7 +17,7 @@ use super::payload::Payload;
 use super::{address_map, image};
 use crate::call::{call, call_any, poison, post};
 use crate::handles::{self, Table};
-use crate::local::{context, refuse};
+use crate::local::{context, device, refuse};
 use crate::session::session;
 
 /// A `CUmodule` or a `CUlibrary`: the same questions are asked of both.
@@ -251,7 +251,12 @@ pub unsafe fn cuLibraryGetManaged(
                  the GPU; use a __device__ variable and cudaMemcpyToSymbol"
             ),
         );
-        poison::end(context::current(), CUDA_ERROR_NOT_SUPPORTED);
+        match context::current() {
+            // It asks before it has made a context its own, and will use a device's primary one.
+            0 => (0..device::count(session()?))
+                .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
+            current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
+        }
         Err(CUDA_ERROR_NOT_SUPPORTED)
     })();
     // SAFETY: the caller's promise.

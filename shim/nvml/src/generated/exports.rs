@@ -664,18 +664,33 @@ pub extern "C" fn nvmlDeviceGetBridgeChipInfo() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetComputeRunningProcesses_v3")
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetComputeRunningProcesses_v3(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetGraphicsRunningProcesses_v3")
+pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetGraphicsRunningProcesses_v3(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMPSComputeRunningProcesses_v3")
+pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
@@ -1302,33 +1317,63 @@ pub extern "C" fn nvmlDeviceGetAttributes() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetComputeRunningProcesses() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetComputeRunningProcesses")
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetComputeRunningProcesses(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetComputeRunningProcesses_v2")
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetComputeRunningProcesses_v2(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGraphicsRunningProcesses() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetGraphicsRunningProcesses")
+pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetGraphicsRunningProcesses(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetGraphicsRunningProcesses_v2")
+pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v2(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetGraphicsRunningProcesses_v2(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMPSComputeRunningProcesses")
+pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v1_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMPSComputeRunningProcesses(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v2() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMPSComputeRunningProcesses_v2")
+pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
+    device: nvmlDevice_t,
+    infoCount: *mut c_uint,
+    infos: *mut nvmlProcessInfo_v2_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMPSComputeRunningProcesses_v2(device, infoCount, infos) }
 }
 
 #[unsafe(no_mangle)]
