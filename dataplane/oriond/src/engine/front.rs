@@ -842,7 +842,6 @@ impl Front {
             w.exited = true;
             // The control socket closes with the process, but a stray child of it could hold it open.
             shutdown(&w.control);
-            self.worker_exited(core, slot);
         } else if done.result > 0 {
             let message = Control::decode(&w.buffer[..done.result as usize]);
             match message {
@@ -874,7 +873,9 @@ impl Front {
                 w.listen(core, slot);
             }
         }
+        // Only now: why it ended may have been its last word.
         if self.workers.get(&slot).is_some_and(|w| w.exited && w.under_way == 0) {
+            self.worker_exited(core, slot);
             self.workers.remove(&slot);
             core.release(slot);
         }
