@@ -38,7 +38,6 @@ variants() {
     echo "values debug $ptx -cudart static -G"
     echo "streams per-thread $ptx -cudart static --default-stream per-thread"
     echo "print debug $ptx -cudart shared -G"
-    echo "vector_add refused $ptx -cudart static -Xcompiler -static"
     echo "separate sass $both -cudart static"
     echo "separate debug $ptx -cudart static -G"
     for source in "$here/$suite"/*.cu; do

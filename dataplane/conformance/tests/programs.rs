@@ -67,15 +67,6 @@ fn look_back_is_right_on_one_core() {
     }
 }
 
-/// It brings a C library of its own, whose loader gives the shim no memory for thread-locals.
-#[test]
-fn a_fully_static_program_is_refused_in_words() {
-    let output = orion::through_orion("shm", &built_programs().join("vector_add.refused"), &[]);
-    let said = orion::complaint(&output);
-    assert!(output.status.code().is_some_and(|code| code < 128), "{said}");
-    assert_eq!(said.matches("this program is linked statically, C library included").count(), 1, "{said}");
-}
-
 /// A program with little address space, as clusters limit it, needs a smaller heap, and is told so.
 #[test]
 fn a_program_with_little_address_space_runs_with_a_smaller_heap() {
