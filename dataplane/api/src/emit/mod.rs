@@ -31,6 +31,7 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         rust("dataplane/cuda/src/driver.rs", driver::emit(api))?,
         rust("dataplane/cuda/src/names.rs", names::emit(api)?)?,
         rust("dataplane/wire/src/generated/mod.rs", ops::module())?,
+        rust("dataplane/wire/src/generated/by_hand.rs", ops::by_hand()?)?,
         rust("dataplane/wire/src/generated/ops.rs", ops::emit(api))?,
         rust("dataplane/wire/src/generated/calls.rs", calls::emit(api))?,
         rust("dataplane/wire/tests/generated.rs", roundtrip::emit(api))?,

@@ -6,7 +6,8 @@ use crate::Api;
 use crate::rows::{Answered, Row};
 
 pub fn module() -> String {
-    "//! What the table of the driver API says about the wire.\n\npub mod calls;\npub mod ops;\n".to_owned()
+    "//! What the table of the driver API says about the wire.\n\npub mod by_hand;\npub mod calls;\npub mod ops;\n"
+        .to_owned()
 }
 
 pub fn emit(api: &Api) -> String {
@@ -28,7 +29,7 @@ pub fn emit(api: &Api) -> String {
     writeln!(
         out,
         "/// Changes with everything that matters to the other side; compared before anything else is decoded.\n\
-         pub const API_HASH: u64 = {:#018x};\n",
+         pub const API_HASH: u64 = super::by_hand::with({:#018x});\n",
         hash(&rows)
     )
     .unwrap();
@@ -54,6 +55,28 @@ pub fn emit(api: &Api) -> String {
          pub fn name(id: u16) -> Option<&'static str> {\nfind(id).map(|op| op.name)\n}\n",
     );
     out
+}
+
+/// The messages that no row describes. A line for each file, apart from the next one's, so that changes of two files
+/// go together.
+pub fn by_hand() -> Result<String, String> {
+    let mut out = String::from(
+        "//! What both sides say and read by hand.\n\n\
+         /// Hashes of the statements that write or read messages, by file.\n\
+         const FILES: &[u64] = &[\n",
+    );
+    for (name, hash) in crate::by_hand::hashes()? {
+        writeln!(out, "// {name}\n{hash:#018x},\n").unwrap();
+    }
+    out.push_str(
+        "];\n\n/// The hash of the table's rows, with these.\n\
+         pub const fn with(rows: u64) -> u64 {\n\
+         let (mut all, mut i) = (rows, 0);\n\
+         while i < FILES.len() {\n\
+         all = (all ^ FILES[i]).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);\n\
+         i += 1;\n}\nall\n}\n",
+    );
+    Ok(out)
 }
 
 /// FNV-1a over what the two sides have to agree on. Documentation and `since` are not part of it.
