@@ -119,11 +119,12 @@ mod tests {
     /// `worker/address.rs` has decided on it: the argument ends in `.raw()`.
     #[test]
     fn handlers_give_the_driver_only_decided_addresses() {
-        // A wish, an address that the driver has just given out, and nodes, whose parameters are decoded into decided
-        // ones.
+        // A wish, an address that the driver has just given out, a word of the worker's own behind a copy, and nodes,
+        // whose parameters are decoded into decided ones.
         let others = [
             ("cuMemAddressReserve", "hint"),
             ("cuMemGetAddressRange_v2", "base"),
+            ("cuStreamWriteValue32_v2", "w.on_device"),
             ("cuGraphAddMemcpyNode", "$($argument"),
             ("cuGraphMemcpyNodeSetParams", "$argument"),
             ("cuGraphExecMemcpyNodeSetParams", "$($argument"),

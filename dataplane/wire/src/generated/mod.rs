@@ -2,5 +2,6 @@
 
 //! What the table of the driver API says about the wire.
 
+pub mod by_hand;
 pub mod calls;
 pub mod ops;
