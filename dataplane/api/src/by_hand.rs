@@ -1,6 +1,7 @@
 //! Messages that are written by hand on both sides, as far as the two sides have to agree on them.
 //!
-//! What a message consists of is the sequence of its words and byte strings, so the statements that write or read one are
+//! What a message consists of is the sequence of its words and byte strings, so the statements that write or read one
+//! are
 //! hashed, file by file, and of the files that are nothing but the format all of it. Comments, spaces and tests do not
 //! count. The limit: a word that comes to mean something else without any of these statements changing is not seen.
 
