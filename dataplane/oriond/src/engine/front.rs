@@ -90,9 +90,8 @@ pub struct Front {
     turned_out_said: Option<Instant>,
     /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
     guests: HashMap<u32, Guest>,
-    /// Workers that ended before they were ready, in a row, and what the last one said.
+    /// Workers that ended before they were ready, in a row.
     failures: u32,
-    last_failure: String,
     spawn_after: Option<Instant>,
     stopping: Option<Instant>,
     /// Listeners that failed to accept, to be tried again.
@@ -129,6 +128,10 @@ struct Worker {
     control: OwnedFd,
     /// Free for another worker once this one is reaped.
     user: Option<Arc<User>>,
+    /// Why it cannot serve, in its own words. Others fail at the same time, each for a reason of its own.
+    failure: String,
+    /// The signal by which we meant to end it.
+    sent: Option<i32>,
     /// Lines that it has logged.
     lines: u32,
     buffer: [u8; 4096],
@@ -252,7 +255,6 @@ impl Front {
             turned_out_said: None,
             guests: HashMap::new(),
             failures: 0,
-            last_failure: String::new(),
             spawn_after: None,
             stopping: None,
             deaf: Vec::new(),
@@ -331,21 +333,21 @@ impl Front {
         for (number, session) in self.sessions.iter_mut().filter(|(_, s)| s.start_by.is_some_and(|t| now >= t)) {
             session.start_by = None;
             session.kill_after = Some(now + LEAVE_TIMEOUT);
-            if let Some(worker) = self.workers.get(&session.worker) {
+            if let Some(worker) = self.workers.get_mut(&session.worker) {
                 warn!(session = number, worker = worker.pid, "the client did not start its session, ending it");
-                signal(&worker.pidfd, libc::SIGKILL);
+                worker.end(libc::SIGKILL);
             }
         }
         for session in self.sessions.values_mut().filter(|s| s.kill_after.is_some_and(|t| now >= t)) {
             session.kill_after = Some(now + LEAVE_TIMEOUT);
-            if let Some(worker) = self.workers.get(&session.worker) {
+            if let Some(worker) = self.workers.get_mut(&session.worker) {
                 warn!(worker = worker.pid, "the worker did not end with its client, killing it");
-                signal(&worker.pidfd, libc::SIGKILL);
+                worker.end(libc::SIGKILL);
             }
         }
         if self.stopping.is_some_and(|t| now >= t + STOP_TIMEOUT) {
             self.stopping = Some(now);
-            self.workers.values().for_each(|w| signal(&w.pidfd, libc::SIGKILL));
+            self.workers.values_mut().for_each(|w| w.end(libc::SIGKILL));
         }
     }
 
@@ -366,7 +368,7 @@ impl Front {
         for slot in slots {
             self.drop_greeting(core, slot);
         }
-        self.workers.values().for_each(|w| signal(&w.pidfd, libc::SIGTERM));
+        self.workers.values_mut().for_each(|w| w.end(libc::SIGTERM));
     }
 
     pub fn received(&mut self, core: &mut Core, mail: Mail) {
@@ -812,14 +814,13 @@ impl Front {
     fn born(&mut self, core: &mut Core, environment: Environment, newborn: Newborn) {
         let slot = core.allocate(Owner::Front);
         let Newborn { pid, pidfd, control, user } = newborn;
-        if self.stopping.is_some() {
-            signal(&pidfd, libc::SIGKILL);
-        }
         let mut worker = Box::new(Worker {
             pid,
             pidfd,
             control,
             user,
+            failure: String::new(),
+            sent: None,
             lines: 0,
             buffer: [0; 4096],
             state: WorkerState::Starting,
@@ -827,6 +828,9 @@ impl Front {
             under_way: 1,
             exited: false,
         });
+        if self.stopping.is_some() {
+            worker.end(libc::SIGKILL);
+        }
         core.io.wait_exit(slot, worker.pidfd.as_raw_fd());
         worker.listen(core, slot);
         self.workers.insert(slot, worker);
@@ -862,11 +866,11 @@ impl Front {
                         session.start_by = None;
                     }
                 }
-                Ok(Control::Failed { reason }) if w.state == WorkerState::Starting => self.last_failure = reason,
+                Ok(Control::Failed { reason }) if w.state == WorkerState::Starting => w.failure = reason,
                 Ok(Control::Failed { reason: text } | Control::Log { text }) => w.log(&text),
                 _ => {
                     warn!(worker = w.pid, "the worker said something unexpected, killing it");
-                    signal(&w.pidfd, libc::SIGKILL);
+                    w.end(libc::SIGKILL);
                 }
             }
             if let Some(w) = self.workers.get_mut(&slot) {
@@ -882,36 +886,48 @@ impl Front {
     }
 
     fn worker_exited(&mut self, core: &mut Core, slot: u32) {
-        let w = &self.workers[&slot];
-        let (pid, status) = (w.pid, reap(&w.pidfd));
-        match w.state {
+        let w = self.workers.get_mut(&slot).expect("the caller looked");
+        w.hear_the_rest();
+        let (pid, status, state) = (w.pid, reap(&w.pidfd), w.state);
+        let is_stopping = self.stopping.is_some();
+        let is_meant = match status {
+            End::Signal(number) => w.sent == Some(number),
+            // One that waits for a session ends by itself when we are gone.
+            End::Exit(0) => is_stopping || matches!(state, WorkerState::Serving(_)),
+            _ => false,
+        };
+        let session = match state {
+            WorkerState::Serving(session) => session,
+            _ => 0,
+        };
+        // There is one line of each worker, so these are not counted as lines of one kind.
+        match state {
+            WorkerState::Serving(_) if is_meant => info!(worker = pid, session, %status, "session over, worker ended"),
+            WorkerState::Serving(_) => {
+                warn!(target: OF_A_WORKER, worker = pid, session, %status, "session over, worker died");
+            }
+            _ if is_meant => {}
+            WorkerState::Starting => warn!(target: OF_A_WORKER, worker = pid, %status, "a starting worker died"),
+            WorkerState::Warm => warn!(target: OF_A_WORKER, worker = pid, %status, "a warm worker died"),
+            WorkerState::Retired => warn!(target: OF_A_WORKER, worker = pid, %status, "a retired worker died"),
+        }
+        match state {
             WorkerState::Starting => {
-                let environment = w.environment.clone();
-                self.started(&environment);
-                if self.last_failure.is_empty() {
-                    self.last_failure = format!("the worker ended before it was ready ({status})");
+                let (environment, mut reason) = (w.environment.clone(), std::mem::take(&mut w.failure));
+                if reason.is_empty() {
+                    reason = format!("the worker ended before it was ready ({status})");
                 }
-                let reason = std::mem::take(&mut self.last_failure);
-                if self.stopping.is_none() {
+                self.started(&environment);
+                if !is_stopping {
                     self.failed(core, &environment, reason);
                 }
             }
-            WorkerState::Warm => {
-                self.warm.retain(|s| *s != slot);
-                if self.stopping.is_none() {
-                    warn!(worker = pid, status, "a warm worker ended");
-                }
-            }
+            WorkerState::Warm => self.warm.retain(|s| *s != slot),
             WorkerState::Retired => {}
             WorkerState::Serving(session) => {
                 let guest = self.sessions.remove(&session).and_then(|s| s.guest);
                 // The client learns that its worker is gone.
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
-                if status == "exit 0" || self.stopping.is_some() {
-                    info!(worker = pid, session, "session over, worker ended");
-                } else {
-                    warn!(worker = pid, session, status, "session over, worker died");
-                }
             }
         }
         self.fill_pool();
@@ -957,9 +973,9 @@ impl Front {
             }
             let worker = self.warm.remove(at).expect("just found");
             if let Err(e) = self.assign(core, greeting, worker) {
-                let w = &self.workers[&worker];
+                let w = self.workers.get_mut(&worker).expect("it was warm");
                 warn!(worker = w.pid, error = %e, "the worker took no session, killing it");
-                signal(&w.pidfd, libc::SIGKILL);
+                w.end(libc::SIGKILL);
                 self.waiting.insert(index, greeting);
             }
         }
@@ -1031,7 +1047,7 @@ impl Worker {
             }
             WORKER_LINES_KILL => {
                 warn!(worker = self.pid, session, "worker does not stop logging, killing it");
-                signal(&self.pidfd, libc::SIGKILL);
+                self.end(libc::SIGKILL);
             }
             _ => {}
         }
@@ -1040,7 +1056,32 @@ impl Worker {
     /// It has no session and will have none. Stopped or not, it ends.
     fn retire(&mut self) {
         self.state = WorkerState::Retired;
-        signal(&self.pidfd, libc::SIGKILL);
+        self.end(libc::SIGKILL);
+    }
+
+    /// A signal that is to end it. What ends it otherwise is worth a line in the log.
+    fn end(&mut self, number: i32) {
+        self.sent = Some(number);
+        // SAFETY: a plain system call; a process that has ended already is no error to us.
+        unsafe {
+            let no_info = std::ptr::null::<libc::siginfo_t>();
+            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), number, no_info, 0)
+        };
+    }
+
+    /// It has ended. A request that looked at the socket before its last words were there, and at whether it was
+    /// closed after it was, has answered that there is nothing more.
+    fn hear_the_rest(&mut self) {
+        while let Ok((n, _)) = fds::recv_some(self.control.as_fd(), &mut self.buffer, libc::MSG_DONTWAIT)
+            && n > 0
+        {
+            match Control::decode(&self.buffer[..n]) {
+                Ok(Control::Failed { reason }) if self.state == WorkerState::Starting => self.failure = reason,
+                Ok(Control::Failed { reason: text } | Control::Log { text }) => self.log(&text),
+                // Too late for anything else.
+                _ => {}
+            }
+        }
     }
 
     fn listen(&mut self, core: &mut Core, slot: u32) {
@@ -1203,22 +1244,33 @@ fn is_still_there(socket: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) <= 0 }
 }
 
-fn signal(pidfd: &OwnedFd, number: i32) {
-    // SAFETY: a plain system call; a process that has ended already is no error to us.
-    unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, std::ptr::null::<libc::siginfo_t>(), 0)
-    };
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Exit(i32),
+    Signal(i32),
+    Unknown,
 }
 
-fn reap(pidfd: &OwnedFd) -> String {
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            End::Exit(status) => write!(f, "exit {status}"),
+            End::Signal(number) => write!(f, "signal {number}"),
+            End::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+fn reap(pidfd: &OwnedFd) -> End {
     // SAFETY: all-zero is a valid siginfo_t to overwrite.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is valid for writes.
     let rc = unsafe { libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED | libc::WNOHANG) };
     if rc != 0 {
-        return io::Error::last_os_error().to_string();
+        return End::Unknown;
     }
     // SAFETY: waitid filled in the fields of a SIGCHLD.
     let status = unsafe { info.si_status() };
-    if info.si_code == libc::CLD_EXITED { format!("exit {status}") } else { format!("signal {status}") }
+    if info.si_code == libc::CLD_EXITED { End::Exit(status) } else { End::Signal(status) }
 }

@@ -38,6 +38,40 @@ fn begin(socket: &OwnedFd) -> (Welcome, LaneKey) {
     (Welcome::decode(&body).expect("a welcome"), LaneKey::new(hello().token.as_ref(), &said))
 }
 
+/// Several at once, each of which says why before it ends: no reason gets lost, and none is told for another's.
+#[test]
+fn why_each_worker_ended_before_it_was_ready_is_heard() {
+    let no_library = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let server = Oriond::start(&["--driver", no_library, "--warm", "12"]);
+    let failures = || server.log().lines().filter(|l| l.contains("worker failed to start")).count();
+    wait_until("twelve workers to have failed", || failures() >= 12);
+    for line in server.log().lines().filter(|l| l.contains("worker failed to start")) {
+        assert!(line.contains("loading the driver"), "{line}");
+    }
+}
+
+/// Many: lines of one kind are limited, and these are not.
+#[test]
+fn every_worker_that_a_signal_ended_is_in_the_log() {
+    let server = Oriond::start(&["--warm", "2"]);
+    for _ in 0..30 {
+        let mut warm = Vec::new();
+        wait_until("a warm worker", || {
+            let log = server.log();
+            let is_warm = |pid: &u32| log.lines().any(|l| l.contains("warm") && l.contains(&format!("worker={pid} ")));
+            warm = server.workers().into_iter().filter(is_warm).collect();
+            !warm.is_empty()
+        });
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(warm[0] as i32, libc::SIGILL) };
+        server.wait_for_log(&["WARN", "a warm worker died", &format!("worker={}", warm[0]), "signal 4"]);
+    }
+    // What oriond ends itself is no news.
+    let (_, log) = server.terminate();
+    let died = log.lines().filter(|l| l.contains("died")).count();
+    assert_eq!(died, 30, "{log}");
+}
+
 /// After a peer died: its worker is gone, and the next client is served.
 fn check_recovered(server: &Oriond, transport: Transport, worker: Option<u32>) {
     if let Some(pid) = worker {
