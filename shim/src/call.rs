@@ -177,6 +177,14 @@ fn send(
 
 /// What the application's commands leave free in the ring.
 const SPARE_BYTES: usize = 16 << 10;
+/// As above where a host function may have changed memory that kernels use in place, and each side has a copy of it:
+/// then what it changed goes into the ring ahead of word of its end.
+const SPARE_FOR_CHANGES_BYTES: usize = 1 << 20;
+
+fn spare(s: &Session) -> usize {
+    let may_change = s.mirrored && crate::hand::callback::may_run() && crate::hand::in_step::any();
+    if may_change { SPARE_FOR_CHANGES_BYTES } else { SPARE_BYTES }
+}
 
 /// Tells the worker which of the application's calls the next command belongs to, if it does not know.
 #[cold]
@@ -218,7 +226,7 @@ pub fn send_with(
     }
     let header = Header { size: size as u32, op, thread, context, sequence }.encode();
     // Word of a host function's end must get by when the GPU's queue and the ring are full of what waits for it.
-    let room = if op >= op::HAND_FIRST { size + SPARE_BYTES } else { size };
+    let room = if op >= op::HAND_FIRST { size + spare(s) } else { size };
     let mut producer = s.sender.lock().expect("no panic happens under this lock");
     let at = loop {
         match producer.reserve(room) {

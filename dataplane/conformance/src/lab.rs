@@ -187,7 +187,7 @@ impl Cuda {
 
     /// Holds everything queued on `stream` from now on until the gate is opened or dropped.
     pub fn gate(&self, stream: CUstream) -> Get<Gate> {
-        let gate = Gate { shared: Arc::new((Mutex::new(false), Condvar::new())) };
+        let gate = Gate::closed();
         let for_callback = Arc::into_raw(gate.shared.clone());
         ok!(self.cuLaunchHostFunc(stream, Some(wait_at_gate), for_callback.cast_mut().cast()));
         Ok(gate)
@@ -196,11 +196,21 @@ impl Cuda {
 
 type Shared = (Mutex<bool>, Condvar);
 
+#[derive(Clone)]
 pub struct Gate {
     shared: Arc<Shared>,
 }
 
 impl Gate {
+    pub fn closed() -> Gate {
+        Gate { shared: Arc::new((Mutex::new(false), Condvar::new())) }
+    }
+
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        pass(&self.shared);
+    }
+
     pub fn open(&self) {
         *self.shared.0.lock().expect("no holder of the gate panics") = true;
         self.shared.1.notify_all();
@@ -213,13 +223,17 @@ impl Drop for Gate {
     }
 }
 
-extern "C" fn wait_at_gate(shared: *mut c_void) {
-    // SAFETY: `gate` gave this callback, which runs once, a count of its own.
-    let shared = unsafe { Arc::from_raw(shared.cast_const().cast::<Shared>()) };
+fn pass(shared: &Shared) {
     let mut open = shared.0.lock().expect("no holder of the gate panics");
     while !*open {
         open = shared.1.wait(open).expect("no holder of the gate panics");
     }
+}
+
+extern "C" fn wait_at_gate(shared: *mut c_void) {
+    // SAFETY: `gate` gave this callback, which runs once, a count of its own.
+    let shared = unsafe { Arc::from_raw(shared.cast_const().cast::<Shared>()) };
+    pass(&shared);
 }
 
 /// A host function that adds one to the `AtomicU32` it is given.

@@ -25,6 +25,6 @@ pub use control::Corrupt;
 #[cfg(not(loom))]
 pub use memory::{Heap, Layout, Memory};
 #[cfg(not(loom))]
-pub use ring::{Consumer, Lookahead, Producer, Releaser};
+pub use ring::{Ahead, Consumer, Lookahead, Producer, Releaser};
 #[cfg(not(loom))]
 pub use spin::{Spin, pause_after};

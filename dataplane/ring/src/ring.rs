@@ -326,9 +326,9 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Shows `wanted` each record ahead, with the first word of its body, until it answers. `None` if it never does, or
-    /// if the consumer went on meanwhile: then the bytes may have been others.
-    pub fn find<T>(&self, mut wanted: impl FnMut(&Header, u64) -> Option<T>) -> Option<T> {
+    /// Shows `wanted` each record ahead until it answers. `None` if it never does, or if the consumer went on meanwhile:
+    /// then the bytes may have been others.
+    pub fn find<T>(&self, mut wanted: impl FnMut(&Ahead<'_>) -> Option<T>) -> Option<T> {
         let from = self.position.load(Ordering::SeqCst);
         let ready = self.ring.control.ready(from, self.ring.capacity).ok()?;
         let mut at = 0;
@@ -337,11 +337,7 @@ impl Lookahead {
             if ready - at < header.size as u64 {
                 break;
             }
-            let word = match header.size as usize {
-                HEADER_BYTES => 0,
-                _ => u64::from_le_bytes(self.copy(from + at + HEADER_BYTES as u64)),
-            };
-            if let Some(found) = wanted(&header, word) {
+            if let Some(found) = wanted(&Ahead { ahead: self, at: from + at, header }) {
                 fence(Ordering::SeqCst);
                 return (self.position.load(Ordering::SeqCst) == from).then_some(found);
             }
@@ -355,6 +351,34 @@ impl Lookahead {
         // SAFETY: `capacity` bytes from any position are mapped; the destination is ours alone.
         unsafe { ptr::copy_nonoverlapping(self.ring.pointer(at), bytes.as_mut_ptr(), N) };
         bytes
+    }
+}
+
+/// A record that the consumer has not come to yet. Its bytes mean something only if [`Lookahead::find`] answers.
+pub struct Ahead<'a> {
+    ahead: &'a Lookahead,
+    at: u64,
+    pub header: Header,
+}
+
+impl Ahead<'_> {
+    /// Word `index` of the body; zero beyond its end.
+    pub fn word(&self, index: usize) -> u64 {
+        let offset = HEADER_BYTES + 8 * index;
+        match offset + 8 <= self.header.size as usize {
+            true => u64::from_le_bytes(self.ahead.copy(self.at + offset as u64)),
+            false => 0,
+        }
+    }
+
+    pub fn body(&self) -> Vec<u8> {
+        let mut body = vec![0; self.header.size as usize - HEADER_BYTES];
+        // SAFETY: the record ends before what is ready does, and `capacity` bytes from any position are mapped.
+        unsafe {
+            let from = self.ahead.ring.pointer(self.at + HEADER_BYTES as u64);
+            ptr::copy_nonoverlapping(from, body.as_mut_ptr(), body.len());
+        }
+        body
     }
 }
 
@@ -448,7 +472,7 @@ mod tests {
         let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).unwrap();
         let (mut p, mut c) = (memory.producer(Which::Event).unwrap(), memory.consumer(Which::Event).unwrap());
         let ahead = c.lookahead();
-        let find = |op| ahead.find(|h, word| (h.op == op).then_some(word));
+        let find = |op| ahead.find(|r| (r.header.op == op).then(|| r.word(0)));
         for op in 1..=3u16 {
             assert!(p.push(&[&record(op, &(op as u64 * 11).to_le_bytes())]).unwrap());
         }
@@ -458,10 +482,10 @@ mod tests {
         c.consume(first.size as usize);
         assert_eq!((find(1), find(3)), (None, Some(33)));
         // The consumer goes on while somebody looks.
-        let found = ahead.find(|h, word| {
+        let found = ahead.find(|r| {
             let next = c.next().unwrap().unwrap();
             c.consume(next.size as usize);
-            (h.op == 3).then_some(word)
+            (r.header.op == 3).then(|| r.word(0))
         });
         assert_eq!(found, None);
     }

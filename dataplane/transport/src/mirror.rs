@@ -142,14 +142,17 @@ impl Mirror {
         before.is_some_and(|(base, m)| range.offset + range.bytes <= base + m.bytes)
     }
 
-    /// Keeps a range of whole words in step from now on. What lies there now is what the other side has, or will have
-    /// before anything else arrives there.
+    /// Keeps a range of whole words in step from now on, if it is not kept so already. What lies there now is what the
+    /// other side has, or will have before anything else arrives there.
     pub fn add(&mut self, heap: &Heap, range: HeapRange) -> Result<(), Fault> {
         if range.bytes == 0
             || !range.offset.is_multiple_of(WORD)
             || !range.bytes.is_multiple_of(WORD * LINE_WORDS as u64)
         {
             return Err(Fault("mirrored range is not made of lines"));
+        }
+        if self.has(range) {
+            return Ok(());
         }
         if self.bytes() + range.bytes > MIRRORED_BYTES_MAX {
             return Err(Fault("more mirrored memory than allowed"));
@@ -369,13 +372,18 @@ impl Mirror {
         }
     }
 
-    /// Takes a patch of the other side's. Bytes of ranges that are no longer kept in step are dropped.
+    /// Takes a patch of the other side's; one of the client's that was taken before changes nothing. Bytes of ranges that
+    /// are no longer kept in step are dropped.
     pub fn apply(&mut self, heap: &Heap, body: &[u8]) -> Result<Notice, Fault> {
         let mut r = Reader::new(body);
         let (number, acknowledged) = (r.word()?, r.word()?);
         let notice = Notice { idle_after: r.word()?, live: r.word()? != 0 };
         while self.unacknowledged.front().is_some_and(|u| u.number <= acknowledged) {
             self.unacknowledged.pop_front();
+        }
+        // The client numbers its patches in the order in which they come.
+        if self.side == Side::Worker && number <= self.applied {
+            return Ok(notice);
         }
         while !r.is_empty() {
             let offset = r.word()?;
@@ -603,6 +611,18 @@ mod tests {
             worker.apply(&to_worker);
             assert_eq!((client.get(0), worker.get(0)), (1, 1));
         }
+    }
+
+    #[test]
+    fn a_patch_that_comes_again_undoes_nothing() {
+        let (mut client, mut worker) = (end(Side::Client), end(Side::Worker));
+        client.set(0, 1);
+        let patches = client.collect();
+        worker.apply(&patches);
+        worker.set(0, 2);
+        worker.mirror.add(&worker.heap, RANGE).unwrap();
+        worker.apply(&patches);
+        assert_eq!((worker.get(0), worker.collect().len()), (2, 1));
     }
 
     #[test]

@@ -182,6 +182,12 @@ pub fn note_in_graph() {
     IN_GRAPHS.store(true, Ordering::Relaxed);
 }
 
+/// Whether a host function may be on its way.
+#[inline]
+pub fn may_run() -> bool {
+    OUTSTANDING.load(Ordering::SeqCst) > 0 || IN_GRAPHS.load(Ordering::Relaxed)
+}
+
 /// Whether any graph may have host functions.
 pub fn any_in_graphs() -> bool {
     IN_GRAPHS.load(Ordering::Relaxed)
@@ -216,8 +222,7 @@ pub struct Reading {
 impl Reading {
     /// Nothing where no host function can be ahead of the copy.
     pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
-        let may_run = OUTSTANDING.load(Ordering::SeqCst) > 0 || IN_GRAPHS.load(Ordering::Relaxed);
-        if !s.mirrored || !may_run {
+        if !s.mirrored || !may_run() {
             return Reading { token: 0 };
         }
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);

@@ -40,6 +40,16 @@ static MIRROR: Mutex<Mirror> = Mutex::new(Mirror::new(Side::Client));
 static MIRRORED_COUNT: AtomicUsize = AtomicUsize::new(0);
 static ANY_LIVE: AtomicBool = AtomicBool::new(false);
 
+/// Receiving threads that want [`MIRROR`].
+static RECEIVING: AtomicUsize = AtomicUsize::new(0);
+
+fn lock_to_receive() -> MutexGuard<'static, Mirror> {
+    RECEIVING.fetch_add(1, Ordering::SeqCst);
+    let mirror = lock();
+    RECEIVING.fetch_sub(1, Ordering::SeqCst);
+    mirror
+}
+
 fn lock() -> MutexGuard<'static, Mirror> {
     MIRROR.lock().expect("no panic happens under this lock")
 }
@@ -114,7 +124,7 @@ fn settled(number: u64) {
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
 fn arriving(offset: u64, bytes: u64) {
     if MIRRORED_COUNT.load(Ordering::Acquire) != 0 {
-        lock().arriving(HeapRange { offset, bytes });
+        lock_to_receive().arriving(HeapRange { offset, bytes });
     }
 }
 
@@ -122,14 +132,14 @@ fn arrived(offset: u64, bytes: u64) {
     if MIRRORED_COUNT.load(Ordering::Acquire) != 0
         && let Ok(s) = session()
     {
-        lock().arrived(&s.heap, HeapRange { offset, bytes });
+        lock_to_receive().arrived(&s.heap, HeapRange { offset, bytes });
     }
 }
 
 /// A carrier has bytes that the device changed.
 fn patch(body: &[u8]) -> Result<(), Fault> {
     let Ok(s) = session() else { return Ok(()) };
-    let notice = lock().apply(&s.heap, body)?;
+    let notice = lock_to_receive().apply(&s.heap, body)?;
     IDLE_AFTER.fetch_max(notice.idle_after, Ordering::Relaxed);
     if notice.live && EAGER.load(Ordering::Relaxed) {
         ANSWER.store(true, Ordering::Relaxed);
@@ -237,9 +247,30 @@ fn announce_changes() {
     }
 }
 
+/// Whether any memory is kept in step.
+#[inline]
+pub fn any() -> bool {
+    MIRRORED_COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// How often all of the memory has been compared, the one under way included.
+static COMPARISONS: AtomicU64 = AtomicU64::new(0);
+
 /// True if anything had changed.
 fn send(s: &'static Session, scope: Scope) -> bool {
+    // One comparison serves all who came before it began. Also publishes what this thread wrote.
+    let begun = COMPARISONS.fetch_add(0, Ordering::SeqCst);
     let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    if scope == Scope::All {
+        if COMPARISONS.load(Ordering::SeqCst) != begun {
+            return true;
+        }
+        COMPARISONS.fetch_add(1, Ordering::SeqCst);
+    }
+    // The carrier goes first: all wait for what it brings, and the lock is not fair.
+    while RECEIVING.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
     let patches = lock().collect(&s.heap, scope, Notice::default());
     for body in &patches {
         // What is lost with the session is no loss.

@@ -2,8 +2,9 @@
 //!
 //! UNSAFETY: callbacks reach what the fact gave them through raw pointers.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, ok, same};
-use crate::lab::{as_void, counter, counter_argument, read, tally, write};
+use crate::lab::{Gate, Get, as_void, counter, counter_argument, read, tally, use_primary, write, zeroed};
 
 facts! { callback:
     Context [
@@ -28,6 +29,9 @@ facts! { callback:
         it_runs_on_the_default_stream,
         what_it_writes_is_copied_after_it,
         more_launches_than_a_queue_holds_may_follow_it,
+        more_bytes_than_any_queue_holds_may_follow_it,
+        what_it_writes_for_kernels_is_there_although_a_call_waits_for_it,
+        it_ends_although_rows_for_pageable_memory_wait_for_it,
     ]
 }
 
@@ -62,6 +66,144 @@ fn more_launches_than_a_queue_holds_may_follow_it(cu: &'static Cuda) -> Verdict 
     same!(cu.word(address)?, LAUNCHES);
     opener.join().expect("a panic ends the process");
     ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+/// Opens the gate when `count` has not grown for a while: whoever counts is held up by what waits at the gate.
+fn open_when_stuck(gate: Gate, count: Arc<AtomicU32>) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut last = (Instant::now(), 0);
+        while last.0.elapsed() < Duration::from_millis(200) {
+            let now = count.load(Ordering::SeqCst);
+            if now != last.1 {
+                last = (Instant::now(), now);
+            }
+            std::thread::yield_now();
+        }
+        gate.open();
+    })
+}
+
+/// Adds one to a word. Its parameters are four kilobytes, so that neither rings nor sockets hold many launches.
+const WIDE_PTX: &CStr = c".version 7.0
+    .target sm_70
+    .address_size 64
+    .visible .entry wide(.param .u64 out, .param .align 8 .b8 rest[4000])
+    {
+        .reg .b64 %a;
+        .reg .b32 %v;
+        ld.param.u64 %a, [out];
+        ld.global.u32 %v, [%a];
+        add.u32 %v, %v, 1;
+        st.global.u32 [%a], %v;
+        ret;
+    }";
+
+/// Launches it so often, and opens the gate once a launch has to wait.
+fn launch_wide(cu: &'static Cuda, launches: u32, address: CUdeviceptr, stream: CUstream, gate: Gate) -> Get<CUmodule> {
+    let (mut module, mut wide) = (null_mut(), null_mut());
+    ok!(cu.cuModuleLoadData(&mut module, WIDE_PTX.as_ptr().cast()));
+    ok!(cu.cuModuleGetFunction(&mut wide, module, c"wide".as_ptr()));
+    let count = Arc::new(AtomicU32::new(0));
+    let opener = open_when_stuck(gate, count.clone());
+    let (mut address, mut rest) = (address, [0u8; 4000]);
+    for launch in 0..launches {
+        rest.fill(launch as u8);
+        ok!(cu.launch(wide, 1, 1, stream, &mut [as_void(&mut address), as_void(&mut rest)]));
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    opener.join().expect("a panic ends the process");
+    Ok(module)
+}
+
+fn more_bytes_than_any_queue_holds_may_follow_it(cu: &'static Cuda) -> Verdict {
+    const LAUNCHES: u32 = 8000;
+    let (stream, address) = (cu.stream()?, cu.words(&[0])?);
+    let module = launch_wide(cu, LAUNCHES, address, stream, cu.gate(stream)?)?;
+    same!(cu.word(address)?, LAUNCHES);
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(address)
+}
+
+const LATE_WORDS: usize = 64 << 10;
+
+/// Waits at the gate, then writes for a kernel.
+struct Late {
+    gate: Gate,
+    words: usize,
+}
+
+extern "C" fn write_late(late: *mut c_void) {
+    // SAFETY: the fact keeps it until the stream is done.
+    let late = unsafe { &*late.cast::<Late>() };
+    late.gate.pass();
+    (0..LATE_WORDS).for_each(|i| write((late.words + 4 * i) as *mut c_void, i as u32 + 7));
+}
+
+/// A launch waits inside the driver, which waits for the function. What the function writes to memory that kernels use
+/// in place has to reach the GPU all the same, and the function's end behind it.
+fn what_it_writes_for_kernels_is_there_although_a_call_waits_for_it(cu: &'static Cuda) -> Verdict {
+    const LAUNCHES: u32 = 4000;
+    let (stream, counted) = (cu.stream()?, cu.words(&[0])?);
+    let (module, increment) = cu.kernel("increment")?;
+    let (mut words, mut mapped) = (null_mut(), 0);
+    ok!(cu.cuMemHostAlloc(&mut words, 4 * LATE_WORDS, CU_MEMHOSTALLOC_DEVICEMAP));
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut mapped, words, 0));
+    write(words, 1u32);
+    ok!(cu.launch_on(increment, mapped, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<u32>(words), 2);
+
+    let late = Late { gate: Gate::closed(), words: words as usize };
+    ok!(cu.cuLaunchHostFunc(stream, Some(write_late), std::ptr::from_ref(&late).cast_mut().cast()));
+    let last = 4 * (LATE_WORDS as u64 - 1);
+    for address in [mapped, mapped + last] {
+        ok!(cu.launch_on(increment, address, stream));
+    }
+    let wide = launch_wide(cu, LAUNCHES, counted, stream, late.gate.clone())?;
+    let seen = (read::<u32>(words), read::<u32>(words.wrapping_byte_add(last as usize)), cu.word(counted)?);
+    same!(seen, (8, LATE_WORDS as u32 + 7, LAUNCHES));
+    ok!(cu.cuMemFreeHost(words));
+    ok!(cu.cuModuleUnload(wide));
+    ok!(cu.cuModuleUnload(module));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    cu.free(counted)
+}
+
+/// A copy to pageable memory ends when its call does. Who else uses the GPU meanwhile is not held up, and if it were,
+/// nobody would open the gate.
+fn it_ends_although_rows_for_pageable_memory_wait_for_it(cu: &'static Cuda) -> Verdict {
+    let (stream, other, address) = (cu.stream()?, cu.stream()?, cu.words(&[1, 2, 3, 4])?);
+    let gate = cu.gate(stream)?;
+    let (named, began) = (stream as usize, Arc::new(AtomicU32::new(0)));
+    let began_there = began.clone();
+    let copier = std::thread::spawn(move || {
+        use_primary(cu)?;
+        let mut rows = vec![0u32; 16];
+        let mut copy: CUDA_MEMCPY2D = zeroed();
+        (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, address, 8);
+        (copy.dstMemoryType, copy.dstHost, copy.dstPitch) = (CU_MEMORYTYPE_HOST, rows.as_mut_ptr().cast(), 32);
+        (copy.WidthInBytes, copy.Height) = (8, 2);
+        began_there.store(1, Ordering::SeqCst);
+        ok!(cu.cuMemcpy2DAsync_v2(&copy, named as CUstream));
+        ok!(cu.cuStreamSynchronize(named as CUstream));
+        same!([rows[0], rows[1], rows[8], rows[9]], [1, 2, 3, 4]);
+        Ok::<(), String>(())
+    });
+    let waited = Instant::now();
+    while began.load(Ordering::SeqCst) == 0 || waited.elapsed() < Duration::from_millis(50) {
+        ok!(cu.cuStreamSynchronize(other));
+        let event = cu.event()?;
+        ok!(cu.cuEventRecord(event, other));
+        ok!(cu.cuEventSynchronize(event));
+        ok!(cu.cuEventDestroy_v2(event));
+    }
+    gate.open();
+    copier.join().map_err(|_| "the copying thread panicked".to_owned())??;
+    ok!(cu.cuStreamDestroy_v2(other));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(address)
 }

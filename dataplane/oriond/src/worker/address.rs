@@ -325,9 +325,32 @@ pub struct Copy3D {
 /// Rows with gaps that one copy may bring to a client that has memory of its own: each goes over by itself.
 pub const ROWS_MAX: u64 = 1 << 20;
 
+// SAFETY: plain data; what its pointers lead to is memory that any thread of the worker may have the driver copy.
+unsafe impl Send for Copy3D {}
+
 impl Copy3D {
     pub fn raw(&self) -> &CUDA_MEMCPY3D {
         &self.raw
+    }
+
+    /// Whether a side of it is host memory that the driver does not know. Then the driver waits inside the call until
+    /// the stream has come to the copy.
+    pub fn is_pageable(&self, driver: &Driver) -> bool {
+        let c = &self.raw;
+        let first = |base: u64, place: [usize; 3], pitch, height| {
+            span(base, place, pitch, height, c).map_or(base, |(first, _)| first)
+        };
+        let sides = [
+            (c.srcMemoryType, first(c.srcHost as u64, [c.srcXInBytes, c.srcY, c.srcZ], c.srcPitch, c.srcHeight)),
+            (c.dstMemoryType, first(c.dstHost as u64, [c.dstXInBytes, c.dstY, c.dstZ], c.dstPitch, c.dstHeight)),
+        ];
+        let is_known = |address| {
+            let mut kind = 0u32;
+            let (out, what) = ((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+            // SAFETY: a place for the attribute, which is one word; of an unknown address the driver says so.
+            unsafe { driver.cuPointerGetAttribute(out, what, address) == CUDA_SUCCESS }
+        };
+        sides.iter().any(|(kind, address)| *kind == CU_MEMORYTYPE_HOST && !is_known(*address))
     }
 
     /// The rows of shared memory that it writes: between them lies memory that is none of the copy's. Rows without a

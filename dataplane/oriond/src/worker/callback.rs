@@ -13,11 +13,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
-use orion_ring::{Heap, Lookahead};
-use orion_wire::Writer;
-use orion_wire::record::op;
+use orion_ring::{Ahead, Heap, Lookahead};
+use orion_wire::generated::ops;
+use orion_wire::record::{HeapRange, op};
+use orion_wire::{Fault, Writer};
 
 use crate::worker::arrivals::{self, Shared};
+use crate::worker::hand::host_memory;
 use crate::worker::out::Events;
 use crate::worker::session::log;
 
@@ -144,15 +146,52 @@ impl Callbacks {
 
     /// Whether word of the end lies in the ring and the executor cannot come to it: it may be inside a driver call that
     /// waits for the device, which waits here. A launch is one when the GPU's queue is full.
+    ///
+    /// What the function wrote to mapped memory has to be there before the stream goes on, and lies in the ring ahead of
+    /// its end: it is put there now, as it would be at once if that memory were one and the same. The executor passes
+    /// over it when it comes to it.
     fn has_returned(&self, id: u64) -> bool {
-        let found = self.commands.find(|header, word| match header.op {
-            op::CALLBACK_DONE if word == id => Some(true),
-            // What the function wrote to mapped memory has to be there before the stream goes on.
-            op::HEAP_PATCH => Some(false),
-            _ => None,
+        let is_end = |record: &Ahead<'_>| record.header.op == op::CALLBACK_DONE && record.word(0) == id;
+        if self.commands.find(|record| is_end(record).then_some(())).is_none() {
+            return false;
+        }
+        let (mut news, mut freed) = (Vec::new(), false);
+        let found = self.commands.find(|record| {
+            match record.header.op {
+                _ if is_end(record) => return Some(true),
+                op::HEAP_PATCH => news.push(News::Patch(record.body())),
+                ops::CU_MEM_HOST_ALLOC if record.word(0) == host_memory::MAPPED => {
+                    // It may be a range that the executor still knows as another.
+                    if freed {
+                        return Some(false);
+                    }
+                    news.push(News::Mapped(HeapRange { offset: record.word(1), bytes: record.word(2) }));
+                }
+                ops::CU_MEM_FREE_HOST | ops::CU_MEM_HOST_UNREGISTER => freed = true,
+                _ => {}
+            }
+            None
         });
-        found == Some(true)
+        found == Some(true) && self.take(news).is_ok()
     }
+
+    fn take(&self, news: Vec<News>) -> Result<(), Fault> {
+        let Some((arrivals, heap)) = &self.arrivals else { return Ok(()) };
+        let mirror = &mut arrivals::lock(arrivals).mirror;
+        for news in news {
+            match news {
+                News::Patch(body) => drop(mirror.apply(heap, &body)?),
+                News::Mapped(range) => mirror.add(heap, range.check(heap.bytes())?)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the client has said of mapped memory, and the executor has not come to.
+enum News {
+    Patch(Vec<u8>),
+    Mapped(HeapRange),
 }
 
 impl Drop for Ticket {

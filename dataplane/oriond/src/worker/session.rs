@@ -1087,7 +1087,8 @@ impl Session {
 
     /// Completes what can be completed; true if anything was.
     pub fn poll_parked(&mut self) -> Result<bool, Fault> {
-        let mut progress = false;
+        // Mapped memory is compared once for all that are over.
+        let mut over = Vec::new();
         let mut i = 0;
         while i < self.parked.len() {
             let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
@@ -1099,18 +1100,28 @@ impl Session {
                 i += 1;
                 continue;
             };
-            progress = true;
             // Order among the rest does not matter: each has its own thread or its own sequence.
-            let parked = self.parked.swap_remove(i);
+            over.push((self.parked.swap_remove(i), result));
+        }
+        if over.is_empty() {
+            return Ok(false);
+        }
+        let mut answers = Vec::with_capacity(over.len());
+        for (parked, result) in over {
             if let Wait::Landing(landing) = &parked.wait {
                 self.land(landing, result);
             }
+            // If it cannot be made so, that is the result already.
+            let _ = self.make_current(parked.header.context);
             let mut body = Vec::new();
             let result = (parked.finish)(self, result, &mut body);
-            self.flush_ranges()?;
-            self.answer(&parked.header, result, &body)?;
+            answers.push((parked.header, result, body));
         }
-        Ok(progress)
+        self.flush_ranges()?;
+        for (header, result, body) in answers {
+            self.answer(&header, result, &body)?;
+        }
+        Ok(true)
     }
 
     fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {

@@ -15,6 +15,8 @@ use orion_wire::{Fault, Reader};
 use super::graph::Unused;
 use crate::worker::session::{Fence, Outcome, Session, Wait, log};
 
+/// The request by which memory begins to be kept in step; the others are in `cuMemHostAlloc`.
+pub const MAPPED: u64 = 1;
 const PAGE: u64 = 4096;
 const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 /// Registered ranges of one session, and so mappings that a client can make here.
@@ -85,7 +87,7 @@ pub fn cuMemHostAlloc(
             }
             Ok(Outcome::Done(code))
         }
-        1 => {
+        MAPPED => {
             let (range, _) = pages(s, &mut r)?;
             if s.mirrored {
                 s.in_step.add(&s.heap, range)?;
@@ -100,16 +102,21 @@ pub fn cuMemHostAlloc(
     }
 }
 
+/// Does something that waits on a helper thread; another thread's capture must not notice.
+pub fn relaxed<T>(driver: &Driver, work: impl FnOnce() -> T) -> T {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: a valid place, before and after.
+    unsafe { driver.cuThreadExchangeStreamCaptureMode(&mut mode) };
+    let answer = work();
+    // SAFETY: as above.
+    unsafe { driver.cuThreadExchangeStreamCaptureMode(&mut mode) };
+    answer
+}
+
 /// Runs on a helper thread: waits until nothing uses host memory any more.
 fn wait_for_device(driver: &Driver) {
-    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: a valid place. Another thread's capture must not notice that this one waits; an error of the
-    // device is somebody else's to report.
-    unsafe {
-        driver.cuThreadExchangeStreamCaptureMode(&mut mode);
-        driver.cuCtxSynchronize();
-        driver.cuThreadExchangeStreamCaptureMode(&mut mode);
-    }
+    // SAFETY: a plain call. An error of the device is somebody else's to report.
+    relaxed(driver, || unsafe { driver.cuCtxSynchronize() });
 }
 
 /// The client gets the range back once nothing can be using it: when the device has been seen idle. Nothing waits

@@ -4,11 +4,13 @@
 
 use std::ptr;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::record::{Header, RECORD_BYTES_MAX};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::graph::Stop;
+use super::host_memory::relaxed;
 use crate::worker::address::{Of, ROWS_MAX};
 use crate::worker::driver_log;
 use crate::worker::session::{Landing, Outcome, Session, Wait, Waiting};
@@ -286,6 +288,23 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
         ));
         return Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED));
     };
+    if header.sequence != 0 && !s.captures.forbids(header.thread) && copy.is_pageable(s.driver) {
+        let on = stream as usize;
+        // SAFETY: both sides were decided on, and the client uses neither before it has the answer.
+        let job = move |driver: &'static Driver| unsafe {
+            let on = on as CUstream;
+            relaxed(driver, || match driver.cuMemcpy3DAsync_v2(copy.raw(), on) {
+                CUDA_SUCCESS => driver.cuStreamSynchronize(on),
+                code => code,
+            })
+        };
+        return s.park_blocking(header, job, move |s, code, _| {
+            if code == CUDA_SUCCESS {
+                written.into_iter().for_each(|row| s.announce(row));
+            }
+            code
+        });
+    }
     // SAFETY: both sides were decided on.
     let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
     if code != CUDA_SUCCESS {
