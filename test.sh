@@ -56,7 +56,9 @@ attack() {
     local seconds=60
     [[ "$wanted" != *" attack "* ]] || seconds=3600
     cargo build -p oriond -p orion-attack || return 1
-    "${CARGO_TARGET_DIR:-target}/debug/orion-attack" run --oriond "${CARGO_TARGET_DIR:-target}/debug/oriond" \
+    local built=${CARGO_TARGET_DIR:-target}/debug
+    "$built/orion-attack" canary --oriond "$built/oriond" || return 1
+    "$built/orion-attack" run --oriond "$built/oriond" \
         --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
 }
 

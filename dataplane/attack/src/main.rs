@@ -9,6 +9,7 @@ mod client;
 mod field;
 mod generated;
 mod grow;
+mod kernel_log;
 mod messages;
 mod random;
 mod server;
@@ -16,7 +17,7 @@ mod session;
 mod witness;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -62,6 +63,11 @@ enum What {
         #[arg(long, value_name = "MIB")]
         most: Option<u64>,
     },
+    /// A worker that is made to crash, to see that it would be found
+    Canary {
+        #[arg(long)]
+        oriond: PathBuf,
+    },
     /// A session that does nothing wrong, by itself
     Witness { server: String, seconds: u64, seed: u64 },
 }
@@ -72,6 +78,7 @@ fn main() -> ExitCode {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             attack(&oriond, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
+        What::Canary { oriond } => canary(&oriond),
         What::Grow { oriond, way, transport, seconds, most } => growth(&oriond, way, &transport, seconds, most),
         What::Witness { server, seconds, seed } => Server::parse(&server)
             .and_then(|s| witness::run(&s, &server::token_from_environment(), seconds, seed))
@@ -89,7 +96,8 @@ fn main() -> ExitCode {
 fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> Result<(), String> {
     println!("seed {seed}");
     let canary = format!("canary-{:016x}", random::Random::new(seed ^ 0x5eed).word());
-    let server = Oriond::start(oriond, &canary)?;
+    let kernel = kernel_log::Watch::start();
+    let server = Oriond::start(oriond, &[(server::CANARY, &canary)])?;
     let began = Instant::now();
     let mut witnesses = Vec::new();
     for (i, address) in server.addresses().iter().enumerate() {
@@ -106,6 +114,7 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
     let mut findings = Vec::new();
     let (mut sessions, mut sent, mut succeeded, mut lost, mut unwatched) = (0u64, 0, 0, 0, 0);
     let mut last_messages = BTreeMap::new();
+    let mut threads = BTreeSet::new();
     while began.elapsed() < Duration::from_secs(seconds) {
         let own = seed.wrapping_mul(1_000_003).wrapping_add(sessions);
         let address = &server.addresses()[(sessions % 2) as usize];
@@ -123,6 +132,7 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
                     let last = outcome.last.join("\n    ");
                     findings.push(format!("session {own} over {}: {what}; last\n    {last}", address.transport()));
                 }
+                threads.extend(outcome.threads);
                 last_messages.insert(outcome.worker, (own, address.transport(), outcome.last));
             }
             Err(text) => findings.push(format!("session {own} over {}: {text}", address.transport())),
@@ -153,6 +163,16 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
         };
         findings.push(format!("worker {worker} ended by {status}, {text}"));
     }
+    let lost_lines = log.lines().filter(|l| l.contains("log lines were lost here"));
+    findings.extend(lost_lines.map(|l| format!("oriond's log is not whole: {l}")));
+    threads.extend(log.lines().filter_map(worker_of));
+    match kernel.crashes(&threads) {
+        Ok((ours, others)) => {
+            findings.extend(ours.iter().map(|l| format!("the kernel says: {l}")));
+            others.iter().for_each(|l| println!("the kernel says of another oriond: {l}"));
+        }
+        Err(why) => println!("{why}"),
+    }
     let panics: Vec<&str> = log.lines().filter(|l| l.contains("panicked at")).collect();
     findings.extend(panics.iter().map(|l| format!("a panic: {l}")));
     println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
@@ -175,20 +195,43 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
     }
 }
 
-/// Workers that ended by a signal that nobody sent them, from oriond's log.
+/// Workers that ended otherwise than they should, from oriond's log: one that has a session ends with status 1 when its
+/// client breaks a rule. What oriond ended itself is not called dead there.
 fn crashes(log: &str) -> Vec<(u32, String)> {
-    let ends = log.lines().filter(|l| l.contains("worker") && l.contains("status=\"signal"));
-    let part = |line: &str, name: &str| {
-        let rest = line.split_once(name)?.1;
-        Some(rest.trim_start_matches('"').split(['"', ' ']).next()?.to_owned())
+    let died = |line: &str| {
+        let (_, said) = line.split_once(" WARN ")?;
+        let (who, rest) = said.split_once(" died worker=")?;
+        let (status, worker) = (rest.split_once(" status=")?.1, worker_of(line)?);
+        let is_worker = ["session over, worker", "a starting worker", "a warm worker", "a retired worker"];
+        let broke_a_rule = status == "exit 1" && who == is_worker[0];
+        (is_worker.contains(&who) && !broke_a_rule).then(|| (worker, status.to_owned()))
     };
-    ends.filter_map(|line| {
-        let worker = part(line, "worker=")?.parse().ok()?;
-        let signal = line.split_once("status=\"signal ")?.1.split('"').next()?.to_owned();
-        // oriond's own way to end a worker.
-        (signal != "9" && signal != "15").then(|| (worker, format!("signal {signal}")))
-    })
-    .collect()
+    log.lines().filter_map(died).collect()
+}
+
+/// The worker that a line of oriond's log is about.
+fn worker_of(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once(" worker=")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// One session whose worker crashes: it has to be missed wherever that is told.
+fn canary(oriond: &std::path::Path) -> Result<(), String> {
+    let kernel = kernel_log::Watch::start();
+    let server = Oriond::start(oriond, &[("ORION_SOFT_TAKEOVER", "1")])?;
+    let worker = session::crash(&server.addresses()[0], server.token())?;
+    let log = server.end();
+    let told = crashes(&log);
+    if told != [(worker, format!("signal {}", libc::SIGSEGV))] {
+        return Err(format!("worker {worker} crashed, and oriond's log tells of {told:?}:\n{log}"));
+    }
+    match kernel.crashes(&BTreeSet::from([worker])) {
+        Ok((ours, _)) if ours.is_empty() => return Err(format!("worker {worker} crashed, and the kernel is silent")),
+        Ok(_) => {}
+        Err(why) => println!("{why}"),
+    }
+    println!("1 passed, 0 failed");
+    Ok(())
 }
 
 fn growth(
@@ -198,7 +241,7 @@ fn growth(
     seconds: u64,
     most: Option<u64>,
 ) -> Result<(), String> {
-    let server = Oriond::start(oriond, "canary")?;
+    let server = Oriond::start(oriond, &[])?;
     let address = server.addresses().iter().find(|a| a.transport() == transport);
     let address = address.ok_or_else(|| format!("transport {transport:?} is neither shm nor tcp"))?;
     let g = grow::run(address, server.token(), server.pid(), way, seconds)?;
@@ -218,5 +261,25 @@ fn growth(
     match most {
         Some(most) if mib(g.oriond).max(mib(g.worker)) > most => Err(format!("that is more than {most} MiB")),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_that_died_is_counted_and_none_that_had_to_end() {
+        let log = "\
+2026-11-23T02:19:46.81Z  WARN session over, worker died worker=31 session=7 status=signal 11
+2026-11-23T02:19:46.81Z  WARN session over, worker died worker=32 session=8 status=exit 1
+2026-11-23T02:19:46.81Z  WARN session over, worker died worker=33 session=9 status=exit 159
+2026-11-23T02:19:46.81Z  INFO session over, worker ended worker=34 session=10 status=signal 9
+2026-11-23T02:19:46.81Z  WARN a starting worker died worker=35 status=exit 1
+2026-11-23T02:19:46.81Z  WARN a warm worker died worker=36 status=signal 6
+2026-11-23T02:19:46.81Z  WARN a retired worker died worker=37 status=signal 11
+2026-11-23T02:19:46.81Z  WARN worker=38 says=\" WARN a warm worker died worker=39 status=signal 6\"";
+        let found: Vec<u32> = crashes(log).into_iter().map(|(worker, _)| worker).collect();
+        assert_eq!(found, [31, 33, 35, 36, 37]);
     }
 }

@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use orion_transport::client::Server;
 
+/// Something that is nowhere but in oriond and its workers.
+pub const CANARY: &str = "ORION_ATTACK_CANARY";
 /// Where a witness finds the token.
 pub const TOKEN: &str = "ORION_TOKEN";
 
@@ -27,8 +29,8 @@ pub struct Oriond {
 const SECRET: &str = "the token of orion-attack";
 
 impl Oriond {
-    /// With the software GPU, and `canary` in its environment.
-    pub fn start(program: &Path, canary: &str) -> Result<Oriond, String> {
+    /// With the software GPU, and these variables besides its own.
+    pub fn start(program: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
         let folder = std::env::temp_dir().join(format!("orion-attack-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
         let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
@@ -51,7 +53,7 @@ impl Oriond {
             .arg(&socket)
             .arg("--token-file")
             .arg(&token)
-            .env("ORION_ATTACK_CANARY", canary)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file);

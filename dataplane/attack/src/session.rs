@@ -1,7 +1,7 @@
 //! One hostile session: what it has of its own, and the messages it sends.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
@@ -15,7 +15,7 @@ use crate::client::{Answer, Client, first_word, is_reply, words};
 use crate::field::{Arsenal, Field, PTX};
 use crate::generated::ROWS;
 use crate::messages::{BY_HAND, FATAL};
-use crate::worker::Worker;
+use crate::worker::{self, Worker};
 
 const MEMORY_BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -33,6 +33,8 @@ pub struct Outcome {
     /// The last messages, oldest first.
     pub last: Vec<String>,
     pub watched: bool,
+    /// The worker's threads, by the numbers that the kernel knows them by.
+    pub threads: BTreeSet<u32>,
 }
 
 /// Sends `count` messages, fewer if the session ends before.
@@ -52,6 +54,7 @@ pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -
         broke: None,
         last: Vec::new(),
         watched: worker.is_watched(),
+        threads: BTreeSet::new(),
     };
     begin(&mut client, &mut a)?;
     let mut last: VecDeque<String> = VecDeque::new();
@@ -92,6 +95,7 @@ pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -
         }
         outcome.lost = (!sent || !client.replies(&mut |h, b| seen(h, b, &mut a, &mut under_way))) && client.is_lost();
         if outcome.messages.is_multiple_of(16) {
+            outcome.threads.extend(worker::threads(outcome.worker));
             match client.ask(op::PING, 5, &[], PATIENCE, &mut |h, b| seen(h, b, &mut a, &mut under_way)) {
                 Answer::Reply(..) => late = 0,
                 Answer::Late => late += 1,
@@ -138,6 +142,31 @@ pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -
     }
     outcome.last = last.into();
     Ok(outcome)
+}
+
+/// A worker that is told to unmap its stack, which it does not survive; its pid. Only of an oriond that was
+/// started for that.
+pub fn crash(server: &Server, token: &str) -> Result<u32, String> {
+    /// Of `oriond/src/cell/takeover.rs`.
+    const TAKEOVER: u16 = 0x7fe0;
+    let mut client = Client::attach(server, token)?;
+    let mut make = |number: i64, arguments: [(u64, u64); 4]| {
+        let mut body = words(&[0, number as u64]);
+        arguments.iter().chain(&[(0, 0); 2]).for_each(|(kind, value)| body.extend(words(&[*kind, *value])));
+        body.bytes(&[0; 32]);
+        client.ask(TAKEOVER, 0, &body, Duration::from_secs(20), &mut |_, _| {})
+    };
+    // The kernel says nothing about a signal that has a handler.
+    let no_handler = [(0, libc::SIGSEGV as u64), (1, 0), (0, 0), (0, 8)];
+    let Answer::Reply(CUDA_SUCCESS, _) = make(libc::SYS_rt_sigaction, no_handler) else {
+        return Err("a worker cannot be told to crash: is oriond built with debug assertions?".to_owned());
+    };
+    // The kernel puts stacks there; the rest of a worker lies further down.
+    let (from, to) = (0x7ff0_0000_0000, (1 << 47) - 8192);
+    match make(libc::SYS_munmap, [(0, from), (0, to - from), (0, 0), (0, 0)]) {
+        Answer::Lost => Ok(client.welcome.worker_pid),
+        _ => Err("a worker that was told to crash goes on".to_owned()),
+    }
 }
 
 fn holds(bytes: &[u8], wanted: &[u8]) -> bool {

@@ -60,3 +60,8 @@ impl Worker {
         self.stack.as_ref().is_some_and(|(at, before)| self.read(*at).is_some_and(|now| now != *before))
     }
 }
+
+pub fn threads(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.into_iter().flatten().filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
