@@ -3,7 +3,8 @@
 #   ./test.sh            all steps but sanitize
 #   ./test.sh STEP…      some of: format lint generated unit suite loom facts programs readme frameworks fuzz attack
 #                        portable sanitize
-# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED).
+# attack is a hostile client for a minute; named, for an hour (ORION_ATTACK_SECONDS, ORION_ATTACK_SEED). Before, what
+# makes the server keep ever more, two seconds each (ORION_ATTACK_GROW_SECONDS).
 # portable runs the facts in an old Debian with what ./install.sh --portable makes, where there is root and debootstrap.
 # sanitize is AddressSanitizer over the unsafe code, and over shim and server while the facts run. It takes a build of
 # its own.
@@ -58,6 +59,7 @@ attack() {
     cargo build -p oriond -p orion-attack || return 1
     local built=${CARGO_TARGET_DIR:-target}/debug
     "$built/orion-attack" canary --oriond "$built/oriond" || return 1
+    "$built/orion-attack" grow --oriond "$built/oriond" --seconds "${ORION_ATTACK_GROW_SECONDS:-2}" || return 1
     "$built/orion-attack" run --oriond "$built/oriond" \
         --seconds "${ORION_ATTACK_SECONDS:-$seconds}" ${ORION_ATTACK_SEED:+--seed "$ORION_ATTACK_SEED"}
 }

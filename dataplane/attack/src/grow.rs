@@ -1,5 +1,5 @@
 //! A session that makes the server keep things for it: what it sends is small, and what comes of it is not, or is never
-//! fetched. Says how much memory oriond and the worker have then.
+//! fetched. Says how much memory oriond and the worker have then, and how long somebody else waited for answers.
 
 // UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
 
@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use orion_cuda::sys::*;
+use orion_transport::LANES_MAX;
 use orion_transport::client::Server;
 use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
 use orion_wire::record::op;
 use orion_wire::{Kind, Writer};
 
+use crate::carried::Carried;
 use crate::client::{Answer, Client, first_word, words};
 
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
@@ -38,16 +40,29 @@ pub enum Way {
     Errors,
     /// Names of events that are made and never destroyed
     Events,
+    /// Gigabytes on a bulk connection that nobody reads
+    Unread,
+    /// Bulk connections beyond their number, kept when their sessions are over
+    Lanes,
 }
 
-/// Resident memory in KiB, and the most there was.
-pub fn resident(pid: u32) -> (u64, u64) {
+impl Way {
+    /// Whether it is about connections that only a carried session has.
+    pub fn needs_lanes(self) -> bool {
+        matches!(self, Way::Unread | Way::Lanes)
+    }
+
+    /// What an oriond for it has instead of a GPU: a worker that announces whatever it is told to, for lanes.
+    pub fn driver(self) -> &'static str {
+        if self.needs_lanes() { "echo" } else { "soft" }
+    }
+}
+
+/// Resident memory in KiB that is nobody else's: not of the rings and the heap.
+fn own_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let value = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
-        line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
-    };
-    (value("VmRSS:"), value("VmHWM:"))
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 /// What oriond and the worker had before and at most, in KiB.
@@ -56,9 +71,16 @@ pub struct Growth {
     pub worker: (u64, u64),
     pub messages: u64,
     pub lost: bool,
+    /// What else there is too much of.
+    pub broke: Option<String>,
 }
 
 pub fn run(server: &Server, token: &str, oriond: u32, way: Way, seconds: u64) -> Result<Growth, String> {
+    match way {
+        Way::Unread => return unread(server, token, oriond, seconds),
+        Way::Lanes => return lanes(server, token, oriond, seconds),
+        _ => {}
+    }
     let mut client = Client::attach(server, token)?;
     let worker = client.welcome.worker_pid;
     let call = |client: &mut Client, op: u16, body: &[u8]| match client.ask(
@@ -75,7 +97,7 @@ pub fn run(server: &Server, token: &str, oriond: u32, way: Way, seconds: u64) ->
     call(&mut client, ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]))?;
     call(&mut client, ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]))?;
     let memory = first_word(&call(&mut client, ops::CU_MEM_ALLOC_V2, &words(&[1 << 20]))?);
-    let mut growth = Growth { oriond: resident(oriond), worker: resident(worker), messages: 0, lost: false };
+    let mut growth = Growth::begin(oriond, worker);
     if way == Way::Captured {
         call(&mut client, ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, 2]))?;
     }
@@ -93,10 +115,73 @@ pub fn run(server: &Server, token: &str, oriond: u32, way: Way, seconds: u64) ->
                 break;
             }
         }
-        growth.oriond.1 = growth.oriond.1.max(resident(oriond).0);
-        growth.worker.1 = growth.worker.1.max(resident(worker).0);
+        growth.look(oriond, worker);
     }
+    growth.lost |= client.is_lost();
     Ok(growth)
+}
+
+impl Growth {
+    fn begin(oriond: u32, worker: u32) -> Growth {
+        let (oriond, worker) = (own_memory(oriond), own_memory(worker));
+        Growth { oriond: (oriond, oriond), worker: (worker, worker), messages: 0, lost: false, broke: None }
+    }
+
+    fn look(&mut self, oriond: u32, worker: u32) {
+        self.oriond.1 = self.oriond.1.max(own_memory(oriond));
+        self.worker.1 = self.worker.1.max(own_memory(worker));
+    }
+}
+
+/// Of the worker without a GPU: announces a range of the heap.
+const FILL: u16 = 0x7ff1;
+
+fn unread(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Growth, String> {
+    let mut session = Carried::attach(server, token)?;
+    let worker = session.welcome.worker_pid;
+    let _lane = session.join(0).map_err(|e| format!("joining a session failed: {e}"))?;
+    let mut growth = Growth::begin(oriond, worker);
+    let began = Instant::now();
+    let range = words(&[0, session.welcome.heap_bytes.min(1 << 30), 0]);
+    while began.elapsed() < Duration::from_secs(seconds) && session.send(FILL, &range) {
+        growth.messages += 1;
+        growth.look(oriond, worker);
+    }
+    growth.look(oriond, worker);
+    Ok(growth)
+}
+
+fn lanes(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Growth, String> {
+    let descriptors = || std::fs::read_dir(format!("/proc/{oriond}/fd")).map_or(0, Iterator::count);
+    let mut kept = Vec::new();
+    let mut growth: Option<Growth> = None;
+    let (mut idle, began) = (0, Instant::now());
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let session = Carried::attach(server, token)?;
+        let worker = session.welcome.worker_pid;
+        let growth = growth.get_or_insert_with(|| Growth::begin(oriond, worker));
+        let before = kept.len();
+        for lane in (0..2 * LANES_MAX).chain(0..LANES_MAX) {
+            growth.messages += 1;
+            kept.extend(session.join(lane));
+        }
+        growth.look(oriond, worker);
+        if kept.len() - before > LANES_MAX {
+            growth.broke = Some(format!("a session has {} lanes", kept.len() - before));
+        }
+        drop(session);
+        // The first has shown what oriond has when it is idle.
+        let over = Instant::now();
+        while idle > 0 && descriptors() > idle + 4 && over.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        match descriptors() {
+            now if idle == 0 => idle = now,
+            now if now > idle + 4 => growth.broke = Some(format!("oriond has {now} descriptors, before {idle}")),
+            _ => {}
+        }
+    }
+    growth.ok_or_else(|| "there was no time for a session".to_owned())
 }
 
 /// One message of that kind; whether it went out.
@@ -136,5 +221,6 @@ fn one(client: &mut Client, way: Way, memory: u64, i: u64) -> bool {
             let event = Handle::new(Kind::Event, 0, (i % 0xff_ffff) as u32).0;
             client.post(ops::CU_EVENT_CREATE, 0, &words(&[event, 0]))
         }
+        Way::Unread | Way::Lanes => unreachable!("they have sessions of their own"),
     }
 }

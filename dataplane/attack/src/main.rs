@@ -5,6 +5,7 @@
 //! to live, what the witness copies has to come back as it was, no worker may end by a signal or a panic, and nothing
 //! of a worker's own memory may come out of it or change.
 
+mod carried;
 mod client;
 mod field;
 mod generated;
@@ -19,10 +20,10 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use orion_transport::client::Server;
 use server::Oriond;
 
@@ -49,19 +50,22 @@ enum What {
         #[arg(long, default_value_t = 600)]
         messages: u64,
     },
-    /// One session that makes oriond or its worker keep ever more; says how much
+    /// Sessions that make oriond or their workers keep ever more; says how much
     Grow {
         #[arg(long)]
         oriond: PathBuf,
+        /// Of these ways only, and in this order
         #[arg(value_enum)]
-        way: grow::Way,
-        #[arg(long, default_value = "tcp")]
-        transport: String,
+        ways: Vec<grow::Way>,
+        /// Over shm or tcp only
+        #[arg(long)]
+        transport: Option<String>,
+        /// For each way
         #[arg(long, default_value_t = 5)]
         seconds: u64,
-        /// Fail if either has grown by more
-        #[arg(long, value_name = "MIB")]
-        most: Option<u64>,
+        /// What oriond lets a worker have
+        #[arg(long, default_value_t = 256, value_name = "MIB")]
+        budget: u64,
     },
     /// A worker that is made to crash, to see that it would be found
     Canary {
@@ -79,10 +83,12 @@ fn main() -> ExitCode {
             attack(&oriond, seconds, seed.unwrap_or(now.map_or(1, |t| t.as_secs())), messages)
         }
         What::Canary { oriond } => canary(&oriond),
-        What::Grow { oriond, way, transport, seconds, most } => growth(&oriond, way, &transport, seconds, most),
+        What::Grow { oriond, ways, transport, seconds, budget } => {
+            all_growth(&oriond, &ways, transport.as_deref(), seconds, budget)
+        }
         What::Witness { server, seconds, seed } => Server::parse(&server)
             .and_then(|s| witness::run(&s, &server::token_from_environment(), seconds, seed))
-            .map(|(rounds, longest)| println!("{rounds} rounds, the longest {longest:?}")),
+            .map(|rounds| println!("{rounds}")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,13 +107,7 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
     let began = Instant::now();
     let mut witnesses = Vec::new();
     for (i, address) in server.addresses().iter().enumerate() {
-        let me = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
-        let child = Command::new(me)
-            .args(["witness", &address.to_string(), &seconds.to_string(), &(seed + i as u64).to_string()])
-            .env(server::TOKEN, server.token())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("starting a witness: {e}"))?;
+        let child = start_witness(address, &server, seconds, seed + i as u64)?;
         witnesses.push((address.transport(), child));
     }
     let verbose = std::env::var_os("ORION_ATTACK_LOG").is_some();
@@ -146,11 +146,9 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
         }
     }
     for (transport, child) in witnesses {
-        let output = child.wait_with_output().map_err(|e| format!("waiting for a witness: {e}"))?;
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        println!("witness over {transport}: {said}");
-        if !output.status.success() {
-            findings.push(format!("the witness over {transport} ended with {}", output.status));
+        match end_witness(child) {
+            Ok(rounds) => println!("witness over {transport}: {rounds}"),
+            Err(text) => findings.push(format!("over {transport}: {text}")),
         }
     }
     let log = server.end();
@@ -234,34 +232,104 @@ fn canary(oriond: &std::path::Path) -> Result<(), String> {
     Ok(())
 }
 
-fn growth(
+/// Each way over each carrier that has it.
+fn all_growth(
     oriond: &std::path::Path,
-    way: grow::Way,
-    transport: &str,
+    ways: &[grow::Way],
+    transport: Option<&str>,
     seconds: u64,
-    most: Option<u64>,
+    budget: u64,
 ) -> Result<(), String> {
-    let server = Oriond::start(oriond, &[])?;
-    let address = server.addresses().iter().find(|a| a.transport() == transport);
-    let address = address.ok_or_else(|| format!("transport {transport:?} is neither shm nor tcp"))?;
+    if transport.is_some_and(|t| !["shm", "tcp"].contains(&t)) {
+        return Err(format!("--transport {:?} is neither shm nor tcp", transport.unwrap_or_default()));
+    }
+    let ways = if ways.is_empty() { grow::Way::value_variants() } else { ways };
+    let (mut held, mut broken) = (0, 0);
+    for way in ways {
+        for name in ["shm", "tcp"] {
+            if transport.is_some_and(|t| t != name) || way.needs_lanes() && name == "shm" {
+                continue;
+            }
+            match growth(oriond, *way, name, seconds, budget) {
+                Ok(()) => held += 1,
+                Err(text) => {
+                    println!("FOUND {way:?} over {name}: {text}");
+                    broken += 1;
+                }
+            }
+        }
+    }
+    println!("{held} passed, {broken} failed");
+    match (held, broken) {
+        (0, 0) => Err("none of these ways is one over that transport".to_owned()),
+        (_, 0) => Ok(()),
+        _ => Err(format!("{broken} ways have no end")),
+    }
+}
+
+/// What oriond may grow by for one session: its buffers, and what lies in the allocator's hands.
+const ORIOND_MIB_MAX: u64 = 100;
+/// What a worker makes between two looks at its budget.
+const BETWEEN_LOOKS_MIB: u64 = 256;
+/// How long somebody else may wait for nearly all of his answers, on a machine that is busy with this.
+const ANSWER_MAX: Duration = Duration::from_millis(250);
+
+fn growth(oriond: &std::path::Path, way: grow::Way, transport: &str, seconds: u64, budget: u64) -> Result<(), String> {
+    let budget_bytes = format!("{budget} MiB");
+    // What the software GPU calls device memory counts for nobody, so there is little.
+    let device_memory = [("ORION_SOFT_MEMORY_MIB", "64")];
+    let server = Oriond::start_with(oriond, way.driver(), &["--host-memory", &budget_bytes], &device_memory)?;
+    let address = server.addresses().iter().find(|a| a.transport() == transport).expect("it listens on both");
+    let witness = match way.driver() {
+        "soft" => Some(start_witness(address, &server, seconds + 1, 1)?),
+        _ => None,
+    };
     let g = grow::run(address, server.token(), server.pid(), way, seconds)?;
     let mib = |(before, after): (u64, u64)| (after.saturating_sub(before)) >> 10;
     let end = if g.lost { "the session was ended" } else { "the session lives" };
-    println!("{way:?} over {transport}: {} messages, {end}", g.messages);
     println!(
-        "oriond {} MiB, then {} MiB more; worker {} MiB, then {} MiB more",
-        g.oriond.0 >> 10,
+        "{way:?} over {transport}: {} messages, {end}; oriond {} MiB more, worker {} MiB more",
+        g.messages,
         mib(g.oriond),
-        g.worker.0 >> 10,
         mib(g.worker)
     );
+    if let Some(witness) = witness {
+        let rounds = end_witness(witness)?;
+        println!("    witness: {rounds}");
+        if rounds.nearly_all > ANSWER_MAX {
+            return Err(format!("somebody else waited {:?} for answers", rounds.nearly_all));
+        }
+    }
     if !server.is_alive() {
         return Err(format!("oriond is gone:\n{}", server.end()));
     }
-    match most {
-        Some(most) if mib(g.oriond).max(mib(g.worker)) > most => Err(format!("that is more than {most} MiB")),
-        _ => Ok(()),
+    let died = crashes(&server.end());
+    if !died.is_empty() {
+        return Err(format!("workers died: {died:?}"));
     }
+    if mib(g.oriond) > ORIOND_MIB_MAX || mib(g.worker) > budget + BETWEEN_LOOKS_MIB {
+        return Err("that is too much".to_owned());
+    }
+    g.broke.map_or(Ok(()), Err)
+}
+
+fn start_witness(address: &Server, server: &Oriond, seconds: u64, seed: u64) -> Result<Child, String> {
+    let me = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
+    Command::new(me)
+        .args(["witness", &address.to_string(), &seconds.to_string(), &seed.to_string()])
+        .env(server::TOKEN, server.token())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("starting a witness: {e}"))
+}
+
+/// Waits for it; what it saw.
+fn end_witness(child: Child) -> Result<witness::Rounds, String> {
+    let output = child.wait_with_output().map_err(|e| format!("waiting for a witness: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("the witness ended with {}", output.status));
+    }
+    String::from_utf8_lossy(&output.stdout).trim().parse()
 }
 
 #[cfg(test)]

@@ -31,6 +31,15 @@ const SECRET: &str = "the token of orion-attack";
 impl Oriond {
     /// With the software GPU, and these variables besides its own.
     pub fn start(program: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
+        Oriond::start_with(program, "soft", &[], environment)
+    }
+
+    pub fn start_with(
+        program: &Path,
+        driver: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Oriond, String> {
         let folder = std::env::temp_dir().join(format!("orion-attack-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("creating {}: {e}", folder.display()))?;
         let (socket, log, token) = (folder.join("oriond.sock"), folder.join("log"), folder.join("token"));
@@ -47,7 +56,8 @@ impl Oriond {
         let fd = theirs.as_raw_fd();
         let mut command = Command::new(program);
         command
-            .args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--warm", "2", "--engines", "2"])
+            .args(["serve", "--driver", driver, "--listen", "127.0.0.1:0", "--warm", "2", "--engines", "2"])
+            .args(arguments)
             .args(["--ready-fd", &fd.to_string()])
             .arg("--socket")
             .arg(&socket)

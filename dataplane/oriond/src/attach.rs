@@ -11,8 +11,11 @@
 //! ```
 //! Control messages travel over a SEQPACKET socket, one message a packet.
 
+// UNSAFETY: waits for a socket by a system call.
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use orion_ring::{Heap, Memory};
 use orion_transport::fds;
@@ -155,12 +158,23 @@ impl Attachment {
         fds::send_frame(self.socket.as_fd(), kind::REFUSED, &Refusal::new(Reason::Other, text).encode(), &[])
     }
 
-    /// Returns when the client is gone. Nothing is ever sent on the socket after STARTED; bytes are ignored.
-    pub fn wait_until_gone(&self) {
-        let mut byte = [0u8; 64];
-        while let Ok((n, _)) = fds::recv_some(self.socket.as_fd(), &mut byte, 0) {
-            if n == 0 {
-                return;
+    /// Returns when the client is gone, or with why it has to go, about which is asked in between. Nothing is ever sent
+    /// on the socket after STARTED; bytes are ignored.
+    pub fn wait_until_gone(&self, interval: Duration, mut objection: impl FnMut() -> Option<String>) -> Option<String> {
+        let mut bytes = [0u8; 64];
+        loop {
+            let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            if unsafe { libc::poll(&raw mut entry, 1, interval.as_millis() as i32) } == 0 {
+                let why = objection();
+                if why.is_some() {
+                    return why;
+                }
+                continue;
+            }
+            match fds::recv_some(self.socket.as_fd(), &mut bytes, 0) {
+                Ok((1.., _)) => {}
+                _ => return None,
             }
         }
     }

@@ -122,6 +122,10 @@ pub struct WorkerOptions {
     /// The part of it that is registered with the driver ahead of time
     #[arg(long, default_value = "64 MiB", value_parser = parse_bytes, value_name = "BYTES")]
     pub staging: u64,
+    /// Host memory beyond that which a session's worker may take for what the session makes: graphs, events, host
+    /// functions. A session that takes more is ended [default: 16 GiB, or a quarter of this machine's if that is less]
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    pub host_memory: Option<u64>,
     /// Path of CUDA 13's libcupti.so.13, which tells profilers in the applications what the GPU did [default: where the
     /// loader finds it, else in /usr/local/cuda]
     #[arg(long, value_name = "PATH")]
@@ -131,9 +135,11 @@ pub struct WorkerOptions {
 impl WorkerOptions {
     fn arguments(&self) -> Vec<String> {
         let cupti = self.cupti.as_ref().map(|path| ("--cupti", path.clone()));
+        let host_memory = self.host_memory.map(|bytes| ("--host-memory", bytes.to_string()));
         [("--driver", self.driver.clone()), ("--heap", self.heap.to_string()), ("--staging", self.staging.to_string())]
             .into_iter()
             .chain(cupti)
+            .chain(host_memory)
             .flat_map(|(k, v)| [k.to_owned(), v])
             .collect()
     }
@@ -168,10 +174,22 @@ fn work(options: Worker) -> Result<(), String> {
         driver: options.options.driver,
         heap_bytes: options.options.heap,
         staging_bytes: options.options.staging,
+        host_memory_bytes: options.options.host_memory.unwrap_or_else(host_memory_bytes),
         cupti: options.options.cupti,
     };
     // For the tests of everything around workers.
     if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::main(control, &options) }
+}
+
+/// What no program is known to need, and what several sessions may have at once.
+fn host_memory_bytes() -> u64 {
+    // SAFETY: all-zero is valid, and a valid place.
+    let installed = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&mut info);
+        info.totalram as u64 * u64::from(info.mem_unit)
+    };
+    (16 << 30).min(installed / 4)
 }
 
 fn serve(options: Serve) -> Result<(), String> {

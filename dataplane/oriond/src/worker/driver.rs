@@ -12,9 +12,13 @@ use orion_wire::hello::Device;
 
 use super::cupti;
 
+pub fn is_software(name: &str) -> bool {
+    name == "soft"
+}
+
 /// Loads `soft`, or the libcuda at a path. Never Orion's own shim, which would call itself.
 pub fn load(name: &str) -> Result<Driver, String> {
-    if name == "soft" {
+    if is_software(name) {
         // SAFETY: the software GPU implements each function with the header's signature.
         return Ok(unsafe { Driver::load(&mut |symbol| orion_soft::symbol(symbol).unwrap_or(ptr::null())) });
     }
@@ -40,7 +44,7 @@ pub fn load(name: &str) -> Result<Driver, String> {
 /// PTX, and what that needs for intermediate code; and the profiler. Returns what is read again: the driver's own file,
 /// at which the profiler looks.
 pub fn load_late_libraries(driver: &str, profiler: &cupti::Source) -> Vec<PathBuf> {
-    if driver == "soft" {
+    if is_software(driver) {
         return Vec::new();
     }
     let own = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());

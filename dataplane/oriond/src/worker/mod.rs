@@ -8,6 +8,7 @@
 pub mod activity;
 pub mod address;
 pub mod arrivals;
+pub mod budget;
 pub mod callback;
 pub mod cupti;
 pub mod driver;
@@ -44,6 +45,8 @@ pub struct Options {
     pub heap_bytes: u64,
     /// Part of the heap registered with the driver ahead of time.
     pub staging_bytes: u64,
+    /// Host memory beyond the heap that may be taken for what a session makes.
+    pub host_memory_bytes: u64,
     /// Path of `libcupti.so.13`; without one it is looked for.
     pub cupti: Option<String>,
     pub seal: crate::cell::Seal,
@@ -72,6 +75,7 @@ struct Warm {
     staging: u64,
     /// What the driver and its profiler read again later.
     files: Vec<std::path::PathBuf>,
+    budget: budget::Budget,
 }
 
 /// Warms up, waits for a tenant, serves it and exits.
@@ -145,7 +149,8 @@ impl Warm {
             )?;
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
-            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64, files })
+            let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
+            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64, files, budget })
         }
     }
 }
@@ -192,13 +197,17 @@ fn serve(
     // From here on descriptors 1 and 2 are the session's.
     let output = out::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
+    let (session, budget) = (assign.session, warm.budget);
     std::thread::Builder::new()
         .name("watcher".into())
         .spawn(move || {
-            attachment.wait_until_gone();
+            let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || budget.objection());
+            if let Some(why) = &objection {
+                session::log::warn(&format!("session {session} ended: {why}"));
+            }
             // The driver frees everything the process had; there is nobody left to answer to.
             // SAFETY: ends the process without running anything else of it.
-            unsafe { libc::_exit(0) };
+            unsafe { libc::_exit(objection.is_some().into()) };
         })
         .map_err(|e| format!("starting the watcher failed: {e}"))?;
     driver_log::listen(warm.driver);

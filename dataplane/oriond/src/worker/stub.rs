@@ -71,7 +71,7 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
     };
     attachment.started().map_err(|e| failed("starting", &e))?;
     std::thread::spawn(move || {
-        attachment.wait_until_gone();
+        attachment.wait_until_gone(Duration::from_secs(1), || None);
         std::process::exit(0);
     });
     serve(&memory, heap).map_err(|f| failed("serving", &f))

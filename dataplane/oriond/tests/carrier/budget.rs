@@ -130,9 +130,13 @@ fn on_a_gpu(server: &Oriond, transport: Transport) -> (Client, u64) {
 
 /// MiB that are resident and nobody else's: not of the rings and the heap.
 fn own_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("reading /proc");
-    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
-    anonymous.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
+    own_memory_if_any(pid).expect("the worker runs")
+}
+
+fn own_memory_if_any(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(anonymous.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10)
 }
 
 /// Small copies behind a host function that does not end, all asked for before any can be answered.
@@ -181,4 +185,33 @@ fn what_a_captured_copy_read_goes_with_its_graph() {
     (2..12).for_each(&mut round);
     let grown = own_memory(worker).saturating_sub(before);
     assert!(grown < 60, "the worker grew by {grown} MiB");
+}
+
+/// Things that a client may make without end, each of which is right by itself.
+#[test]
+fn a_session_whose_worker_has_taken_too_much_host_memory_ends_and_no_other() {
+    let arguments = ["--driver", "soft", "--heap", "256 MiB", "--host-memory", "64 MiB", "--warm", "2"];
+    let server = Oriond::start_in(&[("ORION_SOFT_MEMORY_MIB", "16")], &arguments);
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let (mut witness, _) = on_a_gpu(&server, transport);
+        let (mut client, memory) = on_a_gpu(&server, transport);
+        let worker = client.welcome.worker_pid;
+        let mode = CU_STREAM_CAPTURE_MODE_RELAXED.into();
+        assert_eq!(client.ask(ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, mode])).0, CUDA_SUCCESS);
+        let mut copy = words(&[memory, STREAM]);
+        copy.bytes(&[7; 64 << 10]);
+        let mut most = 0;
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < Duration::from_secs(20), "the session lives, with {most} MiB");
+            client.start(op::COPY_IN_INLINE, &copy);
+            if client.reply_or_lost().is_none() {
+                break;
+            }
+            most = most.max(own_memory_if_any(worker).unwrap_or(0));
+        }
+        server.wait_for_log(&["WARN", &format!("worker={worker} "), "MiB of host memory", "may have 64 MiB"]);
+        assert!(most < 400, "the worker had {most} MiB");
+        assert_eq!(witness.ask(ops::CU_CTX_SYNCHRONIZE, &[]).0, CUDA_SUCCESS);
+    }
 }

@@ -1,0 +1,88 @@
+//! A session over TCP by hand: without the threads that keep a client's memory in step, so that whoever has it decides
+//! what is read, on which connection.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use orion_transport::client::{self, Caller, Server};
+use orion_transport::fds;
+use orion_transport::proof::{LaneKey, Token};
+use orion_transport::stream::{Frame, StreamHeader};
+use orion_wire::Handle;
+use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::record::{HEADER_BYTES, Header};
+
+const HEAP_BASE: u64 = 0x7000_0000_0000;
+/// As long as a command may take to go out; oriond takes none of a session that is held up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub struct Carried {
+    pub welcome: Welcome,
+    stream: TcpStream,
+    address: String,
+    key: LaneKey,
+    sequence: u64,
+}
+
+impl Carried {
+    pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
+        let Server::Tcp(address) = server else { return Err(format!("{server} has no lanes; give --transport tcp")) };
+        let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
+        let socket = client::connect_tcp(address).map_err(|e| format!("connecting to {server} failed: {e}"))?;
+        let greeted = client::greet(server, socket.as_fd(), &caller, false).map_err(|e| e.text)?;
+        let start = Start { heap_base: HEAP_BASE, mirrored: true };
+        let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
+        fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).map_err(failed)?;
+        match fds::recv_frame(socket.as_fd()).map_err(failed)?.0 {
+            kind::STARTED => {}
+            other => return Err(format!("{server} answered the start with frame {other}")),
+        }
+        let stream = TcpStream::from(socket);
+        let timeout = Some(Duration::from_millis(1));
+        stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
+        let (address, key) = (address.clone(), greeted.lane_key);
+        Ok(Carried { welcome: greeted.welcome, stream, address, key, sequence: 0 })
+    }
+
+    /// A further connection of the session.
+    pub fn join(&self, lane: usize) -> std::io::Result<OwnedFd> {
+        client::join(&self.address, lane, self.welcome.session, &self.key)
+    }
+
+    /// Whether all of it went out, while what comes on the main connection is read and forgotten.
+    pub fn send(&mut self, op: u16, body: &[u8]) -> bool {
+        self.sequence += 1;
+        let size = HEADER_BYTES + body.len();
+        let context = Handle::primary_context(0).0;
+        let record = Header { size: size as u32, op, thread: 0, context, sequence: self.sequence }.encode();
+        let mut bytes = StreamHeader { frame: Frame::Command, len: size as u32, offset: 0 }.encode().to_vec();
+        bytes.extend(record);
+        bytes.extend(body);
+        let (mut sent, began) = (0, Instant::now());
+        while sent < bytes.len() && began.elapsed() < PATIENCE {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(n) => sent += n,
+                Err(e) if is_late(&e) => {}
+                Err(_) => return false,
+            }
+            if !self.read() {
+                return false;
+            }
+        }
+        sent == bytes.len()
+    }
+
+    /// Takes what has come on the main connection, whatever it is. False once that is closed.
+    fn read(&mut self) -> bool {
+        match self.stream.read(&mut [0; 64 << 10]) {
+            Ok(n) => n > 0,
+            Err(e) => is_late(&e),
+        }
+    }
+}
+
+fn is_late(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}

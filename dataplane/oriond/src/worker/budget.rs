@@ -1,0 +1,79 @@
+//! Host memory that a session's worker has taken for itself: what the driver and we keep for its graphs, events and
+//! host functions. There is no end to what a client can have made of these, so there is one to what they may cost.
+//!
+//! Looked at now and then, by a thread that has nothing else to do. A limit of the system's would count what a driver
+//! only reserves.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+
+use super::driver::is_software;
+
+/// How often. What a client can have made in the meantime is what a session may have beyond its budget.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const PAGE: u64 = 4096;
+
+pub struct Budget {
+    statm: File,
+    bytes_max: u64,
+    /// Which is not the session's doing: a warm driver, and what the software GPU calls device memory.
+    others: u64,
+}
+
+impl Budget {
+    /// From here on. Before the worker is sealed.
+    pub fn new(driver: &Driver, name: &str, devices: &[CUdevice], bytes_max: u64) -> Result<Budget, String> {
+        let statm = File::open("/proc/self/statm").map_err(|e| format!("opening /proc/self/statm failed: {e}"))?;
+        let mut others = own_bytes(&statm)?;
+        for device in devices.iter().filter(|_| is_software(name)) {
+            let mut bytes = 0;
+            // SAFETY: a valid place.
+            unsafe { driver.cuDeviceTotalMem_v2(&mut bytes, *device) };
+            others += bytes as u64;
+        }
+        Ok(Budget { statm, bytes_max, others })
+    }
+
+    /// Why the session has to end, if so.
+    pub fn objection(&self) -> Option<String> {
+        let own = own_bytes(&self.statm).ok()?.saturating_sub(self.others);
+        (own > self.bytes_max).then(|| {
+            format!(
+                "its worker has taken {} MiB of host memory for what the session made, and may have {} MiB; if the \
+                 program needs that, raise --host-memory of oriond serve",
+                own >> 20,
+                self.bytes_max >> 20
+            )
+        })
+    }
+}
+
+/// Resident and nobody else's: neither the rings and the heap nor files.
+fn own_bytes(statm: &File) -> Result<u64, String> {
+    let mut text = [0; 256];
+    let n = statm.read_at(&mut text, 0).map_err(|e| format!("reading /proc/self/statm failed: {e}"))?;
+    let text = String::from_utf8_lossy(&text[..n]);
+    let mut pages = text.split(' ').map(|field| field.parse::<u64>().unwrap_or(0));
+    let (_, resident, shared) = (pages.next(), pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    Ok(resident.saturating_sub(shared) * PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_touched_counts() {
+        const BYTES: usize = 64 << 20;
+        let statm = File::open("/proc/self/statm").unwrap();
+        let before = own_bytes(&statm).unwrap();
+        let own = vec![1u8; BYTES];
+        let with = own_bytes(&statm).unwrap() - before;
+        assert!(with >= BYTES as u64 / 2, "{with}");
+        drop(std::hint::black_box(own));
+    }
+}
