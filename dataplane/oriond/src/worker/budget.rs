@@ -4,6 +4,8 @@
 //! Looked at now and then, by a thread that has nothing else to do. A limit of the system's would count what a driver
 //! only reserves.
 
+// UNSAFETY: calls the driver through C function pointers.
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
