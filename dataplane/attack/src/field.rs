@@ -414,10 +414,12 @@ impl Arsenal {
             return self.put(Field::Range, out);
         }
         out.word(0);
-        let mut image = match self.random.below(6) {
+        let mut image = match self.random.below(9) {
             0..=2 => PTX.to_vec(),
             3 => bundle::encode(&[PTX, PTX]),
             4 => elf(&mut self.random),
+            5 => fat_binary(&mut self.random),
+            6 => bundle::encode(&[&fat_binary(&mut self.random), &fat_binary(&mut self.random)]),
             _ => self.plain(200),
         };
         for _ in 0..if self.is_malicious() { 1 + self.random.below(20) } else { 0 } {
@@ -533,6 +535,37 @@ impl Arsenal {
         };
         fields.iter().for_each(|field| self.put(*field, out));
     }
+}
+
+/// Text and a binary, of which it may say that they are longer than they are.
+fn fat_binary(random: &mut Random) -> Vec<u8> {
+    let mut lie = |truth: usize| {
+        let far = [0, 1, 63, 64, truth as u64 + 8, 1 << 20, 1 << 31, 1 << 40, u64::MAX - 8, u64::MAX];
+        if random.one_in(8) { far[random.below(far.len() as u64) as usize] } else { truth as u64 }
+    };
+    let binary = [0x7f; 96];
+    let mut entries = Vec::new();
+    for (kind, content) in [(1u16, PTX), (2, &binary[..])] {
+        let mut entry = vec![0u8; 64];
+        let padded = content.len().next_multiple_of(8);
+        entry[..4].copy_from_slice(&[kind as u8, 0, 1, 1]);
+        entry[4..8].copy_from_slice(&(lie(64) as u32).to_le_bytes());
+        entry[8..16].copy_from_slice(&lie(padded).to_le_bytes());
+        entry[16..20].copy_from_slice(&(lie(0) as u32).to_le_bytes());
+        entry[28..32].copy_from_slice(&75u32.to_le_bytes());
+        // How it is packed: not, mostly.
+        entry[40..48].copy_from_slice(&(lie(0x11) & 0xffff).to_le_bytes());
+        entry[56..64].copy_from_slice(&lie(0).to_le_bytes());
+        entry.extend(content);
+        entry.resize(64 + padded, 0);
+        entries.extend(entry);
+    }
+    let mut image = 0xba55_ed50u32.to_le_bytes().to_vec();
+    image.extend([1, 0]);
+    image.extend((lie(16) as u16).to_le_bytes());
+    image.extend(lie(entries.len()).to_le_bytes());
+    image.extend(entries);
+    image
 }
 
 /// The head of a binary whose tables may lie anywhere.

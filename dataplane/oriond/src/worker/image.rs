@@ -5,6 +5,12 @@ use std::ops::Range;
 
 use orion_wire::{Fault, bundle};
 
+use super::extents;
+
+/// Zeros behind an image. Text has to end in one, and CuPy leaves out the last byte of binaries, which is one. A driver
+/// that looks for a further entry of a fat binary finds none.
+const PADDING: usize = 64;
+
 /// The bytes of an image. A bundle is given to the driver as a wrapper over its parts.
 #[derive(Default)]
 pub struct Image {
@@ -18,8 +24,7 @@ impl Image {
     pub fn new(mut bytes: Vec<u8>) -> Result<Image, Fault> {
         let is_bundle = bundle::is_bundle(&bytes);
         let parts = if is_bundle { bundle::decode(&bytes)? } else { std::iter::once(0..bytes.len()).collect() };
-        // Text has to end in a NUL and binaries do not care.
-        bytes.push(0);
+        bytes.resize(bytes.len() + PADDING, 0);
         let mut image = Image { bytes, parts, wrapper: Vec::new() };
         if is_bundle {
             image.wrap();
@@ -46,6 +51,15 @@ impl Image {
         if self.wrapper.is_empty() { self.bytes.as_ptr().cast() } else { self.wrapper.as_ptr().cast() }
     }
 
+    /// Why no driver may have it, if so.
+    pub fn objection(&self) -> Option<String> {
+        if self.wrapper.is_empty() {
+            // With the byte that may have been left out.
+            return extents::objection(&self.bytes[..(self.bytes.len() + 1).saturating_sub(PADDING)]);
+        }
+        self.parts().find_map(extents::objection)
+    }
+
     /// The image, or the images of a bundle.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|part| &self.bytes[part.clone()])
@@ -62,6 +76,20 @@ mod tests {
         assert_eq!(image.as_ptr(), image.bytes.as_ptr().cast());
         assert_eq!(image.bytes.last(), Some(&0));
         assert_eq!(image.parts().collect::<Vec<_>>(), [b".version 8.0"]);
+    }
+
+    #[test]
+    fn the_extents_of_each_part_are_looked_at() {
+        let fat_binary =
+            |bytes: u64| [&0xba55_ed50u64.to_le_bytes()[..4], &[1, 0, 16, 0], &bytes.to_le_bytes()].concat();
+        let (good, bad) = (fat_binary(0), fat_binary(8));
+        let of = |parts: &[&[u8]]| Image::new(bundle::encode(parts)).expect("a valid bundle").objection();
+        assert_eq!(of(&[&good, &good]), None);
+        assert!(of(&[&good, &bad]).is_some());
+        assert!(of(&[&bad, &good]).is_some());
+        assert_eq!(Image::new(good).expect("no bundle").objection(), None);
+        assert!(Image::new(bad).expect("no bundle").objection().is_some());
+        assert_eq!(Image::default().objection(), None);
     }
 
     #[test]

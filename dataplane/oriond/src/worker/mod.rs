@@ -13,6 +13,7 @@ pub mod callback;
 pub mod cupti;
 pub mod driver;
 pub mod driver_log;
+pub mod extents;
 pub mod hand;
 pub mod helper;
 pub mod image;

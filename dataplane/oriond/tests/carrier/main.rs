@@ -10,6 +10,7 @@ mod death;
 mod door;
 mod environment;
 mod harness;
+mod image;
 mod leaks;
 mod log;
 mod speed;

@@ -16,6 +16,7 @@ use orion_wire::{Fault, Reader, Writer};
 use super::jit;
 use super::module::payload;
 use crate::worker::session::{Outcome, Session, Wait};
+use crate::worker::{driver_log, extents};
 
 pub type Links = HashMap<u64, Link>;
 
@@ -134,6 +135,10 @@ pub fn cuLinkAddData_v2(
     data.push(0);
     let job = move |driver: &'static Driver, made: &mut Made| {
         let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else { return CUDA_ERROR_INVALID_VALUE };
+        if let Some(why) = extents::objection(&data) {
+            driver_log::say(&format!("the linker's input {why}"));
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
         let (mut keys, mut values) = options.arrays();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
         let (state, at) = (state as CUlinkState, data.as_mut_ptr().cast());

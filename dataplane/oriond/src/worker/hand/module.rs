@@ -14,6 +14,7 @@ use orion_wire::{Fault, Reader, Writer};
 
 use super::jit;
 use crate::worker::address::Of;
+use crate::worker::driver_log;
 use crate::worker::image::Image;
 use crate::worker::session::{Outcome, Session};
 
@@ -56,6 +57,10 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
     let mine = loaded.clone();
     let job = move |driver: &'static Driver| {
         let mut load = loaded.lock().expect("no panic happens under this lock");
+        if let Some(why) = load.image.objection() {
+            driver_log::say(&format!("the image {why}"));
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
         let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
             return CUDA_ERROR_INVALID_VALUE;
         };

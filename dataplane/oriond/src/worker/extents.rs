@@ -1,0 +1,273 @@
+//! Whether everything that an image says of itself lies inside the bytes that there are. A driver is given a pointer
+//! without a length, and believes what is there.
+//!
+//! ```text
+//! fat binary:  | magic u32 | version u16 | header u16 | bytes u64 | entries ... |
+//!   entry:     | kind u16 | .. | header u32 | bytes u64 | packed u32 | .. | packed or not ... |
+//! ELF:         header -> tables of segments and sections -> their contents -> names, symbols, relocations
+//! text:        ends with a NUL, which `Image` puts there
+//! ```
+//! What is packed in an entry is the driver's to unpack and to check.
+
+use object::elf::{self, FileHeader64, Sym64};
+use object::read::elf::{FileHeader, ProgramHeader, Rel, Rela, SectionHeader, SectionTable, SymbolTable};
+use object::{Endianness, SectionIndex};
+
+const FATBIN_MAGIC: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
+const FATBIN_HEADER_BYTES: usize = 16;
+const ENTRY_HEADER_BYTES: usize = 64;
+
+/// What is wrong with an image, as the rest of a sentence that begins with it.
+pub fn objection(image: &[u8]) -> Option<String> {
+    let checked = match image.first_chunk::<4>() {
+        Some(&FATBIN_MAGIC) => fat_binary(image),
+        Some(&elf::ELFMAG) => elf_file(image),
+        _ => Ok(()),
+    };
+    checked.err()
+}
+
+fn fat_binary(image: &[u8]) -> Result<(), String> {
+    let cut = || format!("is cut off within its header, after {} bytes", image.len());
+    let header = number(image, 6, 2).ok_or_else(cut)? as usize;
+    let bytes = number(image, 8, 8).ok_or_else(cut)?;
+    if header < FATBIN_HEADER_BYTES {
+        return Err(format!("has a header of {header} bytes"));
+    }
+    let end = (header as u64).checked_add(bytes).filter(|end| *end <= image.len() as u64);
+    let Some(end) = end else {
+        return Err(format!("says that it has {header} and {bytes} bytes, of {}", image.len()));
+    };
+    let mut rest = &image[header..end as usize];
+    // Less than a header cannot be an entry; what is left is padding.
+    while rest.len() >= ENTRY_HEADER_BYTES {
+        let of = |at, n| number(rest, at, n).expect("a whole header");
+        let (header, bytes, packed) = (of(4, 4), of(8, 8), of(16, 4));
+        let what = || format!("has an entry of {header} and {bytes} bytes, {packed} of them packed, of {}", rest.len());
+        let end = header.checked_add(bytes).filter(|end| *end <= rest.len() as u64);
+        let end = end.filter(|_| header >= ENTRY_HEADER_BYTES as u64 && packed <= bytes).ok_or_else(what)?;
+        let content = &rest[header as usize..end as usize];
+        if packed == 0 && content.starts_with(&elf::ELFMAG) {
+            elf_file(content).map_err(|why| format!("has a binary that {why}"))?;
+        }
+        rest = &rest[end as usize..];
+    }
+    Ok(())
+}
+
+fn number(bytes: &[u8], at: usize, n: usize) -> Option<u64> {
+    let mut value = [0; 8];
+    value[..n].copy_from_slice(bytes.get(at..at + n)?);
+    Some(u64::from_le_bytes(value))
+}
+
+type Header = FileHeader64<Endianness>;
+type Sections<'a> = SectionTable<'a, Header>;
+type Symbols<'a> = SymbolTable<'a, Header>;
+
+fn elf_file(image: &[u8]) -> Result<(), String> {
+    let header = Header::parse(image).map_err(in_words)?;
+    let endian = header.endian().map_err(in_words)?;
+    for segment in header.program_headers(endian, image).map_err(in_words)? {
+        segment.data(endian, image).map_err(|()| "has a segment that is not inside it".to_owned())?;
+    }
+    let sections = header.sections(endian, image).map_err(in_words)?;
+    for (index, section) in sections.enumerate() {
+        section.data(endian, image).map_err(in_words)?;
+        sections.section_name(endian, section).map_err(in_words)?;
+        if section.sh_type(endian) == elf::SHT_STRTAB && section.data(endian, image).is_ok_and(|s| s.last() != Some(&0))
+        {
+            return Err("has names that do not end".to_owned());
+        }
+        if let Some(symbols) = section.symbols(endian, image, &sections, index).map_err(in_words)? {
+            symbols_are_inside(&symbols, &sections, endian)?;
+        }
+        let (link, target) = (section.link(endian), section.info_link(endian));
+        if let Some((all, _)) = section.rel(endian, image).map_err(in_words)? {
+            let places = all.iter().map(|r| (r.r_offset(endian), r.r_sym(endian)));
+            relocations_are_inside(places, &sections, link, target, endian)?;
+        }
+        if let Some((all, _)) = section.rela(endian, image).map_err(in_words)? {
+            let places = all.iter().map(|r| (r.r_offset(endian), r.r_sym(endian, false)));
+            relocations_are_inside(places, &sections, link, target, endian)?;
+        }
+    }
+    Ok(())
+}
+
+fn symbols_are_inside(symbols: &Symbols<'_>, sections: &Sections<'_>, endian: Endianness) -> Result<(), String> {
+    for (index, symbol) in symbols.enumerate() {
+        symbols.symbol_name(endian, symbol).map_err(in_words)?;
+        let section = symbols.symbol_section(endian, symbol, index).map_err(in_words)?;
+        if section.is_some_and(|section| section.0 >= sections.len()) {
+            return Err(format!("has a symbol of section {}, of {}", section.map_or(0, |s| s.0), sections.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Each a place in a section that is there, and the number of a symbol.
+fn relocations_are_inside(
+    mut places: impl Iterator<Item = (u64, u32)>,
+    sections: &Sections<'_>,
+    link: SectionIndex,
+    target: SectionIndex,
+    endian: Endianness,
+) -> Result<(), String> {
+    let symbols = sections.section(link).map_or(0, |s| s.sh_size(endian) / size_of::<Sym64<Endianness>>() as u64);
+    let bytes = sections.section(target).map_or(0, |s| s.sh_size(endian));
+    // Symbol zero is none.
+    match places.find(|(at, symbol)| *at >= bytes || *symbol > 0 && u64::from(*symbol) >= symbols) {
+        Some((at, symbol)) => {
+            Err(format!("has a relocation at {at} in a section of {bytes} bytes, with symbol {symbol} of {symbols}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn in_words(e: object::read::Error) -> String {
+    format!("is damaged or cut off: {e}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: &[u8] = b"\0.names\0.text\0f\0";
+    /// Where the parts of `binary` lie.
+    const NAMES_AT: usize = 64;
+    const SYMBOLS_AT: usize = 88;
+    const RELOCATIONS_AT: usize = 136;
+    const SEGMENTS_AT: usize = 160;
+    const SECTIONS_AT: usize = 216;
+    const BINARY_BYTES: usize = SECTIONS_AT + 5 * 64;
+
+    /// One segment; sections of names, symbols (one, of the code), relocations (one, of the code), and the code, which
+    /// is the names again.
+    fn binary() -> Vec<u8> {
+        let mut b = vec![0; BINARY_BYTES];
+        b[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
+        b[NAMES_AT..NAMES_AT + NAMES.len()].copy_from_slice(NAMES);
+        put(&mut b, 16, &[(2, 2), (190, 2), (1, 4)]);
+        put(&mut b, 32, &[(SEGMENTS_AT as u64, 8), (SECTIONS_AT as u64, 8), (0, 4), (64, 2)]);
+        put(&mut b, 54, &[(56, 2), (1, 2), (64, 2), (5, 2), (1, 2)]);
+        put(&mut b, SYMBOLS_AT + 24, &[(14, 4), (0, 2), (4, 2)]);
+        put(&mut b, RELOCATIONS_AT, &[(8, 8), (1 << 32 | 2, 8)]);
+        put(&mut b, SEGMENTS_AT, &[(1, 4), (0, 4), (64, 8), (0, 16), (24, 8), (24, 8)]);
+        let names = (NAMES_AT, NAMES.len());
+        let sections = [
+            (1, elf::SHT_STRTAB, names, 0, 0),
+            (0, elf::SHT_SYMTAB, (SYMBOLS_AT, 48), 1, 0),
+            (0, elf::SHT_RELA, (RELOCATIONS_AT, 24), 2, 4),
+            (8, elf::SHT_PROGBITS, names, 0, 0),
+        ];
+        for (i, (name, kind, (at, bytes), link, info)) in sections.into_iter().enumerate() {
+            let fields =
+                [(name, 4), (kind.0.into(), 4), (0, 16), (at as u64, 8), (bytes as u64, 8), (link, 4), (info, 4)];
+            put(&mut b, SECTIONS_AT + 64 * (i + 1), &fields);
+        }
+        b
+    }
+
+    fn put(bytes: &mut [u8], mut at: usize, fields: &[(u64, usize)]) {
+        for (value, n) in fields {
+            let field = value.to_le_bytes();
+            let len = (*n).min(8);
+            bytes[at..at + len].copy_from_slice(&field[..len]);
+            at += n;
+        }
+    }
+
+    fn fat(entries: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut f = FATBIN_MAGIC.to_vec();
+        f.extend([1, 0, 16, 0]);
+        f.extend([0; 8]);
+        for (packed, content) in entries {
+            let at = f.len();
+            f.resize(at + ENTRY_HEADER_BYTES, 0);
+            put(&mut f, at, &[(2, 2), (0x101, 2), (64, 4), (content.len() as u64, 8), (u64::from(*packed), 4)]);
+            f.extend(*content);
+        }
+        let bytes = f.len() as u64 - 16;
+        put(&mut f, 8, &[(bytes, 8)]);
+        f
+    }
+
+    #[test]
+    fn images_whose_parts_lie_inside_them_are_good() {
+        for image in [
+            b".version 8.0\0".to_vec(),
+            b"any bytes: the driver says what it thinks of them".to_vec(),
+            Vec::new(),
+            binary(),
+            fat(&[]),
+            fat(&[(0, &binary()), (5, b"packed  "), (0, b".version 8.0\0\0\0\0")]),
+        ] {
+            assert_eq!(objection(&image), None, "{:?}", String::from_utf8_lossy(&image));
+        }
+    }
+
+    #[test]
+    fn a_binary_that_is_cut_off_is_refused_wherever_it_is_cut() {
+        let (binary, packed) = (binary(), fat(&[(0, &binary()), (8, b"packed  ")]));
+        for cut in 4..binary.len() {
+            assert!(objection(&binary[..cut]).is_some(), "{cut} bytes of a binary");
+        }
+        for cut in 4..packed.len() {
+            assert!(objection(&packed[..cut]).is_some(), "{cut} bytes of a fat binary");
+        }
+    }
+
+    #[test]
+    fn what_a_binary_says_of_itself_is_not_believed() {
+        let section = |i: usize, field: usize| SECTIONS_AT + 64 * i + field;
+        // Where, and how many bytes; what no binary of this size can say there.
+        let lies = [
+            ("segments", 32, 8, 500),
+            ("segments far away", 32, 8, u64::MAX - 8),
+            ("many segments", 56, 2, 40),
+            ("sections", 40, 8, 300),
+            ("many sections", 60, 2, 400),
+            ("names of sections", 62, 2, 9),
+            ("a segment", SEGMENTS_AT + 8, 8, 530),
+            ("a long segment", SEGMENTS_AT + 32, 8, 1 << 40),
+            ("a section", section(4, 24), 8, u64::MAX - 4),
+            ("a long section", section(4, 32), 8, 1 << 40),
+            ("a section's name", section(4, 0), 4, 1000),
+            ("names that do not end", section(1, 32), 8, 15),
+            ("symbols' names", section(2, 40), 4, 77),
+            ("a symbol's name", SYMBOLS_AT + 24, 4, 1 << 20),
+            ("a symbol's section", SYMBOLS_AT + 30, 2, 5),
+            ("a relocation's place", RELOCATIONS_AT, 8, 17),
+            ("a relocation's symbol", RELOCATIONS_AT + 12, 4, 2),
+            ("relocations of nothing", section(3, 44), 4, 12),
+        ];
+        for (what, at, n, value) in lies {
+            for packed in [false, true] {
+                let mut image = binary();
+                put(&mut image, at, &[(value, n)]);
+                let image = if packed { fat(&[(0, &image)]) } else { image };
+                assert!(objection(&image).is_some(), "{what}, {packed}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_fat_binary_says_of_itself_is_not_believed() {
+        let good = fat(&[(0, b"12345678"), (8, b"packed  ")]);
+        for (what, at, n, value) in [
+            ("its header", 6, 2, 8),
+            ("its bytes", 8, 8, 1000),
+            ("its bytes far away", 8, 8, u64::MAX - 4),
+            ("an entry's header", 20, 4, 8),
+            ("an entry's header far away", 20, 4, u32::MAX.into()),
+            ("an entry's bytes", 24, 8, 1000),
+            ("an entry's bytes far away", 24, 8, u64::MAX - 63),
+            ("an entry's packed bytes", 32, 4, 9),
+        ] {
+            let mut image = good.clone();
+            put(&mut image, at, &[(value, n)]);
+            assert!(objection(&image).is_some(), "{what}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Images that say more of themselves than there is.
+
+use orion_cuda::sys::{CUDA_ERROR_INVALID_IMAGE, CUDA_SUCCESS};
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::{Writer, bundle};
+
+use crate::harness::{Client, Oriond, Transport, words};
+
+const MODULE: u64 = Handle::new(Kind::Module, 0, 0).0;
+
+fn load(client: &mut Client, image: &[u8]) -> u32 {
+    let mut body = words(&[MODULE, 0]);
+    body.bytes(image);
+    body.word(0);
+    client.ask(ops::CU_MODULE_LOAD_DATA_EX, &body).0
+}
+
+/// A fat binary of `bytes` bytes behind its header, as it says.
+fn fat_binary(bytes: u64, rest: &[u8]) -> Vec<u8> {
+    let mut image = 0xba55_ed50u32.to_le_bytes().to_vec();
+    image.extend([1, 0, 16, 0]);
+    image.extend(bytes.to_le_bytes());
+    image.extend(rest);
+    image
+}
+
+#[test]
+fn an_image_whose_parts_lie_outside_it_is_refused_before_the_driver_has_it() {
+    let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
+    let mut binary = b"\x7fELF\x02\x01\x01\x33".to_vec();
+    binary.resize(64, 0);
+    (binary[16], binary[18], binary[20], binary[52]) = (2, 190, 1, 64);
+    // A table of sections, far away.
+    binary[40..48].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    (binary[58], binary[60]) = (64, 3);
+    // An entry of PTX whose content is a gigabyte.
+    let mut entry = vec![0; 64];
+    (entry[0], entry[2], entry[3], entry[4], entry[28]) = (1, 1, 1, 64, 75);
+    entry[8..16].copy_from_slice(&(1u64 << 30).to_le_bytes());
+    let far = fat_binary(1 << 30, b"");
+    let lying = [far.clone(), fat_binary(64, &entry), far[..15].to_vec(), binary, bundle::encode(&[&far, &far])];
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let mut client = Client::attach(&server, transport);
+        client.context = Handle::primary_context(0).0;
+        for (i, image) in lying.iter().enumerate() {
+            assert_eq!(load(&mut client, image), CUDA_ERROR_INVALID_IMAGE, "image {i}");
+        }
+        let good = b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n";
+        assert_eq!(load(&mut client, good), CUDA_SUCCESS);
+    }
+}
