@@ -12,7 +12,7 @@ use orion_cuda::sys::*;
 
 use crate::driver::Cuda;
 use crate::fact::{Verdict, answers, facts, ok, same};
-use crate::lab::{Gate, Get, as_void, counter, counter_argument, read, tally, use_primary, write, zeroed};
+use crate::lab::{Gate, Get, as_void, counter, counter_argument, read, tally, write, zeroed};
 
 facts! { callback:
     Context [
@@ -100,29 +100,43 @@ const WIDE_PTX: &CStr = c".version 7.0
         ret;
     }";
 
-/// Launches it so often, and opens the gate once a launch has to wait.
-fn launch_wide(cu: &'static Cuda, launches: u32, address: CUdeviceptr, stream: CUstream, gate: Gate) -> Get<CUmodule> {
+/// That kernel, launched once: the driver waits for the device when it loads one.
+fn wide(cu: &Cuda, address: CUdeviceptr) -> Get<(CUmodule, CUfunction)> {
     let (mut module, mut wide) = (null_mut(), null_mut());
     ok!(cu.cuModuleLoadData(&mut module, WIDE_PTX.as_ptr().cast()));
     ok!(cu.cuModuleGetFunction(&mut wide, module, c"wide".as_ptr()));
-    let count = Arc::new(AtomicU32::new(0));
-    let opener = open_when_stuck(gate, count.clone());
+    launch_wide(cu, wide, 1, address, null_mut(), &AtomicU32::new(0))?;
+    ok!(cu.cuStreamSynchronize(null_mut()));
+    Ok((module, wide))
+}
+
+fn launch_wide(
+    cu: &Cuda,
+    wide: CUfunction,
+    launches: u32,
+    address: CUdeviceptr,
+    stream: CUstream,
+    count: &AtomicU32,
+) -> Verdict {
     let (mut address, mut rest) = (address, [0u8; 4000]);
     for launch in 0..launches {
         rest.fill(launch as u8);
         ok!(cu.launch(wide, 1, 1, stream, &mut [as_void(&mut address), as_void(&mut rest)]));
         count.fetch_add(1, Ordering::SeqCst);
     }
-    ok!(cu.cuStreamSynchronize(stream));
-    opener.join().expect("a panic ends the process");
-    Ok(module)
+    Ok(())
 }
 
 fn more_bytes_than_any_queue_holds_may_follow_it(cu: &'static Cuda) -> Verdict {
     const LAUNCHES: u32 = 8000;
     let (stream, address) = (cu.stream()?, cu.words(&[0])?);
-    let module = launch_wide(cu, LAUNCHES, address, stream, cu.gate(stream)?)?;
-    same!(cu.word(address)?, LAUNCHES);
+    let (module, wide) = wide(cu, address)?;
+    let count = Arc::new(AtomicU32::new(0));
+    let opener = open_when_stuck(cu.gate(stream)?, count.clone());
+    launch_wide(cu, wide, LAUNCHES, address, stream, &count)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    opener.join().expect("a panic ends the process");
+    same!(cu.word(address)?, LAUNCHES + 1);
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(address)
@@ -156,6 +170,7 @@ fn what_it_writes_for_kernels_is_there_although_a_call_waits_for_it(cu: &'static
     ok!(cu.launch_on(increment, mapped, stream));
     ok!(cu.cuStreamSynchronize(stream));
     same!(read::<u32>(words), 2);
+    let (wide_module, wide) = wide(cu, counted)?;
 
     let late = Late { gate: Gate::closed(), words: words as usize };
     ok!(cu.cuLaunchHostFunc(stream, Some(write_late), std::ptr::from_ref(&late).cast_mut().cast()));
@@ -163,47 +178,48 @@ fn what_it_writes_for_kernels_is_there_although_a_call_waits_for_it(cu: &'static
     for address in [mapped, mapped + last] {
         ok!(cu.launch_on(increment, address, stream));
     }
-    let wide = launch_wide(cu, LAUNCHES, counted, stream, late.gate.clone())?;
+    let count = Arc::new(AtomicU32::new(0));
+    let opener = open_when_stuck(late.gate.clone(), count.clone());
+    launch_wide(cu, wide, LAUNCHES, counted, stream, &count)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    opener.join().expect("a panic ends the process");
     let seen = (read::<u32>(words), read::<u32>(words.wrapping_byte_add(last as usize)), cu.word(counted)?);
-    same!(seen, (8, LATE_WORDS as u32 + 7, LAUNCHES));
+    same!(seen, (8, LATE_WORDS as u32 + 7, LAUNCHES + 1));
     ok!(cu.cuMemFreeHost(words));
-    ok!(cu.cuModuleUnload(wide));
+    ok!(cu.cuModuleUnload(wide_module));
     ok!(cu.cuModuleUnload(module));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(counted)
 }
 
-/// A copy to pageable memory ends when its call does. Who else uses the GPU meanwhile is not held up, and if it were,
-/// nobody would open the gate.
+/// A copy to pageable memory ends when its call does, and here that waits for a host function, which writes for a
+/// kernel behind the copy.
 fn it_ends_although_rows_for_pageable_memory_wait_for_it(cu: &'static Cuda) -> Verdict {
-    let (stream, other, address) = (cu.stream()?, cu.stream()?, cu.words(&[1, 2, 3, 4])?);
-    let gate = cu.gate(stream)?;
-    let (named, began) = (stream as usize, Arc::new(AtomicU32::new(0)));
-    let began_there = began.clone();
-    let copier = std::thread::spawn(move || {
-        use_primary(cu)?;
-        let mut rows = vec![0u32; 16];
-        let mut copy: CUDA_MEMCPY2D = zeroed();
-        (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, address, 8);
-        (copy.dstMemoryType, copy.dstHost, copy.dstPitch) = (CU_MEMORYTYPE_HOST, rows.as_mut_ptr().cast(), 32);
-        (copy.WidthInBytes, copy.Height) = (8, 2);
-        began_there.store(1, Ordering::SeqCst);
-        ok!(cu.cuMemcpy2DAsync_v2(&copy, named as CUstream));
-        ok!(cu.cuStreamSynchronize(named as CUstream));
-        same!([rows[0], rows[1], rows[8], rows[9]], [1, 2, 3, 4]);
-        Ok::<(), String>(())
-    });
-    let waited = Instant::now();
-    while began.load(Ordering::SeqCst) == 0 || waited.elapsed() < Duration::from_millis(50) {
-        ok!(cu.cuStreamSynchronize(other));
-        let event = cu.event()?;
-        ok!(cu.cuEventRecord(event, other));
-        ok!(cu.cuEventSynchronize(event));
-        ok!(cu.cuEventDestroy_v2(event));
-    }
-    gate.open();
-    copier.join().map_err(|_| "the copying thread panicked".to_owned())??;
-    ok!(cu.cuStreamDestroy_v2(other));
+    let (stream, address) = (cu.stream()?, cu.words(&[1, 2, 3, 4])?);
+    let (module, increment) = cu.kernel("increment")?;
+    let (mut words, mut mapped) = (null_mut(), 0);
+    ok!(cu.cuMemHostAlloc(&mut words, 4 * LATE_WORDS, CU_MEMHOSTALLOC_DEVICEMAP));
+    ok!(cu.cuMemHostGetDevicePointer_v2(&mut mapped, words, 0));
+    ok!(cu.launch_on(increment, mapped, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+
+    let late = Late { gate: Gate::closed(), words: words as usize };
+    ok!(cu.cuLaunchHostFunc(stream, Some(write_late), std::ptr::from_ref(&late).cast_mut().cast()));
+    // Nothing counts: the gate opens after a while.
+    let opener = open_when_stuck(late.gate.clone(), Arc::new(AtomicU32::new(0)));
+    let mut rows = vec![0u32; 16];
+    let mut copy: CUDA_MEMCPY2D = zeroed();
+    (copy.srcMemoryType, copy.srcDevice, copy.srcPitch) = (CU_MEMORYTYPE_DEVICE, address, 8);
+    (copy.dstMemoryType, copy.dstHost, copy.dstPitch) = (CU_MEMORYTYPE_HOST, rows.as_mut_ptr().cast(), 32);
+    (copy.WidthInBytes, copy.Height) = (8, 2);
+    ok!(cu.cuMemcpy2DAsync_v2(&copy, stream));
+    same!([rows[0], rows[1], rows[8], rows[9]], [1, 2, 3, 4]);
+    ok!(cu.launch_on(increment, mapped, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(read::<u32>(words), 8);
+    opener.join().expect("a panic ends the process");
+    ok!(cu.cuMemFreeHost(words));
+    ok!(cu.cuModuleUnload(module));
     ok!(cu.cuStreamDestroy_v2(stream));
     cu.free(address)
 }
