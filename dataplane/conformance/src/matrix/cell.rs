@@ -138,6 +138,16 @@ impl Cell {
         texts.is_empty() || texts.iter().any(|text| text.split('+').all(|part| name.contains(part)))
     }
 
+    /// Whether a round takes a hundred times as long as most: by its bytes, or by what it allocates.
+    pub fn is_long(&self) -> bool {
+        let is_large = match self.way {
+            Way::Copy(bytes) | Way::AnyCopy(bytes) => bytes > 8 << 10,
+            Way::Copy2D { rows, .. } => rows > 100,
+            _ => false,
+        };
+        is_large || self.memory == Memory::Anew
+    }
+
     /// Why CUDA has no such thing.
     fn impossible(&self) -> Option<&'static str> {
         let in_place = matches!(self.way, Way::Kernel | Way::StreamWrite | Way::Memset);
