@@ -485,6 +485,8 @@ fn kernel(k: CUkernel) -> R<Arc<Kernel>> {
 /// Texts collected for `cuLinkComplete`, which puts one behind the other; loading links them.
 struct Linker {
     inputs: Mutex<Vec<String>>,
+    /// Who added them.
+    threads: Mutex<Vec<std::thread::ThreadId>>,
     output: Mutex<CString>,
 }
 
@@ -496,6 +498,7 @@ fn link_add(state: CUlinkState, kind: CUjitInputType, text: R<image::Text>) -> R
         return refuse("cuLinkAddData", "input other than PTX");
     }
     l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx);
+    l.threads.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(std::thread::current().id());
     Ok(())
 }
 
@@ -564,7 +567,8 @@ api! {
     }
     fn cuLinkCreate_v2(_n: c_uint, _options: *mut CUjit_option, _values: *mut *mut c_void, out: *mut CUlinkState) {
         context::current()?;
-        let l = Arc::new(Linker { inputs: Mutex::default(), output: Mutex::default() });
+        let (inputs, threads, output) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let l = Arc::new(Linker { inputs, threads, output });
         put(out, LINKERS.add(&l))
     }
     fn cuLinkAddData_v2(
@@ -591,6 +595,10 @@ api! {
     }
     fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, size: *mut usize) {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let here = std::thread::current().id();
+        if l.threads.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter().any(|thread| *thread != here) {
+            return refuse("cuLinkComplete", "inputs that another thread added, at which NVIDIA's driver crashes");
+        }
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
         let all = image::Text { ptx: all, any_target: false, compiled: false };
         parse_ptx(&all, &no_jit())?;

@@ -51,6 +51,7 @@ facts! { module:
         a_loading_state_into_null_is_invalid_value,
         linked_ptx_can_be_loaded,
         linking_holds_up_nobody_else,
+        threads_link_and_load_at_once,
         options_are_accepted,
         another_thread_can_use_it,
         many_are_loaded_used_and_unloaded_one_after_the_other,
@@ -503,5 +504,40 @@ fn linking_holds_up_nobody_else(cu: &'static Cuda) -> Verdict {
     linker.join().map_err(|_| "the linking thread panicked".to_owned())??;
     // Whoever is held up by the linker's calls is answered once between two of them: three times at most.
     holds!(answers > 6, "only {answers} rounds of calls were answered while another thread linked");
+    Ok(())
+}
+
+/// A link is one thread's from its first input to its image, whatever others compile meanwhile.
+fn threads_link_and_load_at_once(cu: &'static Cuda) -> Verdict {
+    const ROUNDS: usize = 40;
+    let load = move || {
+        use_primary(cu)?;
+        for _ in 0..ROUNDS {
+            let mut module = null_mut();
+            ok!(cu.cuModuleLoadData(&mut module, EMPTY_PTX.as_ptr().cast()));
+            ok!(cu.cuModuleUnload(module));
+        }
+        Ok::<(), String>(())
+    };
+    let link = move || {
+        use_primary(cu)?;
+        for _ in 0..ROUNDS {
+            let (mut state, mut cubin, mut bytes, mut module) = (null_mut(), null_mut(), 0, null_mut());
+            let (text, length) = (EMPTY_PTX.as_ptr().cast_mut().cast(), EMPTY_PTX.count_bytes() + 1);
+            ok!(cu.cuLinkCreate_v2(0, null_mut(), null_mut(), &mut state));
+            let name = c"nothing.ptx".as_ptr();
+            ok!(cu.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, text, length, name, 0, null_mut(), null_mut()));
+            ok!(cu.cuLinkComplete(state, &mut cubin, &mut bytes));
+            ok!(cu.cuModuleLoadData(&mut module, cubin));
+            ok!(cu.cuLinkDestroy(state));
+            ok!(cu.cuModuleUnload(module));
+        }
+        Ok::<(), String>(())
+    };
+    let threads =
+        [load, load, load].map(std::thread::spawn).into_iter().chain([link, link, link].map(std::thread::spawn));
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked".to_owned())??;
+    }
     Ok(())
 }

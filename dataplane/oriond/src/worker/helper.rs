@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
 use orion_cuda::driver::Driver;
@@ -54,14 +55,48 @@ impl Helpers {
         if queue.idle < queue.work.len() && queue.threads < HELPERS_MAX {
             queue.threads += 1;
             let (driver, shared) = (self.driver, self.shared.clone());
-            std::thread::Builder::new()
-                .name("helper".into())
-                .spawn(move || serve(driver, &shared))
-                .expect("starting a helper thread");
+            start("helper", move || serve(driver, &shared));
         }
         self.shared.1.notify_one();
         job
     }
+}
+
+/// A thread that does the work of one object, for which the driver keeps something by thread. It ends with this.
+pub struct Own {
+    work: Sender<Given>,
+}
+
+type Given = (usize, Work, Arc<Job>);
+
+impl Own {
+    pub fn start(name: &str, driver: &'static Driver) -> Own {
+        let (work, works) = channel::<Given>();
+        start(name, move || works.into_iter().for_each(|(context, work, job)| one(driver, context, work, &job)));
+        Own { work }
+    }
+
+    /// Runs `work` with `context` current, behind what was given to it before.
+    pub fn run(&self, context: CUcontext, work: impl FnOnce(&'static Driver) -> CUresult + Send + 'static) -> Arc<Job> {
+        let job = Arc::new(Job { result: AtomicU32::new(PENDING) });
+        self.work.send((context as usize, Box::new(work), job.clone())).expect("the thread lives as long as this");
+        job
+    }
+}
+
+/// NVIDIA's compiler recurses, and is made for the stack of a program's first thread: 8 MiB.
+const STACK_BYTES: usize = 16 << 20;
+
+fn start(name: &str, serve: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
+    thread.spawn(serve).expect("starting a helper thread");
+}
+
+fn one(driver: &'static Driver, context: usize, work: Work, job: &Job) {
+    // SAFETY: a context of this session, which outlives its parked calls.
+    let set = unsafe { driver.cuCtxSetCurrent(context as CUcontext) };
+    let result = if set == orion_cuda::sys::CUDA_SUCCESS { work(driver) } else { set };
+    job.result.store(result, Ordering::Release);
 }
 
 fn serve(driver: &'static Driver, shared: &(Mutex<Queue>, Condvar)) {
@@ -78,9 +113,6 @@ fn serve(driver: &'static Driver, shared: &(Mutex<Queue>, Condvar)) {
             queue.idle -= 1;
             next
         };
-        // SAFETY: a context of this session, which outlives its parked calls.
-        let set = unsafe { driver.cuCtxSetCurrent(context as CUcontext) };
-        let result = if set == orion_cuda::sys::CUDA_SUCCESS { work(driver) } else { set };
-        job.result.store(result, Ordering::Release);
+        one(driver, context, work, &job);
     }
 }

@@ -80,10 +80,15 @@ impl Captures {
     /// kept here.
     pub fn note_copy(&mut self, _stream: CUstream, _range: HeapRange, _to_device: bool) {}
 
+    /// The mode that a thread of the client's has chosen for its calls.
+    pub fn mode_of(&self, thread: u16) -> CUstreamCaptureMode {
+        self.modes.get(&thread).copied().unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL)
+    }
+
     /// Whether CUDA forbids `thread` the calls that could interfere with a capture. A command that would run on
     /// a helper thread (which has no captures of its own) has to run on the executor then, to be refused there.
     pub fn forbids(&self, thread: u16) -> bool {
-        let mode = self.modes.get(&thread).copied().unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL);
+        let mode = self.mode_of(thread);
         mode != CU_STREAM_CAPTURE_MODE_RELAXED
             && self.open.iter().any(|o| match o.mode {
                 CU_STREAM_CAPTURE_MODE_RELAXED => false,

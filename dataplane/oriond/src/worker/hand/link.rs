@@ -13,28 +13,35 @@ use orion_wire::handle::Kind;
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
+use super::host_memory::in_mode;
 use super::jit;
 use super::module::payload;
+use crate::worker::helper::Own;
 use crate::worker::session::{Outcome, Session, Wait};
 use crate::worker::{driver_log, extents};
 
 pub type Links = HashMap<u64, Link>;
 
-/// What the driver refers to while a link lives.
 pub struct Link {
-    options: jit::Decoded,
-    values: Vec<*mut c_void>,
+    kept: Arc<Kept>,
     /// The driver's own copy, once complete.
     cubin: Option<(*const u8, usize)>,
-    /// Held by who compiles: threads of the client take turns.
-    turn: Arc<Mutex<()>>,
+    /// Once something was compiled. NVIDIA's linker keeps what it made of inputs by thread, and crashes where another
+    /// one completes them; so all of a link is one thread's, whichever of the client's asks.
+    thread: Option<Own>,
 }
 
-/// What a destroyed link's options were, on its way to be dropped.
-struct Unshared(#[allow(dead_code, reason = "kept for its destructor")] Link);
+/// What the driver refers to while a link lives.
+struct Kept {
+    options: jit::Decoded,
+    values: Vec<*mut c_void>,
+}
 
-// SAFETY: its pointers lead into buffers that it owns, and nobody else refers to it.
-unsafe impl Send for Unshared {}
+// SAFETY: its pointers lead into buffers that it owns. The driver writes there while it compiles, and what is read
+// meanwhile are bytes.
+unsafe impl Send for Kept {}
+// SAFETY: as above.
+unsafe impl Sync for Kept {}
 
 pub fn cuLinkCreate_v2(
     s: &mut Session,
@@ -51,7 +58,8 @@ pub fn cuLinkCreate_v2(
         unsafe { s.driver.cuLinkCreate_v2(keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) };
     if code == CUDA_SUCCESS {
         s.bind(Kind::LinkState, word, state.cast())?;
-        s.links.insert(word, Link { options, values, cubin: None, turn: Arc::default() });
+        let kept = Arc::new(Kept { options, values });
+        s.links.insert(word, Link { kept, cubin: None, thread: None });
     }
     Ok(Outcome::Done(code))
 }
@@ -66,7 +74,7 @@ fn state(s: &mut Session, word: u64) -> Result<CUlinkState, CUresult> {
 
 fn logs(s: &Session, word: u64, reply: &mut Vec<u8>) {
     if let Some(link) = s.links.get(&word) {
-        link.options.encode_results(reply, &link.values);
+        link.kept.options.encode_results(reply, &link.kept.values);
     }
 }
 
@@ -78,34 +86,30 @@ struct Made {
     results: Vec<u8>,
 }
 
-/// Compiling takes long, so a helper thread does it; while a stream is captured it is done here, where the driver takes
-/// it for the capturing thread's. `finish` writes the reply.
+/// Compiling takes long, so the link's own thread does it. `finish` writes the reply.
 fn compile(
     s: &mut Session,
     header: &Header,
     word: u64,
-    reply: &mut Vec<u8>,
     job: impl FnOnce(&'static Driver, &mut Made) -> CUresult + Send + 'static,
     finish: impl FnOnce(&mut Session, CUresult, &Made, &mut Vec<u8>) + 'static,
 ) -> Result<Outcome, Fault> {
-    let Some(turn) = s.links.get(&word).map(|link| link.turn.clone()) else {
-        return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE));
-    };
-    if s.captures.open() {
-        let mut made = Made::default();
-        let code = job(s.driver, &mut made);
-        finish(s, code, &made, reply);
-        return Ok(Outcome::Done(code));
-    }
     let context = match s.context(s.green.home(header.context)) {
         Ok(context) => context,
         Err(code) => return Ok(Outcome::Done(code)),
     };
+    let mode = s.captures.mode_of(header.thread);
+    let driver = s.driver;
+    let Some(link) = s.links.get_mut(&word) else { return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)) };
+    let thread = link.thread.get_or_insert_with(|| Own::start("link", driver));
+    let kept = link.kept.clone();
     let made = Arc::new(Mutex::new(Made::default()));
     let mine = made.clone();
-    let job = s.helpers.run(context, move |driver| {
-        let _turn = turn.lock().expect("no panic happens under this lock");
-        job(driver, &mut made.lock().expect("no panic happens under this lock"))
+    let job = thread.run(context, move |driver| {
+        let mut made = made.lock().expect("no panic happens under this lock");
+        let code = in_mode(driver, mode, || job(driver, &mut made));
+        drop(kept);
+        code
     });
     Ok(s.park(header, Wait::Job(job), move |s, code, reply| {
         finish(s, code, &mine.lock().expect("no panic happens under this lock"), reply);
@@ -117,7 +121,7 @@ pub fn cuLinkAddData_v2(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let kind = r.word()? as u32;
@@ -142,12 +146,12 @@ pub fn cuLinkAddData_v2(
         let (mut keys, mut values) = options.arrays();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
         let (state, at) = (state as CUlinkState, data.as_mut_ptr().cast());
-        // SAFETY: a live link: destroying one waits for its turn. Input, name and arrays are our own during the call.
+        // SAFETY: a live link: one is destroyed behind this. Input, name and arrays are our own during the call.
         let code = unsafe { driver.cuLinkAddData_v2(state, kind, at, bytes, name.as_ptr(), count, keys, of) };
         options.encode_results(&mut made.results, &values);
         code
     };
-    compile(s, header, word, reply, job, move |s, _, made, reply| {
+    compile(s, header, word, job, move |s, _, made, reply| {
         reply.extend_from_slice(&made.results);
         logs(s, word, reply);
     })
@@ -158,7 +162,7 @@ pub fn cuLinkComplete(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let is_fetch = r.word()? != 0;
@@ -188,7 +192,7 @@ pub fn cuLinkComplete(
         (made.cubin, made.bytes) = (cubin as usize, bytes);
         code
     };
-    compile(s, header, word, reply, job, move |s, code, made, reply| {
+    compile(s, header, word, job, move |s, code, made, reply| {
         logs(s, word, reply);
         if code == CUDA_SUCCESS {
             if let Some(link) = s.links.get_mut(&word) {
@@ -201,7 +205,7 @@ pub fn cuLinkComplete(
 
 pub fn cuLinkDestroy(
     s: &mut Session,
-    _header: &Header,
+    header: &Header,
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
@@ -212,20 +216,16 @@ pub fn cuLinkDestroy(
     };
     let link = s.links.remove(&word);
     s.unbind(Kind::LinkState, word);
-    // Another thread of the client may be compiling with it, against the rules: that has to end first, and not here.
-    if let Some(turn) = link.as_ref().map(|l| l.turn.clone()).filter(|turn| Arc::strong_count(turn) > 2) {
-        let (state, link) = (state as usize, link.map(Unshared));
-        s.helpers.run(ptr::null_mut(), move |driver| {
-            let _turn = turn.lock().expect("no panic happens under this lock");
-            // SAFETY: a live link, whose options are dropped after it.
-            let code = unsafe { driver.cuLinkDestroy(state as CUlinkState) };
-            drop(link);
-            code
-        });
-        return Ok(Outcome::Done(CUDA_SUCCESS));
-    }
-    // SAFETY: a live link, whose options are dropped after it.
-    let code = unsafe { s.driver.cuLinkDestroy(state) };
-    drop(link);
-    Ok(Outcome::Done(code))
+    let Some(Link { kept, thread: Some(thread), .. }) = link else {
+        // SAFETY: a live link, whose options are dropped after it.
+        return Ok(Outcome::Done(unsafe { s.driver.cuLinkDestroy(state) }));
+    };
+    let state = state as usize;
+    let job = thread.run(ptr::null_mut(), move |driver| {
+        // SAFETY: a live link, whose options are dropped after it.
+        let code = unsafe { driver.cuLinkDestroy(state as CUlinkState) };
+        drop(kept);
+        code
+    });
+    Ok(s.park(header, Wait::Job(job), |_, code, _| code))
 }
