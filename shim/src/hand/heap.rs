@@ -44,6 +44,11 @@ impl Region {
         Some(at)
     }
 
+    #[cfg(debug_assertions)]
+    pub fn free_bytes(&self) -> u64 {
+        self.free.values().sum()
+    }
+
     pub fn release(&mut self, at: u64, bytes: u64) {
         let mut start = at;
         let mut len = bytes.max(1).next_multiple_of(PAGE);

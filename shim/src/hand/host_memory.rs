@@ -185,6 +185,24 @@ fn give_back(s: &Session, range: HeapRange) {
     s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
 }
 
+/// For tests: bytes of the heap that somebody has, of staging memory and of the rest. Without a session none.
+///
+/// # Safety
+/// Two words can be written there.
+#[cfg(debug_assertions)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
+    let in_use = session().map_or([0; 2], |s| {
+        let small = SMALL.lock().expect("no panic happens under this lock").as_ref().map_or(0, Region::free_bytes);
+        let allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);
+        let general = all - staging - allocator.general.free_bytes() - small;
+        [staging - allocator.staging.free_bytes(), general]
+    });
+    // SAFETY: the caller's promise.
+    unsafe { out.write(in_use) };
+}
+
 /// Freed pinned memory by offset, and whether it was registered on its own: copies from or to it may be under way,
 /// so it is used again only once the worker has seen the device idle.
 static FREED: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());

@@ -151,6 +151,8 @@ struct Busy {
 
 /// Calls that wait. A client has no more threads than this, and each waits for one call or for a few pieces of one.
 const PARKED_MAX: usize = 2 * THREADS_MAX as usize;
+/// Of these, answered together: each answer may have 128 KiB.
+const OVER_MAX: usize = 64;
 /// Slots of pinned memory for small copies that are under way, half a record each: 128 MiB.
 const SCRATCH_MAX: usize = 1024;
 /// Copies into the heap that a mirrored client has not been told of, and ranges lent to copies.
@@ -1090,7 +1092,7 @@ impl Session {
         // Mapped memory is compared once for all that are over.
         let mut over = Vec::new();
         let mut i = 0;
-        while i < self.parked.len() {
+        while i < self.parked.len() && over.len() < OVER_MAX {
             let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
             let result = match self.make_current(context) {
                 Ok(()) => self.poll_one(i, thread),

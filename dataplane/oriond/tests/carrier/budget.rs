@@ -1,16 +1,21 @@
 //! What one session may cost oriond, and what the others notice of it: nothing.
 
+// UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use orion_cuda::sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_NON_BLOCKING, CUDA_SUCCESS};
+use orion_cuda::sys::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_NON_BLOCKING,
+    CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUDA_SUCCESS,
+};
 use orion_transport::stream::Frame;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::record::{HEADER_BYTES, Header, op};
+use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
 
 use crate::death::{carried_with_key, join, stream_frame};
@@ -185,6 +190,50 @@ fn what_a_captured_copy_read_goes_with_its_graph() {
     (2..12).for_each(&mut round);
     let grown = own_memory(worker).saturating_sub(before);
     assert!(grown < 60, "the worker grew by {grown} MiB");
+}
+
+/// A copy of as many rows of a byte, with gaps of one, to the heap; its answer, and whether the rows and nothing else
+/// arrived.
+fn copy_rows(client: &mut Client, memory: u64, rows: usize) -> (u32, bool) {
+    let range = HeapRange { offset: 80 << 20, bytes: 2 * rows as u64 };
+    client.bytes_mut(range).fill(0xaa);
+    client.announce(range);
+    let to = client.bytes(range).as_ptr();
+    // SAFETY: a struct of integers and pointers, for which zero is a value.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.WidthInBytes, d.Height, d.Depth) = (1, rows, 1);
+    (d.srcMemoryType, d.srcDevice, d.srcPitch) = (CU_MEMORYTYPE_DEVICE, memory, 2);
+    (d.dstMemoryType, d.dstHost, d.dstPitch) = (CU_MEMORYTYPE_HOST, to.cast_mut().cast(), 2);
+    let mut body = words(&[STREAM]);
+    // SAFETY: plain data; the padding is zero because the struct was.
+    body.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), size_of_val(&d)) });
+    let code = client.ask(op::COPY_3D, &body).0;
+    client.ask(ops::CU_CTX_SYNCHRONIZE, &[]);
+    (code, client.bytes(range).chunks(2).all(|row| row == [0x11, 0xaa]))
+}
+
+/// Over TCP each row goes over by itself.
+#[test]
+fn rows_with_gaps_to_a_client_elsewhere_have_a_bound_and_beyond_it_a_reason() {
+    const ROWS_MAX: usize = 1 << 20;
+    let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
+    for transport in [Transport::Shm, Transport::Tcp] {
+        let (mut client, _) = on_a_gpu(&server, transport);
+        let bytes = 2 * ROWS_MAX as u64 + 2;
+        let (code, reply) = client.ask(ops::CU_MEM_ALLOC_V2, &words(&[bytes]));
+        assert_eq!(code, CUDA_SUCCESS);
+        let memory = Reader::new(&reply).word().expect("an address");
+        assert_eq!(client.ask(ops::CU_MEMSET_D8_ASYNC, &words(&[memory, 0x11, bytes, STREAM])).0, CUDA_SUCCESS);
+        assert_eq!(copy_rows(&mut client, memory, ROWS_MAX), (CUDA_SUCCESS, true), "{transport:?}");
+        let more = copy_rows(&mut client, memory, ROWS_MAX + 1);
+        match transport {
+            Transport::Shm => assert_eq!(more, (CUDA_SUCCESS, true)),
+            Transport::Tcp => {
+                assert_eq!(more, (CUDA_ERROR_NOT_SUPPORTED, false));
+                assert!(client.logged.contains("a copy of 1048577 rows with gaps"), "{:?}", client.logged);
+            }
+        }
+    }
 }
 
 /// Things that a client may make without end, each of which is right by itself.

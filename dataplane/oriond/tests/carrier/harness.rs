@@ -188,6 +188,8 @@ pub struct Client {
     pub sequence: u64,
     /// What is current to its thread.
     pub context: u64,
+    /// Lines of the error log.
+    pub logged: String,
 }
 
 /// What the orionds of the tests are given, unless a test says otherwise.
@@ -263,6 +265,7 @@ impl Client {
             mirrored: a.mirrored,
             sequence: 0,
             context: 0,
+            logged: String::new(),
         })
     }
 
@@ -289,8 +292,10 @@ impl Client {
     pub fn reply(&mut self) -> (Header, Vec<u8>) {
         loop {
             let (header, body) = next(&mut self.replies, &*self.link).expect("session lost");
-            if !matches!(header.op, op::HEAP_WRITTEN | op::LOG) {
-                return (header, body);
+            match header.op {
+                op::HEAP_WRITTEN => {}
+                op::LOG => self.logged.push_str(&String::from_utf8_lossy(&body)),
+                _ => return (header, body),
             }
         }
     }
