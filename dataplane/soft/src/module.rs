@@ -485,20 +485,29 @@ fn kernel(k: CUkernel) -> R<Arc<Kernel>> {
 /// Texts collected for `cuLinkComplete`, which puts one behind the other; loading links them.
 struct Linker {
     inputs: Mutex<Vec<String>>,
-    /// Who added them.
-    threads: Mutex<Vec<std::thread::ThreadId>>,
+    made_by: std::thread::ThreadId,
     output: Mutex<CString>,
 }
 
 static LINKERS: Registry<Linker> = Registry::new();
 
+impl Linker {
+    /// NVIDIA's linker allocates by thread, and crashes now and then if that is not heeded.
+    fn check_thread(&self, name: &str) -> R {
+        match std::thread::current().id() == self.made_by {
+            true => Ok(()),
+            false => refuse(name, "a link that another thread made, at which NVIDIA's driver may crash"),
+        }
+    }
+}
+
 fn link_add(state: CUlinkState, kind: CUjitInputType, text: R<image::Text>) -> R {
     let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    l.check_thread("cuLinkAddData")?;
     if !matches!(kind, CU_JIT_INPUT_PTX | CU_JIT_INPUT_FATBINARY) {
         return refuse("cuLinkAddData", "input other than PTX");
     }
     l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx);
-    l.threads.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(std::thread::current().id());
     Ok(())
 }
 
@@ -567,8 +576,8 @@ api! {
     }
     fn cuLinkCreate_v2(_n: c_uint, _options: *mut CUjit_option, _values: *mut *mut c_void, out: *mut CUlinkState) {
         context::current()?;
-        let (inputs, threads, output) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let l = Arc::new(Linker { inputs, threads, output });
+        let (inputs, output) = (Mutex::default(), Mutex::default());
+        let l = Arc::new(Linker { inputs, made_by: std::thread::current().id(), output });
         put(out, LINKERS.add(&l))
     }
     fn cuLinkAddData_v2(
@@ -595,10 +604,7 @@ api! {
     }
     fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, size: *mut usize) {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let here = std::thread::current().id();
-        if l.threads.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter().any(|thread| *thread != here) {
-            return refuse("cuLinkComplete", "inputs that another thread added, at which NVIDIA's driver crashes");
-        }
+        l.check_thread("cuLinkComplete")?;
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
         let all = image::Text { ptx: all, any_target: false, compiled: false };
         parse_ptx(&all, &no_jit())?;
@@ -609,6 +615,7 @@ api! {
         Ok(())
     }
     fn cuLinkDestroy(state: CUlinkState) {
+        LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?.check_thread("cuLinkDestroy")?;
         LINKERS.remove(state).ok_or(CUDA_ERROR_INVALID_HANDLE).map(drop)
     }
     fn cuLibraryLoadData(
