@@ -1,6 +1,6 @@
 //! Images that say more of themselves than there is.
 
-use orion_cuda::sys::{CUDA_ERROR_INVALID_IMAGE, CUDA_SUCCESS};
+use orion_cuda::sys::{CU_JIT_INPUT_FATBINARY, CUDA_ERROR_INVALID_IMAGE, CUDA_SUCCESS};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Writer, bundle};
@@ -8,6 +8,7 @@ use orion_wire::{Writer, bundle};
 use crate::harness::{Client, Oriond, Transport, words};
 
 const MODULE: u64 = Handle::new(Kind::Module, 0, 0).0;
+const LINK: u64 = Handle::new(Kind::LinkState, 0, 0).0;
 
 fn load(client: &mut Client, image: &[u8]) -> u32 {
     let mut body = words(&[MODULE, 0]);
@@ -46,6 +47,12 @@ fn an_image_whose_parts_lie_outside_it_is_refused_before_the_driver_has_it() {
         for (i, image) in lying.iter().enumerate() {
             assert_eq!(load(&mut client, image), CUDA_ERROR_INVALID_IMAGE, "image {i}");
         }
+        assert_eq!(client.ask(ops::CU_LINK_CREATE_V2, &words(&[LINK, 0])).0, CUDA_SUCCESS);
+        let mut input = words(&[LINK, CU_JIT_INPUT_FATBINARY.into(), 0]);
+        input.bytes(&far);
+        input.bytes(b"far");
+        input.word(0);
+        assert_eq!(client.ask(ops::CU_LINK_ADD_DATA_V2, &input).0, CUDA_ERROR_INVALID_IMAGE, "the linker's input");
         let good = b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n";
         assert_eq!(load(&mut client, good), CUDA_SUCCESS);
     }
