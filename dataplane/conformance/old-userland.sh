@@ -69,12 +69,14 @@ inside() {
     unshare --mount --propagation private bash -ceu '
         old=$1 place=$2 target=$3
         shift 3
-        mkdir -p "$old/proc" "$old/dev" "$old/tmp" "$old$target"
+        mkdir -p "$old/proc" "$old/dev" "$old/tmp"
         mount --rbind /proc "$old/proc"
         mount --rbind /dev "$old/dev"
         mount -t tmpfs tmpfs "$old/tmp"
         mkdir "$old$place"
         mount --bind "$place" "$old$place"
+        # Behind the others: the checkout may lie in /tmp.
+        mkdir -p "$old$target"
         mount --bind "$target" "$old$target"
         exec chroot "$old" "$@"
     ' inside "$old" "$place" "$target" "$@"

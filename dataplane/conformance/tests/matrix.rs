@@ -28,7 +28,7 @@ fn a_completion_covers_host_memory_over_a_late_network() {
 
 /// As many cells as there is time for, in an order that the seed gives; `--list` prints them all.
 fn covers_over(transport: &str, options: &[&str]) {
-    let limits = ["--count", "1", "--seconds", "15", "--threads", "3"];
+    let limits = ["--count", "1", "--seconds", "15", "--threads", "6"];
     let mut run = orion::command(transport, Path::new(MATRIX), &[&limits[..], options].concat());
     let output = run.env("ORION_SOFT_JITTER", "7").output().expect("orion-run starts");
     print!("{}", String::from_utf8_lossy(&output.stdout));

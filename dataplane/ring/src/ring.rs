@@ -326,8 +326,8 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Shows `wanted` each record ahead until it answers. `None` if it never does, or if the consumer went on meanwhile:
-    /// then the bytes may have been others.
+    /// Shows `wanted` each record ahead until it answers. `None` if it never does, or if the consumer went on
+    /// meanwhile: then the bytes may have been others.
     pub fn find<T>(&self, mut wanted: impl FnMut(&Ahead<'_>) -> Option<T>) -> Option<T> {
         let from = self.position.load(Ordering::SeqCst);
         let ready = self.ring.control.ready(from, self.ring.capacity).ok()?;

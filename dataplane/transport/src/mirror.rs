@@ -372,8 +372,8 @@ impl Mirror {
         }
     }
 
-    /// Takes a patch of the other side's; one of the client's that was taken before changes nothing. Bytes of ranges that
-    /// are no longer kept in step are dropped.
+    /// Takes a patch of the other side's; one of the client's that was taken before changes nothing. Bytes of ranges
+    /// that are no longer kept in step are dropped.
     pub fn apply(&mut self, heap: &Heap, body: &[u8]) -> Result<Notice, Fault> {
         let mut r = Reader::new(body);
         let (number, acknowledged) = (r.word()?, r.word()?);

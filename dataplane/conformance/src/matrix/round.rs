@@ -184,8 +184,8 @@ extern "C" fn look_back(_: CUstream, status: CUresult, shot: *mut c_void) {
     }
 }
 
-/// Host memory of one kind, in allocations of their own: what a kernel was given one of, or a graph with a host function
-/// copies to, may be treated otherwise.
+/// Host memory of one kind, in allocations of their own: what a kernel was given one of, or a graph with a host
+/// function copies to, may be treated otherwise.
 #[derive(Clone, Copy)]
 struct Area {
     large: *mut u8,

@@ -147,9 +147,9 @@ impl Callbacks {
     /// Whether word of the end lies in the ring and the executor cannot come to it: it may be inside a driver call that
     /// waits for the device, which waits here. A launch is one when the GPU's queue is full.
     ///
-    /// What the function wrote to mapped memory has to be there before the stream goes on, and lies in the ring ahead of
-    /// its end: it is put there now, as it would be at once if that memory were one and the same. The executor passes
-    /// over it when it comes to it.
+    /// What the function wrote to mapped memory has to be there before the stream goes on, and lies in the ring ahead
+    /// of its end: it is put there now, as it would be at once if that memory were one and the same. The executor
+    /// passes over it when it comes to it.
     fn has_returned(&self, id: u64) -> bool {
         let is_end = |record: &Ahead<'_>| record.header.op == op::CALLBACK_DONE && record.word(0) == id;
         if self.commands.find(|record| is_end(record).then_some(())).is_none() {

@@ -27,8 +27,9 @@ pub struct Link {
     kept: Arc<Kept>,
     /// The driver's own copy, once complete.
     cubin: Option<(*const u8, usize)>,
-    /// NVIDIA's linker allocates by thread, and crashes where a link is made by one and compiled, completed or destroyed
-    /// by another while that one makes a second. So all of a link is one thread's, whichever of the client's asks.
+    /// NVIDIA's linker allocates by thread, and crashes where a link is made by one and compiled, completed or
+    /// destroyed by another while that one makes a second. So all of a link is one thread's, whichever of the client's
+    /// asks.
     thread: Own,
 }
 
