@@ -283,7 +283,7 @@ pub fn broken(what: &str) -> CUresult {
 struct Inbox {
     replies: Mutex<VecDeque<(u64, Reply)>>,
     /// What the worker's driver logged, until this thread has its reply.
-    logs: Mutex<Vec<(CUlogLevel, Vec<u8>)>>,
+    logs: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
     signal: AtomicU32,
 }
@@ -321,7 +321,7 @@ impl Replies {
         })
     }
 
-    fn keep_log(&self, slot: u16, level: CUlogLevel, body: &[u8]) -> Result<(), Fault> {
+    fn keep_log(&self, slot: u16, level: u64, body: &[u8]) -> Result<(), Fault> {
         let text = Reader::new(body).bytes()?;
         self.inbox(slot).logs.lock().expect("no panic happens under this lock").push((level, text.to_vec()));
         self.logs.fetch_add(1, Ordering::Relaxed);
@@ -335,7 +335,10 @@ impl Replies {
         let logs = std::mem::take(&mut *self.inbox(slot).logs.lock().expect("no panic happens under this lock"));
         self.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
         for (level, text) in logs {
-            crate::local::logs::from_driver(level, &text);
+            if level & op::LOG_OF_ORION != 0 {
+                crate::say!("{}", String::from_utf8_lossy(&text));
+            }
+            crate::local::logs::from_driver(level as CUlogLevel, &text);
         }
     }
 }
@@ -537,9 +540,7 @@ fn read_until(
                 match header.op {
                     op::HEAP_WRITTEN => continue,
                     op::LOG if header.sequence == 0 => {
-                        s.replies
-                            .keep_log(header.thread, header.context as CUlogLevel, &body)
-                            .map_err(|fault| broken(fault.0))?;
+                        s.replies.keep_log(header.thread, header.context, &body).map_err(|fault| broken(fault.0))?;
                         continue;
                     }
                     _ => {}

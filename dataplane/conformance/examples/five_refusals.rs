@@ -1,5 +1,5 @@
-//! Asks for what Orion refuses (managed memory) and for what the software GPU refuses (five texts that are no PTX), and
-//! ends at once. Each is worth a line on standard error, however soon the program ends and whatever that descriptor is.
+//! Asks for what Orion refuses (managed memory, and an image that is longer inside than outside) and for what the
+//! software GPU refuses (five texts that are no PTX), and ends at once. Each is worth a line on standard error, however soon the program ends and whatever that descriptor is.
 
 use std::ffi::{CString, c_void};
 use std::process::ExitCode;
@@ -21,8 +21,16 @@ fn main() -> ExitCode {
         // SAFETY: a valid out pointer, and a text that ends with a NUL.
         unsafe { sys::cuModuleLoadData(&mut module, text.as_ptr().cast::<c_void>()) == sys::CUresult::CUDA_SUCCESS }
     });
-    let good = refused != sys::CUresult::CUDA_SUCCESS && accepted.count() == 0;
-    println!("{} all six were refused", if good { "PASS" } else { "FAIL" });
+    // A fat binary with one entry of PTX, whose content is a gigabyte.
+    let mut image = [0u64; 10];
+    (image[0], image[1]) = (0x10_0001_ba55_ed50, 64);
+    (image[2], image[3]) = (64 << 32 | 0x0101_0001, 1 << 30);
+    let mut module = std::ptr::null_mut();
+    // SAFETY: a valid out pointer, and an image of as many bytes as its header says.
+    let lying = unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast::<c_void>()) };
+    let refusals = [refused, lying].iter().filter(|code| **code != sys::CUresult::CUDA_SUCCESS).count();
+    let good = refusals == 2 && accepted.count() == 0;
+    println!("{} all seven were refused", if good { "PASS" } else { "FAIL" });
     // Without waiting for anything, and without the destructors that might.
     std::process::exit(i32::from(!good))
 }

@@ -112,9 +112,11 @@ pub mod op {
     /// of [`super::HeapRange`].
     pub const HEAP_RELEASED: u16 = 0x0008;
     /// In the reply ring, before a reply to the same thread: something the worker's driver logged since the last
-    /// reply. The result's place holds the `CUlogLevel`. Body: bytes. As a command: answers with `CUDA_SUCCESS`, for
-    /// the sake of what comes before.
+    /// reply. The result's place holds the `CUlogLevel`, with [`LOG_OF_ORION`] if it is not the driver's. Body: bytes.
+    /// As a command: answers with `CUDA_SUCCESS`, for the sake of what comes before.
     pub const LOG: u16 = 0x0009;
+    /// What Orion refuses and a bare GPU does not: the program's standard error gets it, too.
+    pub const LOG_OF_ORION: u64 = 1 << 32;
     /// Carried sessions only: bytes of host memory that one side has changed and the other has a copy of. Body: see
     /// `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which keeps it.
     pub const HEAP_PATCH: u16 = 0x000a;

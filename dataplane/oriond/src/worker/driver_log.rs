@@ -13,13 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::record::op;
 
 /// As many as the driver's own buffer has; the oldest go first.
 const MESSAGES_MAX: usize = 100;
 /// The driver's own messages are shorter.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-type Message = (CUlogLevel, Vec<u8>);
+/// With [`op::LOG_OF_ORION`] or without.
+type Message = (u64, Vec<u8>);
 
 static MESSAGES: Mutex<VecDeque<Message>> = Mutex::new(VecDeque::new());
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -49,15 +51,20 @@ unsafe extern "C" fn logged(_data: *mut c_void, level: CUlogLevel, message: *mut
     }
     // SAFETY: the driver's message has `length` bytes.
     let text = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length.min(MESSAGE_BYTES_MAX)) };
-    keep(level, text);
+    keep(level.into(), text);
 }
 
 /// As if the driver had said it: why the worker refused a call that it did not get to see.
 pub fn say(text: &str) {
-    keep(CU_LOG_LEVEL_ERROR, format!("[CUDA][E] {text}").as_bytes());
+    keep(CU_LOG_LEVEL_ERROR.into(), format!("[CUDA][E] {text}").as_bytes());
 }
 
-fn keep(level: CUlogLevel, text: &[u8]) {
+/// As [`say`], of what the driver might have taken: the program's user is told.
+pub fn refuse(text: &str) {
+    keep(u64::from(CU_LOG_LEVEL_ERROR) | op::LOG_OF_ORION, text.as_bytes());
+}
+
+fn keep(level: u64, text: &[u8]) {
     let mut messages = MESSAGES.lock().expect("no panic happens under this lock");
     if messages.len() == MESSAGES_MAX {
         messages.pop_front();

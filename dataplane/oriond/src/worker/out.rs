@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orion_cuda::sys::{CUlogLevel, CUresult};
+use orion_cuda::sys::CUresult;
 use orion_ring::{Corrupt, Producer, Spin};
 use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Writer};
@@ -67,11 +67,11 @@ impl Replies {
     }
 
     /// Tells the thread whose reply comes next what the driver logged.
-    pub fn log(&mut self, command: &Header, level: CUlogLevel, text: &[u8]) -> Result<(), Fault> {
+    pub fn log(&mut self, command: &Header, level: u64, text: &[u8]) -> Result<(), Fault> {
         let mut body = Vec::new();
         body.bytes(text);
         let size = (HEADER_BYTES + body.len()) as u32;
-        let header = Header { size, op: op::LOG, thread: command.thread, context: level as u64, sequence: 0 };
+        let header = Header { size, op: op::LOG, thread: command.thread, context: level, sequence: 0 };
         self.with(|producer| push(producer, &header, &body))
     }
 

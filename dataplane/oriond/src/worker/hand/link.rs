@@ -149,7 +149,7 @@ pub fn cuLinkAddData_v2(
     let job = move |driver: &'static Driver, kept: &Kept, made: &mut Made| {
         let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else { return CUDA_ERROR_INVALID_VALUE };
         if let Some(why) = extents::objection(&data) {
-            driver_log::say(&format!("the linker's input {why}"));
+            driver_log::refuse(&format!("the linker's input {why}; it is not linked"));
             return CUDA_ERROR_INVALID_IMAGE;
         }
         let (mut keys, mut values) = options.arrays();

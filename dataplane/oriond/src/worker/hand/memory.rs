@@ -282,7 +282,7 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Result<Ou
     };
     let Some(written) = written else {
         let rows = copy.raw().Height as u64 * copy.raw().Depth as u64;
-        driver_log::say(&format!(
+        driver_log::refuse(&format!(
             "a copy of {rows} rows with gaps to host memory is not made over TCP, where each goes over by itself: \
              copy at most {ROWS_MAX} at a time, or without gaps"
         ));

@@ -58,7 +58,7 @@ fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Resu
     let job = move |driver: &'static Driver| {
         let mut load = loaded.lock().expect("no panic happens under this lock");
         if let Some(why) = load.image.objection() {
-            driver_log::say(&format!("the image {why}"));
+            driver_log::refuse(&format!("the image {why}; it is not loaded"));
             return CUDA_ERROR_INVALID_IMAGE;
         }
         let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
