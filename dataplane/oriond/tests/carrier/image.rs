@@ -1,6 +1,6 @@
 //! Images that say more of themselves than there is.
 
-use orion_cuda::sys::{CU_JIT_INPUT_FATBINARY, CUDA_ERROR_INVALID_IMAGE, CUDA_SUCCESS};
+use orion_cuda::sys::{CU_JIT_INPUT_FATBINARY, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Writer, bundle};
@@ -56,4 +56,20 @@ fn an_image_whose_parts_lie_outside_it_is_refused_before_the_driver_has_it() {
         let good = b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n";
         assert_eq!(load(&mut client, good), CUDA_SUCCESS);
     }
+}
+
+/// Each link has a thread of the worker's.
+#[test]
+fn a_session_has_so_many_links_at_once_and_no_more() {
+    const LINKS_MAX: u32 = 1024;
+    let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
+    let mut client = Client::attach(&server, Transport::Shm);
+    client.context = Handle::primary_context(0).0;
+    let link = |index| words(&[Handle::new(Kind::LinkState, 0, index).0, 0]);
+    let made = (0..=LINKS_MAX).map(|index| client.ask(ops::CU_LINK_CREATE_V2, &link(index)).0).collect::<Vec<_>>();
+    let (last, others) = made.split_last().expect("some were asked for");
+    assert!(others.iter().all(|code| *code == CUDA_SUCCESS), "{others:?}");
+    assert_eq!(*last, CUDA_ERROR_OUT_OF_MEMORY);
+    client.post(ops::CU_LINK_DESTROY, &words(&[Handle::new(Kind::LinkState, 0, 7).0]));
+    assert_eq!(client.ask(ops::CU_LINK_CREATE_V2, &link(LINKS_MAX)).0, CUDA_SUCCESS);
 }

@@ -23,6 +23,9 @@ use crate::worker::{driver_log, extents};
 
 pub type Links = HashMap<u64, Link>;
 
+/// Links of one session that are alive at once, each with a thread.
+const LINKS_MAX: usize = 1024;
+
 pub struct Link {
     kept: Arc<Kept>,
     /// The driver's own copy, once complete.
@@ -63,10 +66,14 @@ pub fn cuLinkCreate_v2(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let options = jit::Decoded::decode(&mut r)?;
+    if s.links.len() >= LINKS_MAX {
+        driver_log::refuse(&format!("of {LINKS_MAX} links none was destroyed; no further one is made"));
+        return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
+    }
     let (keys, values) = options.arrays();
     let values = values.into_iter().map(AtomicPtr::new).collect();
     let kept = Arc::new(Kept { options, keys, values, state: AtomicPtr::default() });
@@ -81,7 +88,7 @@ pub fn cuLinkCreate_v2(
         kept.state.store(state, Ordering::SeqCst);
         code
     };
-    compile(s, header, word, reply, job, move |s, code, _, _| {
+    compile(s, header, word, job, move |s, code, _, _| {
         if code != CUDA_SUCCESS {
             s.unbind(Kind::LinkState, word);
         }
@@ -108,7 +115,6 @@ fn compile(
     s: &mut Session,
     header: &Header,
     word: u64,
-    _reply: &mut Vec<u8>,
     job: impl FnOnce(&'static Driver, &Kept, &mut Made) -> CUresult + Send + 'static,
     finish: impl FnOnce(&mut Session, CUresult, &Made, &mut Vec<u8>) + 'static,
 ) -> Result<Outcome, Fault> {
@@ -134,7 +140,7 @@ pub fn cuLinkAddData_v2(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let kind = r.word()? as u32;
@@ -161,7 +167,7 @@ pub fn cuLinkAddData_v2(
         options.encode_results(&mut made.results, &values);
         code
     };
-    compile(s, header, word, reply, job, move |s, _, made, reply| {
+    compile(s, header, word, job, move |s, _, made, reply| {
         reply.extend_from_slice(&made.results);
         logs(s, word, reply);
     })
@@ -172,7 +178,7 @@ pub fn cuLinkComplete(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let is_fetch = r.word()? != 0;
@@ -197,7 +203,7 @@ pub fn cuLinkComplete(
         (made.cubin, made.bytes) = (cubin as usize, bytes);
         code
     };
-    compile(s, header, word, reply, job, move |s, code, made, reply| {
+    compile(s, header, word, job, move |s, code, made, reply| {
         logs(s, word, reply);
         if code == CUDA_SUCCESS {
             if let Some(link) = s.links.get_mut(&word) {
@@ -212,14 +218,14 @@ pub fn cuLinkDestroy(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
-    reply: &mut Vec<u8>,
+    _reply: &mut Vec<u8>,
 ) -> Result<Outcome, Fault> {
     let word = r.word()?;
     let job = |driver: &'static Driver, kept: &Kept, _: &mut Made| {
         // SAFETY: a live link, whose options are dropped after it.
         kept.with(|state| unsafe { driver.cuLinkDestroy(state) })
     };
-    let outcome = compile(s, header, word, reply, job, |_, _, _, _| ());
+    let outcome = compile(s, header, word, job, |_, _, _, _| ());
     // The thread ends once it has done that.
     s.unbind(Kind::LinkState, word);
     outcome
