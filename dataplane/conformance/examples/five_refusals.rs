@@ -1,5 +1,6 @@
 //! Asks for what Orion refuses (managed memory, and an image that is longer inside than outside) and for what the
-//! software GPU refuses (five texts that are no PTX), and ends at once. Each is worth a line on standard error, however soon the program ends and whatever that descriptor is.
+//! software GPU refuses (five texts that are no PTX), and ends at once. Each is worth a line on standard error, however
+//! soon the program ends and whatever that descriptor is.
 
 use std::ffi::{CString, c_void};
 use std::process::ExitCode;

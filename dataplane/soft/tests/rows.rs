@@ -73,3 +73,23 @@ fn one_stray_lane_is_a_fault() {
         }
     }
 }
+
+/// Compilers count down from the end: the sum of a register of 32 bits and a constant is one of 32 bits.
+#[test]
+fn an_offset_in_shared_or_local_memory_wraps_as_its_register_does() {
+    let text = CString::new(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.shared .align 8 .b8 room[256];\n\
+         .visible .entry k(.param .u64 po) {\n\
+         .local .align 8 .b8 own[64]; .reg .u32 %r<4>; .reg .u64 %o;\n\
+         ld.param.u64 %o, [po]; mov.u32 %r1, -8; mov.u32 %r2, 41;\n\
+         st.shared.u32 [%r1+16], %r2; ld.shared.u32 %r3, [8]; st.global.u32 [%o], %r3;\n\
+         st.local.u32 [%r1+16], %r2; ld.local.u32 %r3, [8]; st.global.u32 [%o+4], %r3;\n\
+         atom.shared.add.u32 %r3, [%r1+16], 1; ld.shared.u32 %r3, [%r1+16]; st.global.u32 [%o+8], %r3;\n\
+         ret; }\n",
+    );
+    let g = Gpu::with(text.unwrap().as_ptr().cast());
+    let o = Buffer::<u32>::new(&[0; 3]);
+    ok(g.launch("k", 1, 1, 0, &mut args![o.at]));
+    ok(g.sync());
+    assert_eq!(o.read(), [41, 41, 42]);
+}

@@ -51,6 +51,7 @@ facts! { context:
         a_kernel_runs_in_its_streams_context,
         limits_can_be_read_and_set.not_in_a_crowd("it sets a limit for all"),
         an_unknown_limit_is_refused,
+        whether_graphics_shares_a_context_is_answered_as_cublas_expects,
         greater_priority_is_a_smaller_number,
         synchronize_waits_for_every_stream,
         what_is_in_one_ends_with_it.alone(),
@@ -380,6 +381,19 @@ fn limits_can_be_read_and_set(cu: &'static Cuda) -> Verdict {
 fn an_unknown_limit_is_refused(cu: &'static Cuda) -> Verdict {
     let mut value = 0;
     answers!(CUDA_ERROR_INVALID_VALUE, cu.cuCtxGetLimit(&mut value, 4096));
+    Ok(())
+}
+
+/// cuBLAS 13 knows these three answers. After any other it goes on without one of its own.
+fn whether_graphics_shares_a_context_is_answered_as_cublas_expects(cu: &'static Cuda) -> Verdict {
+    let mut value = usize::MAX;
+    let code = cu.cuCtxGetLimit(&mut value, CU_LIMIT_CIG_ENABLED);
+    holds!(
+        matches!(code, CUDA_SUCCESS | CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_CONTEXT),
+        "the answer is {}",
+        crate::driver::name_of(code)
+    );
+    holds!(code != CUDA_SUCCESS || value == 0, "graphics shares a context of this program's: {value}");
     Ok(())
 }
 

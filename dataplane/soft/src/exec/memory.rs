@@ -441,9 +441,11 @@ impl Warp {
     /// The addresses of a memory instruction's lanes.
     pub fn addresses(&self, ins: &Instr, f: &Frame, env: &Env, offset: i64) -> [u64; 32] {
         let mut at: [u64; 32] = self.read::<u64>(ins.a, f, env);
+        // A register of 32 bits holds an offset in shared or local memory, and its sum is one: -8 and 8 are 0.
+        let mask = if matches!(ins.a, Src::R32(_)) { u64::from(u32::MAX) } else { u64::MAX };
         if offset != 0 {
             for a in &mut at {
-                *a = a.wrapping_add(offset as u64);
+                *a = a.wrapping_add(offset as u64) & mask;
             }
         }
         at
