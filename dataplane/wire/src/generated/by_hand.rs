@@ -5,7 +5,7 @@
 /// Hashes of the statements that write or read messages, by file.
 const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/callback.rs
-    0x09c5574947815172,
+    0x6dfffb4209bfe651,
     // dataplane/oriond/src/worker/hand/activity.rs
     0x19f93b85f7f58e76,
     // dataplane/oriond/src/worker/hand/array.rs
@@ -51,11 +51,11 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/hand/virtual_memory.rs
     0x24113fc827901fd5,
     // dataplane/oriond/src/worker/out.rs
-    0x98a323884884fe19,
+    0x4efe670ec071d09a,
     // dataplane/oriond/src/worker/session.rs
     0xc3b919837c95cc40,
     // dataplane/transport/src/mirror.rs
-    0x46158430962c88ec,
+    0x696d9218c3523a54,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
@@ -73,7 +73,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/lib.rs
     0x8190c0d8b2a878bd,
     // dataplane/wire/src/record.rs
-    0xc22299312f4f9e36,
+    0xc92004145186758d,
     // dataplane/wire/src/refusal.rs
     0x48dd859c3f5c504f,
     // shim/src/activity/worker.rs
