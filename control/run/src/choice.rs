@@ -28,6 +28,12 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
             "--software-gpu starts a server for this run, but {said} names another one; leave one of them out"
         ));
     }
+    if cli.capability.is_some() {
+        return Err(format!(
+            "--capability is for the server that is started for this run, but {said} names another one; its operator \
+             chooses, by ORION_SOFT_CAPABILITY"
+        ));
+    }
     if cli.heap.is_some() {
         return Err(format!(
             "--heap is for the server that is started for this run, but {said} names another one; its operator chooses"
@@ -118,6 +124,7 @@ mod tests {
         let server = [("ORION_SERVER", "tcp:b:2")];
         refused(&["--server", "tcp:a:1"], &server, ["--server tcp:a:1", "ORION_SERVER=tcp:b:2"]);
         refused(&["--software-gpu"], &server, ["--software-gpu", "ORION_SERVER"]);
+        refused(&["--capability", "13.0"], &server, ["--capability", "ORION_SERVER"]);
         refused(&["--transport", "shm"], &server, ["--transport shm", "tcp:b:2"]);
         refused(&["--server", "unix:/s"], &[("ORION_TRANSPORT", "tcp")], ["ORION_TRANSPORT=tcp", "unix:/s"]);
         refused(&["--transport", "shm"], &[("ORION_TRANSPORT", "tcp")], ["--transport shm", "ORION_TRANSPORT=tcp"]);

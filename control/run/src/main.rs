@@ -38,6 +38,9 @@ struct Cli {
     /// Use the software GPU even where there is a real one
     #[arg(long, conflicts_with = "server")]
     software_gpu: bool,
+    /// The compute capability that the software GPU reports, 9.0 if nothing is said; 13.0 for programs that use cuBLAS
+    #[arg(long, value_name = "MAJOR.MINOR", conflicts_with = "server")]
+    capability: Option<String>,
     /// Do not preload Orion's libraries. A program that is built with a sanitizer may insist on being first; it then
     /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
     #[arg(long)]
@@ -239,6 +242,10 @@ fn start_oriond(
         Transport::Tcp => (Path::new("none"), "127.0.0.1:0"),
         Transport::Shm => (socket.as_path(), "none"),
     };
+    if let Some(capability) = cli.capability.as_ref().filter(|_| driver != "soft") {
+        let gpu = driver.display();
+        return Err(format!("--capability {capability} is for the software GPU; {gpu} is used, so add --software-gpu"));
+    }
     place.write_token()?;
     let log = place.folder.join("oriond.log");
     let log_file = std::fs::File::create(&log).map_err(|e| format!("creating {} failed: {e}", log.display()))?;
@@ -257,6 +264,7 @@ fn start_oriond(
         // It serves this one program, whose processes may share memory as they could natively.
         .arg("--one-tenant")
         .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
+        .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
         .arg("--driver")
         .arg(&driver)
         // They choose among the session's devices, once, in the program. The worker lists all of them.

@@ -125,6 +125,28 @@ fn a_cudarc_program_runs_over_both() {
     }
 }
 
+#[test]
+fn the_software_gpu_reports_the_capability_that_it_is_told() {
+    let program = built_programs().join("device_query.static");
+    let run = |option: &[&str], variable: &str| {
+        let mut run = Command::new(orion::built().join("orion-run"));
+        run.args(["--software-gpu"]).args(option).env("ORION_SOFT_CAPABILITY", variable).arg(&program);
+        run.output().expect("orion-run starts")
+    };
+    for (option, variable, reported) in [
+        (&["--capability", "13.0"][..], "", "capability 13.0,"),
+        (&["--capability", "13.0"], "8.9", "capability 13.0,"),
+        (&[], "8.9", "capability 8.9,"),
+        (&[], "", "capability 9.0,"),
+    ] {
+        let output = run(option, variable);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(reported), "{text}{}", orion::complaint(&output));
+    }
+    let refused = run(&["--capability", "13"], "");
+    assert!(orion::complaint(&refused).contains("ORION_SOFT_CAPABILITY=13 is not"), "{}", orion::complaint(&refused));
+}
+
 /// Lines of Orion's own are no reason for a program to end, whatever its standard error is.
 #[test]
 fn a_standard_error_that_takes_nothing_ends_no_program() {

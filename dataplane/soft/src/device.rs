@@ -19,11 +19,17 @@ pub const DEVICES_MAX: usize = 8;
 struct Model {
     count: usize,
     memory_bytes: u64,
+    /// `90` is 9.0.
+    capability: u32,
 }
+
+const CAPABILITY: u32 = 90;
 
 fn model() -> &'static Model {
     static MODEL: OnceLock<Model> = OnceLock::new();
-    MODEL.get_or_init(|| settings(|name| std::env::var(name).ok()).unwrap_or(Model { count: 0, memory_bytes: 0 }))
+    MODEL.get_or_init(|| {
+        settings(|name| std::env::var(name).ok()).unwrap_or(Model { count: 0, memory_bytes: 0, capability: CAPABILITY })
+    })
 }
 
 /// What the environment says about the devices, or why it cannot be.
@@ -34,10 +40,30 @@ fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Model, String> 
             format!("{name}={text} is not a number from {} to {}; leave it out for {usual}", range.start(), range.end())
         })
     };
+    let name = "ORION_SOFT_CAPABILITY";
+    let capability = match variable(name).filter(|text| !text.is_empty()) {
+        None => CAPABILITY,
+        Some(text) => capability_of(&text).ok_or_else(|| {
+            format!("{name}={text} is not a compute capability from 7.5 to 13.9, such as 9.0; leave it out for 9.0")
+        })?,
+    };
     Ok(Model {
+        capability,
         count: number("ORION_SOFT_DEVICES", 1, 1..=DEVICES_MAX as u64)? as usize,
         memory_bytes: number("ORION_SOFT_MEMORY_MIB", 1024, 16..=1 << 20)? << 20,
     })
+}
+
+/// `9.0` is 90.
+fn capability_of(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once('.')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (minor <= 9).then_some(10 * major.min(99) + minor).filter(|capability| (75..=139).contains(capability))
+}
+
+/// The compute capability that the devices report; `90` is 9.0. What they can do is the same with any.
+pub fn capability() -> u32 {
+    model().capability
 }
 
 /// What is wrong with the environment's settings for the devices. With those there is no device.
@@ -153,8 +179,8 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 4 << 20,
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR => 2048,
         CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT => 2,
-        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 9,
-        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => 0,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => (capability() / 10) as c_int,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => (capability() % 10) as c_int,
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => 228 << 10,
         CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO => 2,
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => SHARED_OPTIN as c_int,
@@ -252,8 +278,8 @@ api! {
     }
     fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CUdevice) {
         check(dev)?;
-        put(major, 9)?;
-        put(minor, 0)
+        put(major, (capability() / 10) as c_int)?;
+        put(minor, (capability() % 10) as c_int)
     }
     fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) {
         check(dev)?;
@@ -336,7 +362,11 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_said_to_be_so() {
         let with = |devices: &'static str, mib: &'static str| {
-            settings(move |name| Some(if name == "ORION_SOFT_DEVICES" { devices } else { mib }.to_owned()))
+            settings(move |name| match name {
+                "ORION_SOFT_DEVICES" => Some(devices.to_owned()),
+                "ORION_SOFT_MEMORY_MIB" => Some(mib.to_owned()),
+                _ => None,
+            })
         };
         assert!(with("", "").is_ok_and(|m| (m.count, m.memory_bytes) == (1, 1 << 30)));
         assert!(with("8", "16").is_ok_and(|m| (m.count, m.memory_bytes) == (8, 16 << 20)));
@@ -350,5 +380,17 @@ mod tests {
             let Err(said) = with(devices, mib) else { panic!("{devices:?} and {mib:?} were taken") };
             assert!(said.contains(wrong) && said.contains(" to "), "{said}");
         }
+    }
+
+    #[test]
+    fn a_compute_capability_is_two_numbers() {
+        for (text, capability) in [("9.0", Some(90)), ("7.5", Some(75)), ("13.0", Some(130)), ("12.1", Some(121))] {
+            assert_eq!(capability_of(text), capability, "{text}");
+        }
+        for text in ["", "9", "90", "7.4", "14.0", "9.10", "-9.0", "a.b", "9.0.1", "4294967295.9"] {
+            assert_eq!(capability_of(text), None, "{text}");
+        }
+        let said = settings(|name| (name == "ORION_SOFT_CAPABILITY").then(|| "90".to_owned())).err();
+        assert!(said.is_some_and(|said| said.contains("ORION_SOFT_CAPABILITY=90 is not")));
     }
 }

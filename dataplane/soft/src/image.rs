@@ -19,8 +19,6 @@ const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
-/// The compute capability this device reports; PTX for newer ones is not for it.
-const SM_MAX: u32 = 90;
 /// Bounds what a damaged header can make us allocate.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
@@ -28,9 +26,6 @@ const TEXT_BYTES_MAX: usize = 1 << 30;
 pub struct Text {
     /// PTX; of an image that is linked from several, theirs, apart by `link::NEXT`.
     pub ptx: String,
-    /// The device that the software GPU stands for runs this image from machine code that is in it, so that PTX for a
-    /// newer device, which says the same, is as good.
-    pub any_target: bool,
     /// A compiler wrote it, for this device or one like it: what is wrong with it is what the software GPU lacks.
     pub compiled: bool,
 }
@@ -108,21 +103,19 @@ unsafe fn fat_binaries<'a>(list: *const *const c_void) -> R<Vec<&'a [u8]>> {
 
 /// The PTX texts of the fat binaries that an image is linked from, for `link` to make one module of.
 fn linked(parts: &[&[u8]]) -> R<Text> {
-    let (mut texts, mut any_target) = (Vec::new(), false);
+    let mut texts = Vec::new();
     for part in parts {
         let all = entries(part)?;
         // Functions of the device runtime stay undefined, and only kernels that call them are refused.
         let is_left_out = all.is_empty() || ptx_for_this(&all).is_none() && is_device_runtime(&all);
         if !is_left_out {
-            let text = text_of(&all)?;
-            texts.push(text.ptx);
-            any_target |= text.any_target;
+            texts.push(text_of(&all)?.ptx);
         }
     }
     if texts.is_empty() {
         Err(no_ptx("the image", false))
     } else {
-        Ok(Text { ptx: texts.join(link::NEXT), any_target, compiled: true })
+        Ok(Text { ptx: texts.join(link::NEXT), compiled: true })
     }
 }
 
@@ -147,16 +140,15 @@ pub fn ptx_in(bytes: &[u8]) -> R<Text> {
 }
 
 fn plain_text(bytes: Vec<u8>) -> R<Text> {
-    String::from_utf8(bytes)
-        .map(|ptx| Text { ptx, any_target: false, compiled: false })
-        .map_err(|_| CUDA_ERROR_INVALID_IMAGE)
+    String::from_utf8(bytes).map(|ptx| Text { ptx, compiled: false }).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
 /// `runs` says that the device that the software GPU stands for would run the image, as it has machine code for it.
 fn no_ptx(what: &str, runs: bool) -> CUresult {
     crate::say::say(&format!(
-        "{what} has no PTX the software GPU can run; build with \
-         -gencode arch=compute_75,code=compute_75 (any target up to compute_90)"
+        "{what} has no PTX, which is what the software GPU runs; build with \
+         -gencode arch=compute_75,code=compute_75 (or for any other target); cuBLAS has PTX for devices that it does \
+         not know, as with orion-run --capability 13.0 (ORION_SOFT_CAPABILITY)"
     ));
     if runs {
         context::lacks();
@@ -173,7 +165,8 @@ fn cubin_runs(header: &[u8; 64]) -> bool {
 }
 
 fn runs(sm: u32) -> bool {
-    sm / 10 == SM_MAX / 10 && sm <= SM_MAX
+    let capability = crate::device::capability();
+    sm / 10 == capability / 10 && sm <= capability
 }
 
 fn field(b: &[u8], at: usize, n: usize) -> Option<u64> {
@@ -262,16 +255,16 @@ fn entries(bytes: &[u8]) -> R<Vec<Entry<'_>>> {
 
 /// The newest PTX for a device of this one's compute capability or less.
 fn ptx_for_this<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
-    all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= SM_MAX).max_by_key(|e| e.sm)
+    all.iter().filter(|e| e.kind == KIND_PTX && e.sm <= crate::device::capability()).max_by_key(|e| e.sm)
 }
 
 fn has_code_for_this(all: &[Entry]) -> bool {
     all.iter().any(|e| e.kind == KIND_CUBIN && runs(e.sm))
 }
 
-/// The PTX to run: where machine code is what the device would run, PTX for a newer device too.
+/// The PTX to run; for a newer device if there is no other. Its instructions decide whether it runs, not its target.
 fn best_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
-    let newer = || all.iter().filter(|e| e.kind == KIND_PTX && has_code_for_this(all)).min_by_key(|e| e.sm);
+    let newer = || all.iter().filter(|e| e.kind == KIND_PTX).min_by_key(|e| e.sm);
     ptx_for_this(all).or_else(newer)
 }
 
@@ -280,7 +273,7 @@ fn text_of(all: &[Entry]) -> R<Text> {
     let text = best.unpack()?;
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     let ptx = String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
-    Ok(Text { ptx, any_target: best.sm > SM_MAX, compiled: true })
+    Ok(Text { ptx, compiled: true })
 }
 
 /// A fat binary in words: what it holds, and a kernel of it.

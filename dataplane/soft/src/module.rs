@@ -189,9 +189,6 @@ fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> {
         Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
             fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         }
-        Ok(m) if m.target > 90 && !text.any_target => {
-            fail(format!("PTX is for sm_{}, this device is sm_90", m.target), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
-        }
         Ok(m) => {
             jit.succeeded();
             Ok(Arc::new(m))
@@ -407,7 +404,7 @@ pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int
         // Virtual registers say nothing about what ptxas would need; a plausible number keeps occupancy sane.
         CU_FUNC_ATTRIBUTE_NUM_REGS => (func.rows32 + 2 * func.rows64).clamp(8, 64) as c_int,
         CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => {
-            if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { 90 } else { capability }
+            if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { crate::device::capability() as c_int } else { capability }
         }
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared_max() as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => f.settings.carveout.load(Ordering::Relaxed),
@@ -606,7 +603,7 @@ api! {
         let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         l.check_thread("cuLinkComplete")?;
         let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
-        let all = image::Text { ptx: all, any_target: false, compiled: false };
+        let all = image::Text { ptx: all, compiled: false };
         parse_ptx(&all, &no_jit())?;
         let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         *kept = CString::new(all.ptx).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
