@@ -1254,6 +1254,22 @@ impl Session {
         }
     }
 
+    /// Nobody else looks as long as nothing is freed, and a program may make and destroy streams without end. The more
+    /// are left the more rarely.
+    fn forget_orphans_that_are_past(&mut self) {
+        const MANY: usize = 64;
+        if self.orphaned.len() < MANY || !self.orphaned.len().is_power_of_two() {
+            return;
+        }
+        for event in std::mem::take(&mut self.orphaned) {
+            // SAFETY: an event this session owns.
+            match unsafe { self.driver.cuEventQuery(event.1) } {
+                CUDA_ERROR_NOT_READY => self.orphaned.push(event),
+                _ => self.return_event(event),
+            }
+        }
+    }
+
     /// A stream will be destroyed: nothing may ask about it any more. What it has queued still runs.
     pub fn stream_gone(&mut self, stream: CUstream) {
         self.freed.streams.retain(|(_, one)| *one != stream as usize);
@@ -1261,6 +1277,7 @@ impl Session {
         // SAFETY: a stream of this session.
         let runs = || unsafe { self.driver.cuStreamQuery(stream) } == CUDA_ERROR_NOT_READY;
         if !self.captures.open() && self.busy_streams.get(&self.home_of(stream)).is_some_and(is_busy) && runs() {
+            self.forget_orphans_that_are_past();
             // One of a broken context takes no event.
             if let Ok(event) = self.record_spare_event(stream) {
                 self.orphaned.push(event);
