@@ -13,6 +13,7 @@ pub mod environment;
 pub mod generated;
 pub mod handle;
 pub mod hello;
+pub mod image;
 pub mod record;
 pub mod refusal;
 

@@ -1,6 +1,4 @@
 //! Module images: how many bytes lie behind a pointer that comes without a length.
-//!
-//! Layouts as NVIDIA's public `fatbinary_section.h` and the ELF specification give them.
 
 // UNSAFETY: walks an image in the application's memory, within the bounds that the image itself declares; CUDA
 // asks the same trust of its caller.
@@ -10,12 +8,9 @@ use std::ffi::c_void;
 
 use orion_cuda::sys::*;
 use orion_wire::bundle;
+use orion_wire::image::{ELF_MAGIC, FATBIN_MAGIC, IMAGE_BYTES_MAX, elf_bytes, fat_binary_bytes};
 
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
-const FATBIN_MAGIC: u32 = 0xba55_ed50;
-const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
-/// No image is larger; a header that says so is not one.
-const IMAGE_BYTES_MAX: u64 = 4 << 30;
 
 /// The bytes of an image: of what a wrapper points to, never the wrapper itself. A wrapper with a list of fat binaries,
 /// which programs of separate compilation have, becomes a bundle: the driver links the list if the wrapper's own fat
@@ -79,14 +74,23 @@ unsafe fn list(list: *const u8, parts: &mut Vec<&'static [u8]>) -> Result<(), CU
 /// # Safety
 /// A fat binary, a cubin or NUL-terminated PTX starts at `at`, in memory that stays during the call.
 unsafe fn part(at: *const u8) -> Result<&'static [u8], CUresult> {
-    // SAFETY: each of them has four bytes, and the magic says which header follows.
-    let len = unsafe {
-        match read::<u32>(at, 0) {
-            FATBIN_MAGIC => u64::from(read::<u16>(at, 6)).saturating_add(read::<u64>(at, 8)),
-            ELF_MAGIC => elf_bytes(at),
-            _ => text_bytes(at)?,
-        }
+    // SAFETY: each of them has four bytes, and the magic says which header follows. What a header leads to is there,
+    // as far as the caller keeps its promise.
+    let number = |offset, bytes| unsafe {
+        Some(match bytes {
+            2 => read::<u16>(at, offset).into(),
+            4 => read::<u32>(at, offset).into(),
+            _ => read::<u64>(at, offset),
+        })
     };
+    // SAFETY: as above.
+    let len = match unsafe { read::<u32>(at, 0) } {
+        FATBIN_MAGIC => fat_binary_bytes(number),
+        ELF_MAGIC => elf_bytes(number),
+        // SAFETY: the caller's promise.
+        _ => Some(unsafe { text_bytes(at) }?),
+    };
+    let len = len.unwrap_or(u64::MAX);
     if len > IMAGE_BYTES_MAX {
         return Err(CUDA_ERROR_INVALID_IMAGE);
     }
@@ -99,39 +103,6 @@ unsafe fn part(at: *const u8) -> Result<&'static [u8], CUresult> {
 unsafe fn read<T: Copy>(at: *const u8, offset: u64) -> T {
     // SAFETY: the caller's promise; images have no alignment.
     unsafe { at.add(offset as usize).cast::<T>().read_unaligned() }
-}
-
-/// End of the last section, segment or header table.
-///
-/// # Safety
-/// A 64-bit ELF file starts at `at`.
-unsafe fn elf_bytes(at: *const u8) -> u64 {
-    const NO_BITS: u32 = 8;
-    /// The header is there even if it says that nothing follows it.
-    const HEADER_BYTES: u64 = 64;
-    // SAFETY: offsets of the ELF-64 header and of entries whose number and size it gives.
-    unsafe {
-        let (segments, sections) = (read::<u64>(at, 32), read::<u64>(at, 40));
-        let (segment_bytes, segment_count) = (read::<u16>(at, 54) as u64, read::<u16>(at, 56) as u64);
-        let (section_bytes, section_count) = (read::<u16>(at, 58) as u64, read::<u16>(at, 60) as u64);
-        let mut end = (segments.saturating_add(segment_bytes * segment_count))
-            .max(sections.saturating_add(section_bytes * section_count))
-            .max(HEADER_BYTES);
-        if end > IMAGE_BYTES_MAX {
-            return end;
-        }
-        for i in 0..section_count {
-            let s = sections + i * section_bytes;
-            if read::<u32>(at, s + 4) != NO_BITS {
-                end = end.max(read::<u64>(at, s + 24).saturating_add(read::<u64>(at, s + 32)));
-            }
-        }
-        for i in 0..segment_count {
-            let p = segments + i * segment_bytes;
-            end = end.max(read::<u64>(at, p + 8).saturating_add(read::<u64>(at, p + 32)));
-        }
-        end
-    }
 }
 
 /// Length of PTX with its NUL. Anything that does not begin like text is no image.

@@ -1,81 +1,56 @@
 //! Whether everything that an image says of itself lies inside the bytes that there are. A driver is given a pointer
 //! without a length, and believes what is there.
 //!
-//! ```text
-//! fat binary:  | magic u32 | version u16 | header u16 | bytes u64 | entries ... |
-//!   entry:     | kind u16 | .. | header u32 | bytes u64 | .. | content, mostly packed ... |
-//! ELF:         header -> tables of segments and sections -> their contents
-//! text:        ends with a NUL, which `Image` puts there
-//! ```
-//! The client's end of an image is where these say that it is, so what an honest client sends is never refused.
+//! The length is found by what the client finds it by ([`orion_wire::image`]), so what an honest client sends is never
+//! refused. Text ends with a NUL, which `Image` puts there.
+//!
 //! Whether names, symbols and relocations make sense, and what is packed in an entry, is the driver's to find out:
 //! libraries hand over binaries that they have put together themselves, which no compiler would write.
 
-const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
-const FATBIN_MAGIC: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
-const FATBIN_HEADER_BYTES: usize = 16;
-const ENTRY_HEADER_BYTES: usize = 64;
+use orion_wire::image::{ELF_MAGIC, FATBIN_MAGIC, elf_bytes, fat_binary_bytes};
+
+const FATBIN_HEADER_BYTES: u64 = 16;
+const ENTRY_HEADER_BYTES: u64 = 64;
 
 /// What is wrong with an image, as the rest of a sentence that begins with it.
 pub fn objection(image: &[u8]) -> Option<String> {
-    let checked = match image.first_chunk::<4>() {
-        Some(&FATBIN_MAGIC) => fat_binary(image),
-        Some(&ELF_MAGIC) => elf_file(image),
-        _ => Ok(()),
+    let read = |at, n| number(image, at, n);
+    let end = match u32::from_le_bytes(*image.first_chunk()?) {
+        FATBIN_MAGIC => fat_binary_bytes(read),
+        ELF_MAGIC => elf_bytes(read),
+        _ => return None,
     };
-    checked.err()
+    match end {
+        None => Some(format!("is cut off, after {} bytes", image.len())),
+        Some(end) if end > image.len() as u64 => Some(format!("has {end} bytes, of which {} came", image.len())),
+        Some(end) if image.starts_with(&FATBIN_MAGIC.to_le_bytes()) => entries(&image[..end as usize]),
+        Some(_) => None,
+    }
 }
 
-fn fat_binary(image: &[u8]) -> Result<(), String> {
-    let cut = || format!("is cut off within its header, after {} bytes", image.len());
-    let header = number(image, 6, 2).ok_or_else(cut)? as usize;
-    let bytes = number(image, 8, 8).ok_or_else(cut)?;
-    if header < FATBIN_HEADER_BYTES {
-        return Err(format!("has a header of {header} bytes"));
+/// What is wrong with the entries of a fat binary, each `| kind u16 | .. | header u32 | bytes u64 | .. | content ... |`.
+fn entries(image: &[u8]) -> Option<String> {
+    let mut at = number(image, 6, 2).unwrap_or(0);
+    if at < FATBIN_HEADER_BYTES {
+        return Some(format!("has a header of {at} bytes"));
     }
-    let end = (header as u64).checked_add(bytes).filter(|end| *end <= image.len() as u64);
-    let Some(end) = end else {
-        return Err(format!("says that it has {header} and {bytes} bytes, of {}", image.len()));
-    };
-    let mut rest = &image[header..end as usize];
     // Less than a header cannot be an entry; what is left is padding.
-    while rest.len() >= ENTRY_HEADER_BYTES {
-        let (header, bytes) = (number(rest, 4, 4).unwrap_or(0), number(rest, 8, 8).unwrap_or(0));
-        let end = header.checked_add(bytes).filter(|end| *end <= rest.len() as u64);
-        let end = end.filter(|_| header >= ENTRY_HEADER_BYTES as u64);
-        let end = end.ok_or_else(|| format!("has an entry of {header} and {bytes} bytes, of {}", rest.len()))?;
-        rest = &rest[end as usize..];
-    }
-    Ok(())
-}
-
-fn number(bytes: &[u8], at: usize, n: usize) -> Option<u64> {
-    let mut value = [0; 8];
-    value[..n].copy_from_slice(bytes.get(at..at + n)?);
-    Some(u64::from_le_bytes(value))
-}
-
-fn elf_file(image: &[u8]) -> Result<(), String> {
-    const NO_BITS: u64 = 8;
-    let of = |at: u64, n| usize::try_from(at).ok().and_then(|at| number(image, at, n));
-    let cut = || format!("is cut off, after {} bytes", image.len());
-    let field = |at: u64, n| of(at, n).ok_or_else(cut);
-    let holds = |what: &str, first: u64, bytes: u64| match first.checked_add(bytes) {
-        Some(end) if end <= image.len() as u64 => Ok(()),
-        _ => Err(format!("has {what} of {bytes} bytes at {first}, of {}", image.len())),
-    };
-    // A table's place, size of an entry and count; an entry's place and size.
-    for (what, table, entry, count, at, size) in [("a segment", 32, 54, 56, 8, 32), ("a section", 40, 58, 60, 24, 32)] {
-        let (first, bytes, count) = (field(table, 8)?, field(entry, 2)?, field(count, 2)?);
-        holds("a table", first, bytes * count)?;
-        for entry in (0..count).map(|i| first + i * bytes) {
-            let has_bits = what == "a segment" || field(entry + 4, 4)? != NO_BITS;
-            if has_bits {
-                holds(what, field(entry + at, 8)?, field(entry + size, 8)?)?;
-            }
+    while image.len() as u64 - at >= ENTRY_HEADER_BYTES {
+        let (header, bytes) = (number(image, at + 4, 4)?, number(image, at + 8, 8)?);
+        let left = image.len() as u64 - at;
+        match header.checked_add(bytes) {
+            Some(entry) if entry <= left && header >= ENTRY_HEADER_BYTES => at += entry,
+            _ => return Some(format!("has an entry of {header} and {bytes} bytes, of {left}")),
         }
     }
-    Ok(())
+    None
+}
+
+fn number(bytes: &[u8], at: u64, n: usize) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let mut value = [0; 8];
+    value[..n].copy_from_slice(bytes.get(at..at.checked_add(n)?)?);
+    Some(u64::from_le_bytes(value))
 }
 
 #[cfg(test)]
@@ -131,12 +106,12 @@ mod tests {
     }
 
     fn fat(entries: &[(u32, &[u8])]) -> Vec<u8> {
-        let mut f = FATBIN_MAGIC.to_vec();
+        let mut f = FATBIN_MAGIC.to_le_bytes().to_vec();
         f.extend([1, 0, 16, 0]);
         f.extend([0; 8]);
         for (packed, content) in entries {
             let at = f.len();
-            f.resize(at + ENTRY_HEADER_BYTES, 0);
+            f.resize(at + ENTRY_HEADER_BYTES as usize, 0);
             put(&mut f, at, &[(2, 2), (0x101, 2), (64, 4), (content.len() as u64, 8), (u64::from(*packed), 4)]);
             f.extend(*content);
         }
