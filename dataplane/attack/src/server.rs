@@ -31,7 +31,9 @@ const SECRET: &str = "the token of orion-attack";
 impl Oriond {
     /// With the software GPU, and these variables besides its own.
     pub fn start(program: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
-        Oriond::start_with(program, "soft", &[], environment)
+        // Mirrored heaps stay mapped in this process (threads may look at them), thousands of them in an hour; of the
+        // usual size they would fill the addresses at which a worker maps its client's.
+        Oriond::start_with(program, "soft", &["--heap", "1 GiB"], environment)
     }
 
     pub fn start_with(

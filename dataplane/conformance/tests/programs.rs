@@ -150,8 +150,7 @@ fn the_software_gpu_reports_the_capability_that_it_is_told() {
 /// Lines of Orion's own are no reason for a program to end, whatever its standard error is.
 #[test]
 fn a_standard_error_that_takes_nothing_ends_no_program() {
-    let program =
-        orion::build(&["-p", "orion-conformance", "--example", "five_refusals"]).join("examples/five_refusals");
+    let program = orion::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
     let closed = || std::io::pipe().expect("a pipe").1;
     for transport in ["shm", "tcp"] {
@@ -166,9 +165,8 @@ fn a_standard_error_that_takes_nothing_ends_no_program() {
 /// What the worker's driver says about a refusal is out before the call that reports it returns, and so before the
 /// program ends. `ORION_TEST_RUNS` is how often; a full run is 200.
 #[test]
-fn five_refusals_are_five_lines_however_soon_the_program_ends() {
-    let program =
-        orion::build(&["-p", "orion-conformance", "--example", "five_refusals"]).join("examples/five_refusals");
+fn each_refusal_is_one_line_however_soon_the_program_ends() {
+    let program = orion::build(&["-p", "orion-conformance", "--example", "refusals"]).join("examples/refusals");
     let runs = std::env::var("ORION_TEST_RUNS").map_or(25, |runs| runs.parse().expect("ORION_TEST_RUNS is a number"));
     for (run, transport) in (0..runs).flat_map(|run| ["shm", "tcp"].map(|transport| (run, transport))) {
         let output = orion::command(transport, &program, &[]).output().expect("orion-run starts");

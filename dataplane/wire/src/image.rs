@@ -1,7 +1,7 @@
 //! How long an image of code is, by what it says of itself.
 //!
-//! A client finds the end of an image behind a bare pointer by this, and a worker finds out by the same whether an image
-//! fits into the bytes that came. So what an honest client sends is never refused.
+//! A client finds the end of an image behind a bare pointer by this, and a worker finds out by the same whether an
+//! image fits into the bytes that came. So what an honest client sends is never refused.
 //!
 //! ```text
 //! fat binary:  | magic u32 | version u16 | header u16 | bytes u64 | entries ... |

@@ -55,9 +55,9 @@ pub struct Options {
 
 impl Options {
     fn profiler(&self) -> cupti::Source {
-        match self.driver.as_str() {
-            "soft" => cupti::Source::Software,
-            _ => cupti::Source::Library(self.cupti.clone()),
+        match driver::is_software(&self.driver) {
+            true => cupti::Source::Software,
+            false => cupti::Source::Library(self.cupti.clone()),
         }
     }
 }
