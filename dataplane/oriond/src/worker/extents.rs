@@ -28,7 +28,7 @@ pub fn objection(image: &[u8]) -> Option<String> {
     }
 }
 
-/// What is wrong with the entries of a fat binary: `| kind u16 | .. | header u32 | bytes u64 | .. | content ... |` each.
+/// What is wrong with the entries of a fat binary, each `| kind u16 | .. | header u32 | bytes u64 | .. | content |`.
 fn entries(image: &[u8]) -> Option<String> {
     let mut at = number(image, 6, 2).unwrap_or(0);
     if at < FATBIN_HEADER_BYTES {
