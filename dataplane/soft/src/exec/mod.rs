@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod float;
 pub mod mbarrier;
 pub mod memory;
+pub mod narrow;
 pub mod ops;
 pub mod texture;
 pub mod warp;
