@@ -30,6 +30,10 @@ pub struct Graph {
     id: u64,
     /// The graphs that this one is a conditional node's body in, the innermost first.
     around: Vec<u64>,
+    /// The graph whose child this one is, 0 while it is nobody's.
+    holder: AtomicU64,
+    /// It was handed over to its holder, which destroys it.
+    moved: AtomicBool,
     state: Mutex<State>,
     objects: Mutex<Vec<Share>>,
     conditions: Mutex<Vec<Arc<Condition>>>,
@@ -145,6 +149,8 @@ impl Graph {
         let g = Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             around,
+            holder: AtomicU64::new(0),
+            moved: AtomicBool::new(false),
             state: Mutex::default(),
             objects: Mutex::default(),
             conditions: Mutex::default(),
@@ -176,6 +182,38 @@ impl Graph {
         lock(&self.conditions)
     }
 
+    /// Whether it is the other graph, or lies in it at any depth.
+    fn is_inside(self: &Arc<Self>, other: &Self) -> bool {
+        let mut all = GRAPHS.all();
+        let mut around = Some(self.clone());
+        while let Some(g) = around {
+            if g.id == other.id {
+                return true;
+            }
+            let holder = g.around.first().copied().unwrap_or(g.holder.load(Ordering::Acquire));
+            let at = all.iter().position(|g| g.id == holder);
+            around = at.map(|i| all.swap_remove(i));
+        }
+        false
+    }
+
+    /// A graph that a node of this one is to own: nobody's yet, and not one that this one lies in.
+    fn take_over(self: &Arc<Self>, child: Arc<Self>) -> R<Arc<Self>> {
+        if child.is_owned() || self.is_inside(&child) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(child)
+    }
+
+    fn is_owned(&self) -> bool {
+        !self.around.is_empty() || self.holder.load(Ordering::Acquire) != 0
+    }
+
+    /// What only a graph that was not handed over to another can be used for.
+    fn is_its_own(self: Arc<Self>) -> R<Arc<Self>> {
+        if self.moved.load(Ordering::Acquire) { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(self) }
+    }
+
     fn add(&self, after: &[usize], work: Work, origin: usize) -> R<Arc<Node>> {
         let n = Arc::new(Node { graph: self.id, work: Mutex::new(work), origin, shown: Mutex::default() });
         let mut s = lock(&self.state)?;
@@ -186,6 +224,9 @@ impl Graph {
             if !s.edges.contains(&(a, address(&n))) {
                 s.edges.push((a, address(&n)));
             }
+        }
+        if let Work::Child(g) = &*lock(&n.work)? {
+            g.holder.store(self.id, Ordering::Release);
         }
         s.nodes.push(n.clone());
         NODES.add::<CUgraphNode_st>(&n);
@@ -871,7 +912,11 @@ fn generic_work(p: *mut CUgraphNodeParams) -> R<Work> {
                 })?
             }
             CU_GRAPH_NODE_TYPE_HOST => Work::Host(Raw((u.host.fn_, u.host.userData))),
-            CU_GRAPH_NODE_TYPE_GRAPH => Work::Child(graph(u.graph.graph)?.clone_graph()?),
+            // `add_any` hands graphs over.
+            CU_GRAPH_NODE_TYPE_GRAPH if u.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => {
+                return refuse("cuGraphNodeSetParams", "moving a graph into a node that exists");
+            }
+            CU_GRAPH_NODE_TYPE_GRAPH => Work::Child(graph(u.graph.graph)?.is_its_own()?.clone_graph()?),
             CU_GRAPH_NODE_TYPE_EMPTY => Work::Empty,
             CU_GRAPH_NODE_TYPE_WAIT_EVENT => Work::Wait(event(u.eventWait.event)?),
             CU_GRAPH_NODE_TYPE_EVENT_RECORD => Work::Record(event(u.eventRecord.event)?),
@@ -895,6 +940,16 @@ fn generic_work(p: *mut CUgraphNodeParams) -> R<Work> {
 fn add_any(out: *mut CUgraphNode, h: CUgraph, after: *const CUgraphNode, n: usize, p: *mut CUgraphNodeParams) -> R {
     // SAFETY: the caller's description.
     let v = unsafe { get(p)? };
+    if v.type_ == CU_GRAPH_NODE_TYPE_GRAPH {
+        // SAFETY: the member that the type names.
+        let asked = unsafe { v.__bindgen_anon_1.graph };
+        if asked.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE {
+            let child = graph(h)?.take_over(graph(asked.graph)?)?;
+            add_node(out, h, after, n, Work::Child(child.clone()))?;
+            child.moved.store(true, Ordering::Release);
+            return Ok(());
+        }
+    }
     if v.type_ != CU_GRAPH_NODE_TYPE_CONDITIONAL {
         return add_node(out, h, after, n, generic_work(p)?);
     }
@@ -911,6 +966,9 @@ fn set_work_of(h: CUgraphNode, work: Work) -> R {
     let mut w = lock(&n.work)?;
     if node_type(&w) != node_type(&work) {
         return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Work::Child(g) = &work {
+        g.holder.store(n.graph, Ordering::Release);
     }
     *w = work;
     Ok(())
@@ -948,7 +1006,7 @@ fn work_of(h: CUgraphNode) -> R<Work> {
 
 fn instantiate(out: *mut CUgraphExec, g: CUgraph, flags: u64) -> R {
     let context = context::current()?;
-    let g = graph(g)?;
+    let g = graph(g)?.is_its_own()?;
     if out.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -991,7 +1049,7 @@ fn difference(a: &[Step], b: &[Step]) -> Option<(CUgraphExecUpdateResult, usize)
 }
 
 fn update(x: CUgraphExec, g: CUgraph) -> R<(CUgraphExecUpdateResult, usize)> {
-    let (x, g) = (exec(x)?, graph(g)?);
+    let (x, g) = (exec(x)?, graph(g)?.is_its_own()?);
     let new = g.steps()?;
     let mut steps = lock(&x.steps)?;
     if let Some(found) = difference(&steps, &new) {
@@ -1106,7 +1164,7 @@ api! {
         put(out, handle(&Graph::new()))
     }
     fn cuGraphDestroy(g: CUgraph) {
-        let g = graph(g)?;
+        let g = graph(g)?.is_its_own()?;
         // A body goes with its node.
         if g.depth() > 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -1262,7 +1320,7 @@ api! {
         n: usize,
         child: CUgraph,
     ) {
-        add_node(out, g, after, n, Work::Child(graph(child)?.clone_graph()?))
+        add_node(out, g, after, n, Work::Child(graph(child)?.is_its_own()?.clone_graph()?))
     }
     fn cuGraphChildGraphNodeGetGraph(h: CUgraphNode, out: *mut CUgraph) {
         let Work::Child(g) = work_of(h)? else { return Err(CUDA_ERROR_INVALID_VALUE) };
@@ -1538,7 +1596,7 @@ api! {
         set_step(x, h, Work::Host(Raw((p.fn_, p.userData))))
     }
     fn cuGraphExecChildGraphNodeSetParams(x: CUgraphExec, h: CUgraphNode, child: CUgraph) {
-        set_step(x, h, Work::Child(graph(child)?.clone_graph()?))
+        set_step(x, h, Work::Child(graph(child)?.is_its_own()?.clone_graph()?))
     }
     fn cuGraphExecEventRecordNodeSetEvent(x: CUgraphExec, h: CUgraphNode, e: CUevent) {
         set_step(x, h, Work::Record(event(e)?))

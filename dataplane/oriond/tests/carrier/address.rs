@@ -248,3 +248,58 @@ impl Intruder {
         self.client.reply_or_lost().is_none_or(|(header, _)| header.context != u64::from(CUDA_SUCCESS))
     }
 }
+
+crate::on_each_carrier! {
+    // Whoever walks graphs does so by recursion: the worker, the driver.
+    soft fn a_graph_lies_neither_in_itself_nor_without_end(server: &Oriond, transport: Transport) {
+        let mut i = Intruder::start(server, transport);
+        let graph = |index| Handle::new(Kind::Graph, 0, index).0;
+        let (child, clone, own) = (u64::from(CU_GRAPH_NODE_TYPE_GRAPH), 0, 1);
+        let add = |i: &mut Intruder, to: u64, of: u64, ownership: u64| {
+            let node = i.node();
+            (node, i.client.ask(ops::CU_GRAPH_ADD_NODE_V2, &words(&[to, node, 0, 0, child, of, ownership])).0)
+        };
+        for index in 0..4 {
+            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+        }
+        assert_eq!(add(&mut i, graph(0), graph(0), own).1, CUDA_ERROR_INVALID_VALUE, "into itself");
+        assert_eq!(add(&mut i, graph(0), graph(1), own).1, CUDA_SUCCESS);
+        assert_eq!(add(&mut i, graph(1), graph(2), own).1, CUDA_SUCCESS);
+        assert_eq!(add(&mut i, graph(2), graph(0), own).1, CUDA_ERROR_INVALID_VALUE, "into one that it holds");
+        assert_eq!(add(&mut i, graph(3), graph(2), own).1, CUDA_ERROR_INVALID_VALUE, "from one into another");
+        // A clone that was asked for by name lies in its graph like one that was handed over.
+        let (node, added) = add(&mut i, graph(3), graph(3), clone);
+        assert_eq!(added, CUDA_SUCCESS);
+        i.done(ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, &words(&[node, 1, graph(4)]));
+        assert_eq!(add(&mut i, graph(4), graph(3), own).1, CUDA_ERROR_INVALID_VALUE, "into its own clone");
+        let changed = i.client.ask(ops::CU_GRAPH_NODE_SET_PARAMS, &words(&[node, child, graph(3), own])).0;
+        assert_eq!(changed, CUDA_ERROR_INVALID_VALUE, "into a node that exists");
+
+        // Each a level deeper than the one before, until that would be too deep: then the next begins anew.
+        let (mut levels, mut deepest) = (2, 2);
+        for index in 5..200 {
+            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+            let of = if index == 5 { graph(3) } else { graph(index - 1) };
+            levels = match add(&mut i, graph(index), of, if index % 2 == 0 { own } else { clone }).1 {
+                CUDA_SUCCESS => levels + 1,
+                code => {
+                    assert_eq!(code, CUDA_ERROR_NOT_SUPPORTED, "at {index}, {levels} levels");
+                    1
+                }
+            };
+            deepest = deepest.max(levels);
+        }
+        assert_eq!(deepest, 64);
+        // From the outermost to the innermost, too: the chain is as long as it was made in the other order.
+        for index in 200..400 {
+            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+        }
+        let added = (200..399).filter(|index| add(&mut i, graph(*index), graph(*index + 1), own).1 == CUDA_SUCCESS);
+        assert_eq!(added.count(), 199 - 199 / 64);
+        for index in [0, 3, 199, 200] {
+            i.done(ops::CU_GRAPH_DESTROY, &words(&[graph(index)]));
+        }
+        i.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
+        assert!(!server.log().contains("signal"), "{}", server.log());
+    }
+}

@@ -7,6 +7,7 @@
 // UNSAFETY: calls the driver with handles that were looked up here and structs that were built here.
 
 mod exec;
+mod nesting;
 mod params;
 
 use std::collections::HashMap;
@@ -43,8 +44,7 @@ pub const NODES_MAX: usize = 8192;
 pub struct State {
     /// The graph of each node whose parameters may come to own something.
     graph_of: HashMap<usize, usize>,
-    /// Named graphs inside a node: a child graph, or the bodies of a conditional node.
-    inside: HashMap<usize, Vec<(u64, usize)>>,
+    inside: nesting::Inside,
     /// What a graph owns for the sake of one of its nodes, and is to give up with the node.
     kept: HashMap<usize, Vec<(usize, usize)>>,
     /// Functions of kernel nodes as the client named them.
@@ -183,10 +183,10 @@ impl Ending {
     }
 
     fn add_node(&mut self, s: &Session, node: CUgraphNode) {
-        // Named graphs nest only as deeply as the client asked for names, one request a level.
-        for (name, inner) in s.graph_nodes.inside.get(&(node as usize)).into_iter().flatten() {
-            self.add_graph(s, *inner as CUgraph);
-            self.graphs.push(*name);
+        // No deeper than `nesting` lets graphs lie in each other.
+        for (name, inner) in s.graph_nodes.inside.of(node) {
+            self.add_graph(s, inner);
+            self.graphs.push(name);
         }
         if let Some(name) = s.name_of(Kind::GraphNode, node.cast()) {
             self.nodes.push((name, node as usize));
@@ -202,7 +202,7 @@ impl Ending {
         for (name, node) in self.nodes {
             s.graph_nodes.graph_of.remove(&node);
             s.graph_nodes.functions.remove(&node);
-            s.graph_nodes.inside.remove(&node);
+            s.graph_nodes.inside.remove(node);
             s.graph_nodes.kept.remove(&node);
             s.unbind(Kind::GraphNode, name);
             gone.push(name);
@@ -353,6 +353,7 @@ fn add(
     let name = r.word()?;
     let on = Dependencies::get(s, r)?;
     let mut params = Params::get(s, r, only)?;
+    nesting::admit(s, graph, &params)?;
     let mut node = ptr::null_mut();
     let code = call(s.driver, &mut node, graph, &on, params.raw());
     if code != CUDA_SUCCESS {
@@ -452,7 +453,7 @@ handlers! {
             let new = s.name_of(Kind::Graph, inner.cast()).is_none();
             let word = fresh.name(s, Kind::Graph, inner.cast())?;
             if new && word != 0 {
-                s.graph_nodes.inside.entry(node as usize).or_default().push((word, inner as usize));
+                s.graph_nodes.inside.put(node, word, inner);
             }
             reply.word(word);
         }

@@ -17,12 +17,11 @@ use orion_wire::handle::Kind;
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
-use super::{Answer, Fresh, Params, Side, Stop, existing, finish, graph, handlers, keep_range, node, nodes_of};
+use super::{
+    Answer, Fresh, Params, Side, Stop, existing, finish, graph, graph_of, handlers, keep_range, nesting, node, nodes_of,
+};
 use crate::worker::callback;
 use crate::worker::session::{Outcome, Session, Wait};
-
-/// Child graphs inside child graphs that are searched for copies.
-const DEPTH_MAX: u32 = 16;
 
 #[derive(Clone, Copy)]
 struct HostCopy {
@@ -47,7 +46,7 @@ impl Copies {
         if s.mirrored || some_set_aside {
             for node in nodes_of(s.driver, graph) {
                 let mut found = Vec::new();
-                find(s, node, 0, &mut found);
+                find(s, node, &mut found);
                 if !found.is_empty() {
                     copies.by_node.insert(node as usize, found);
                 }
@@ -109,7 +108,7 @@ impl Tickets {
     }
 }
 
-fn find(s: &Session, node: CUgraphNode, depth: u32, found: &mut Vec<HostCopy>) {
+fn find(s: &Session, node: CUgraphNode, found: &mut Vec<HostCopy>) {
     let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
     // SAFETY: a node of this session and a valid out pointer.
     if unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) } != CUDA_SUCCESS {
@@ -136,25 +135,25 @@ fn find(s: &Session, node: CUgraphNode, depth: u32, found: &mut Vec<HostCopy>) {
                 }
             }
         }
-        CU_GRAPH_NODE_TYPE_GRAPH if depth < DEPTH_MAX => {
+        CU_GRAPH_NODE_TYPE_GRAPH => {
             let mut child = ptr::null_mut();
             // SAFETY: a node of this session and a valid out pointer.
             if unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut child) } == CUDA_SUCCESS {
-                find_in_graph(s, child, depth + 1, found);
+                find_in_graph(s, child, found);
             }
         }
-        CU_GRAPH_NODE_TYPE_CONDITIONAL if depth < DEPTH_MAX => {
-            for (_, body) in s.graph_nodes.inside.get(&(node as usize)).into_iter().flatten() {
-                find_in_graph(s, *body as CUgraph, depth + 1, found);
+        CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            for (_, body) in s.graph_nodes.inside.of(node) {
+                find_in_graph(s, body, found);
             }
         }
         _ => {}
     }
 }
 
-fn find_in_graph(s: &Session, graph: CUgraph, depth: u32, found: &mut Vec<HostCopy>) {
+fn find_in_graph(s: &Session, graph: CUgraph, found: &mut Vec<HostCopy>) {
     for node in nodes_of(s.driver, graph) {
-        find(s, node, depth, found);
+        find(s, node, found);
     }
 }
 
@@ -194,6 +193,7 @@ fn set(
 ) -> Answer {
     let (exec, node) = (exec(s, r)?, node(s, r)?);
     let mut params = Params::get(s, r, only)?;
+    nesting::admit_change(s, graph_of(s, node), &params)?;
     let code = call(s.driver, exec, node, params.raw());
     if code != CUDA_SUCCESS {
         params.discard();
@@ -208,7 +208,7 @@ fn set(
         (Some(c), _) => find_in_copy(s, c, &mut found),
         // Posted, the client knows that nothing it has to bring over changes; what the graph writes to host memory is
         // found here all the same.
-        (_, Some(child)) if header.sequence != 0 || s.mirrored => find_in_graph(s, child, 1, &mut found),
+        (_, Some(child)) if header.sequence != 0 || s.mirrored => find_in_graph(s, child, &mut found),
         _ => return Ok(code),
     }
     if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {

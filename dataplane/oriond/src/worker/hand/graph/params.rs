@@ -15,7 +15,9 @@ use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader, Writer};
 
 use super::super::host_memory;
-use super::{Answer, Fresh, Stop, existing, finish, give_up, graph_of, handlers, keep_range, keep_ticket, node};
+use super::{
+    Answer, Fresh, Stop, existing, finish, give_up, graph_of, handlers, keep_range, keep_ticket, nesting, node,
+};
 use crate::worker::address::{self, Of};
 use crate::worker::callback::{self, kind};
 use crate::worker::session::{Outcome, Session};
@@ -235,6 +237,16 @@ impl Params {
         Some(unsafe { self.raw.__bindgen_anon_1.graph.graph })
     }
 
+    /// Whether the node is to own the child graph, which is not cloned then.
+    pub fn is_moved(&self) -> bool {
+        self.moved != 0
+    }
+
+    /// Whether it is a conditional node's.
+    pub fn has_bodies(&self) -> bool {
+        self.raw.type_ == CU_GRAPH_NODE_TYPE_CONDITIONAL
+    }
+
     pub fn copy(&self) -> Option<&CUDA_MEMCPY3D> {
         if self.raw.type_ != CU_GRAPH_NODE_TYPE_MEMCPY {
             return None;
@@ -285,7 +297,7 @@ impl Params {
     ) -> Result<(), Stop> {
         self.kept_by(s, graph, node);
         if let Some(child) = self.child().filter(|_| self.moved != 0) {
-            s.graph_nodes.inside.entry(node as usize).or_default().push((self.moved, child as usize));
+            s.graph_nodes.inside.put(node, self.moved, child);
         }
         match self.raw.type_ {
             CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
@@ -301,7 +313,7 @@ impl Params {
                     // SAFETY: the driver made an array with one graph a body.
                     let body = if out.is_null() { ptr::null_mut() } else { unsafe { *out.add(i) } };
                     s.bind(Kind::Graph, *name, body.cast())?;
-                    s.graph_nodes.inside.entry(node as usize).or_default().push((*name, body as usize));
+                    s.graph_nodes.inside.put(node, *name, body);
                 }
             }
             _ => {}
@@ -379,6 +391,7 @@ fn set(
 ) -> Answer {
     let node = node(s, r)?;
     let mut params = Params::get(s, r, only)?;
+    nesting::admit_change(s, graph_of(s, node), &params)?;
     let code = call(s.driver, node, params.raw());
     if code == CUDA_SUCCESS {
         let graph = graph_of(s, node);
