@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Orion and puts it into a folder, under the names by which programs ask for it:
-#   FOLDER/bin        orion-run, oriond
-#   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13, libnvidia-ml.so.1, and python, a plugin for JAX
+#   FOLDER/bin        orion-run, oriond, and orion-ptxas, by which compilers in a program reach the software GPU
+#   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13, libnvidia-ml.so.1, and python, for JAX and numba
 # The folder may be moved or copied. What runs from it keeps the files that it has loaded when they are replaced.
 #   ./install.sh FOLDER              for this machine and those whose C library is not older
 #   ./install.sh --portable FOLDER   orion-run and the libraries for any x86-64 Linux with glibc 2.17 or newer (CentOS
@@ -52,7 +52,7 @@ if [ -n "$portable" ]; then
     )
     built=$target/x86_64-unknown-linux-gnu/release
     libraries=("$built"/lib{cuda,cupti,nvidia_ml}.so)
-    "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built/orion-run" "${libraries[@]}"
+    "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
@@ -63,12 +63,14 @@ put() {
     mv -f "$folder/$3.new" "$folder/$3"
 }
 put 755 "$built/orion-run" bin/orion-run
+put 755 "$built/orion-ptxas" bin/orion-ptxas
 put 755 "$target/release/oriond" bin/oriond
 put 644 "$built/libcuda.so" lib/orion/libcuda.so.1
 put 644 "$built/libcupti.so" lib/orion/libcupti.so.13
 put 644 "$built/libnvidia_ml.so" lib/orion/libnvidia-ml.so.1
-plugin=python/jax_plugins/orion
-install -D -m 644 "$root/control/run/$plugin/__init__.py" -t "$folder/lib/orion/$plugin"
+for module in jax_plugins/orion/__init__.py orion_numba.py; do
+    install -D -m 644 "$root/control/run/python/$module" "$folder/lib/orion/python/$module"
+done
 ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
 echo "installed into $folder: bin/orion-run, bin/oriond, lib/orion/libcuda.so.1 and what goes with it"
 [ -z "$portable" ] || echo "all but bin/oriond runs with glibc 2.17 and newer"

@@ -20,6 +20,7 @@ use cleaner::Cleaner;
 
 mod choice;
 mod cleaner;
+mod compilers;
 mod driver;
 
 /// Run a CUDA program on a GPU of Orion's pool
@@ -96,7 +97,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     // From here on signals are collected below, so that cleaning up is never skipped.
     let signals = block_signals();
     let server = match choice {
-        Choice::Theirs(server) => Server { address: server.to_string(), oriond: None },
+        Choice::Theirs(server) => Server { address: server.to_string(), oriond: None, software_gpu: false },
         Choice::Own(transport) => start_oriond(cli, transport, &home, &place, &signals)?,
     };
     let mut program = Command::new(&cli.program[0]);
@@ -109,8 +110,15 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         .env("TRITON_LIBCUDA_PATH", &place.folder);
     // JAX does not look for a GPU where none of NVIDIA's device files is, and nothing in its environment changes that.
     if !driver::has_device_files() {
-        place.write_jax_plugin()?;
-        program.env("PYTHONPATH", joined(&place.folder.join("python"), std::env::var_os("PYTHONPATH")));
+        place.write_module(JAX_PLUGIN, include_str!("../python/jax_plugins/orion/__init__.py"))?;
+    }
+    // A real GPU runs machine code too, and what GPU another server has, only that server knows.
+    if server.software_gpu {
+        ask_compilers_for_ptx(&mut program, &place, &home)?;
+    }
+    let modules = place.folder.join(MODULES);
+    if modules.exists() {
+        program.env("PYTHONPATH", joined(&modules, std::env::var_os("PYTHONPATH")));
     }
     if !cli.no_preload {
         // A launcher may set a search path of its own, and programs look for CUPTI in folders of their own first, but
@@ -139,8 +147,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
     })?;
     let status = wait(child, &signals)?;
-    let quiet = std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0");
-    if status.code().is_some() && !quiet && !place.asked().exists() {
+    if status.code().is_some() && !quiet() && !place.asked().exists() {
         say(&format!(
             "{name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
              LD_PRELOAD and LD_LIBRARY_PATH, setuid and static programs load no library; ORION_QUIET=1 leaves this \
@@ -148,6 +155,28 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         ));
     }
     Ok(status)
+}
+
+fn quiet() -> bool {
+    std::env::var_os("ORION_QUIET").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+fn ask_compilers_for_ptx(program: &mut Command, place: &Place, home: &Path) -> Result<(), String> {
+    let Some(ptxas) = find(home, &["orion-ptxas"]) else {
+        say(&format!(
+            "there is no orion-ptxas beside {}, without which compilers in the program (CuPy, JAX, Triton) hand \
+             machine code to the software GPU, which refuses it; build it with `cargo build --release`",
+            home.display()
+        ));
+        return Ok(());
+    };
+    place.write_module(NUMBA_MODULE, include_str!("../python/orion_numba.py"))?;
+    let compilers = compilers::ask_for_ptx(&place.link_ptxas(&ptxas)?, |name| std::env::var_os(name));
+    program.envs(compilers.variables.iter().map(|(name, value)| (name, value)));
+    if !quiet() {
+        say(&compilers.line());
+    }
+    Ok(())
 }
 
 /// What the program loads.
@@ -204,6 +233,8 @@ impl Transport {
 struct Server {
     address: String,
     oriond: Option<Child>,
+    /// Known of a server of this run's only.
+    software_gpu: bool,
 }
 
 impl Drop for Server {
@@ -290,7 +321,7 @@ fn start_oriond(
     let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", oriond.display()))?;
     drop(theirs);
     let oriond = child.id();
-    let mut server = Server { address: String::new(), oriond: Some(child) };
+    let mut server = Server { address: String::new(), oriond: Some(child), software_gpu: driver == "soft" };
     place.cleaner.watch(oriond)?;
     let mut line = String::new();
     // Ends with a line once oriond listens, or empty if it does not come to that.
@@ -308,8 +339,10 @@ fn start_oriond(
 const CUDA: &str = "libcuda.so.1";
 const CUPTI: &str = "libcupti.so.13";
 const NVML: &str = "libnvidia-ml.so.1";
-/// A package of Python's, below the folder that goes into `PYTHONPATH`.
-const JAX_PLUGIN: &str = "python/jax_plugins/orion/__init__.py";
+/// The folder for `PYTHONPATH`, and modules in it.
+const MODULES: &str = "python";
+const JAX_PLUGIN: &str = "jax_plugins/orion/__init__.py";
+const NUMBA_MODULE: &str = "orion_numba.py";
 
 /// A private folder for this run: the library under the names programs ask for, socket, token and log.
 struct Place {
@@ -357,12 +390,22 @@ impl Place {
         profiler.into_iter().chain([path(CUDA, &libraries.driver)]).chain(management).collect()
     }
 
-    fn write_jax_plugin(&self) -> Result<(), String> {
-        let path = self.folder.join(JAX_PLUGIN);
+    fn write_module(&self, name: &str, text: &str) -> Result<(), String> {
+        let path = self.folder.join(MODULES).join(name);
         let folder = path.parent().expect("a file lies in a folder");
         std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&path, include_str!("../python/jax_plugins/orion/__init__.py")))
+            .and_then(|()| std::fs::write(&path, text))
             .map_err(|e| format!("writing {} failed: {e}", path.display()))
+    }
+
+    /// Under the name and in the place that XLA looks for. The folder above is that of a CUDA toolkit.
+    fn link_ptxas(&self, ptxas: &Path) -> Result<PathBuf, String> {
+        let root = self.folder.join("toolkit");
+        let link = root.join("bin/ptxas");
+        std::fs::create_dir_all(root.join("bin"))
+            .and_then(|()| symlink(ptxas, &link))
+            .map_err(|e| format!("creating {} failed: {e}", link.display()))?;
+        Ok(root)
     }
 
     /// The shim makes this file when a process first asks for a GPU.

@@ -30,6 +30,16 @@ static FORKING: Mutex<()> = Mutex::new(());
 /// What the shim does when a program first asks for a GPU.
 const ASKED: &str = ": > $ORION_ASKED_FILE";
 
+/// What orion-run sets for compilers in the program.
+const FOR_COMPILERS: [&str; 6] = [
+    "CUPY_COMPILE_WITH_PTX",
+    "TRITON_PTXAS_PATH",
+    "TRITON_PTXAS_BLACKWELL_PATH",
+    "CUDA_ROOT",
+    "NUMBA_CUDA_MEMORY_MANAGER",
+    "XLA_FLAGS",
+];
+
 struct Installed(PathBuf);
 
 fn c_library() -> PathBuf {
@@ -45,6 +55,7 @@ impl Installed {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("runtime")).expect("creating a folder");
         std::fs::copy(env!("CARGO_BIN_EXE_orion-run"), folder.join("orion-run")).expect("copying orion-run");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_orion-ptxas"), folder.join("orion-ptxas")).expect("linking");
         // Some that may be loaded into any program.
         let link = |library: PathBuf, name| std::os::unix::fs::symlink(library, folder.join(name)).expect("linking");
         link(c_library().with_file_name("libm.so.6"), "libcuda.so");
@@ -63,6 +74,8 @@ impl Installed {
         let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut run = Command::new(self.0.join("orion-run"));
         for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET", "LD_PRELOAD"]
+            .iter()
+            .chain(&FOR_COMPILERS)
         {
             run.env_remove(name);
         }
@@ -105,6 +118,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Standard error, but for the line about compilers that each run on the software GPU has once.
+fn said(output: &Output) -> String {
+    let (line, rest): (Vec<_>, Vec<_>) = text(&output.stderr)
+        .lines()
+        .map(|line| format!("{line}\n"))
+        .partition(|line| line.starts_with("orion-run: software GPU: compilers in the program are asked for PTX: "));
+    assert_eq!(line.len(), 1, "{line:?} {rest:?}");
+    rest.concat()
+}
+
 #[test]
 fn the_program_finds_library_and_server() {
     let here = Installed::new("environment", STAND_IN);
@@ -125,7 +148,7 @@ fn a_profiler_s_library_is_loaded_before_the_program_s_own() {
     let here = Installed::new("profiler", STAND_IN);
     let preloaded = || {
         let output = here.run(&["--software-gpu", "--", "sh", "-c", &format!("{ASKED}; echo $LD_PRELOAD")]);
-        let said = text(&output.stderr);
+        let said = said(&output);
         (text(&output.stdout).trim_end().split(':').next().unwrap_or_default().to_owned(), said)
     };
     let library = c_library().canonicalize().expect("it is there");
@@ -165,10 +188,7 @@ fn the_choice_of_devices_is_made_once_in_the_program() {
 fn exit_status_and_output_are_the_programs() {
     let here = Installed::new("status", STAND_IN);
     let output = here.run(&["--software-gpu", "sh", "-c", &format!("{ASKED}; echo out; echo err >&2; exit 7")]);
-    assert_eq!(
-        (output.status.code(), text(&output.stdout), text(&output.stderr)),
-        (Some(7), "out\n".into(), "err\n".into())
-    );
+    assert_eq!((output.status.code(), text(&output.stdout), said(&output)), (Some(7), "out\n".into(), "err\n".into()));
     assert_eq!(here.run(&["--software-gpu", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
     let output = here.run(&["--software-gpu", "/nonexistent/program"]);
     assert_eq!(output.status.code(), Some(127));
@@ -291,16 +311,109 @@ fn a_killed_run_leaves_no_folder_and_no_oriond() {
 fn a_program_in_which_nothing_asked_for_a_gpu_is_named() {
     let here = Installed::new("unasked", STAND_IN);
     let words = "nothing in it has asked Orion for a GPU";
-    let said = |environment: &[(&str, &str)], arguments: &[&str]| {
-        let output = here.run_with(&[&["--software-gpu", "--"], arguments].concat(), environment);
-        text(&output.stderr)
-    };
-    assert!(said(&[], &["env", "-i", "/bin/true"]).contains(words));
-    assert!(said(&[], &["sh", "-c", "exit 3"]).contains(words));
-    assert_eq!(said(&[], &["sh", "-c", ASKED]), "");
-    assert_eq!(said(&[("ORION_QUIET", "1")], &["true"]), "");
+    let run = |arguments: &[&str]| said(&here.run(&[&["--software-gpu", "--"], arguments].concat()));
+    assert!(run(&["env", "-i", "/bin/true"]).contains(words));
+    assert!(run(&["sh", "-c", "exit 3"]).contains(words));
+    assert_eq!(run(&["sh", "-c", ASKED]), "");
     // Whoever interrupts a program knows that it had not come to that.
-    assert_eq!(said(&[], &["sh", "-c", "kill $$"]), "");
+    assert_eq!(run(&["sh", "-c", "kill $$"]), "");
+    assert_eq!(text(&here.run_with(&["--software-gpu", "true"], &[("ORION_QUIET", "1")]).stderr), "");
+}
+
+#[test]
+fn compilers_are_asked_for_ptx_on_the_software_gpu_alone() {
+    let here = Installed::new("compilers", STAND_IN);
+    let script = format!("{ASKED}; for name in {}; do eval \"echo \\${{$name-unset}}\"; done", FOR_COMPILERS.join(" "));
+    let run = |server: &[&str], environment: &[(&str, &str)]| {
+        let output = here.run_with(&[server, &["sh", "-c", &script]].concat(), environment);
+        (text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>(), text(&output.stderr))
+    };
+    let (values, line) = run(&["--software-gpu"], &[]);
+    let [cupy, triton, blackwell, root, numba, flags] = values.as_slice() else { panic!("{values:?}") };
+    assert_eq!((cupy.as_str(), triton, numba.as_str()), ("1", blackwell, "orion_numba"));
+    assert_eq!(triton.strip_suffix("/bin/ptxas"), Some(root.as_str()));
+    assert_eq!(*flags, format!("--xla_gpu_cuda_data_dir={root} --xla_gpu_enable_libnvjitlink=false"));
+    let wanted = format!(
+        "orion-run: software GPU: compilers in the program are asked for PTX: CUPY_COMPILE_WITH_PTX=1, \
+         TRITON_PTXAS_PATH={triton}, TRITON_PTXAS_BLACKWELL_PATH={triton}, CUDA_ROOT={root}, \
+         NUMBA_CUDA_MEMORY_MANAGER=orion_numba, XLA_FLAGS={flags}\n"
+    );
+    assert_eq!(line, wanted);
+    // What the user has set stays.
+    let (values, line) = run(&["--software-gpu"], &[("TRITON_PTXAS_PATH", "/theirs"), ("XLA_FLAGS", "--theirs")]);
+    assert_eq!(values[1], "/theirs");
+    assert!(values[5].starts_with("--theirs --xla_gpu_cuda_data_dir="), "{values:?}");
+    assert!(line.ends_with("; yours stay: TRITON_PTXAS_PATH=/theirs\n"), "{line}");
+    // Whatever GPU another server has, it may be a real one.
+    let (values, line) = run(&["--server", "tcp:node:7411"], &[]);
+    assert_eq!((values, line), (vec!["unset".to_owned(); 6], String::new()));
+    let output = here.run_with(&["--software-gpu", "true"], &[("ORION_QUIET", "1")]);
+    assert_eq!(text(&output.stderr), "");
+    std::fs::remove_file(here.0.join("orion-ptxas")).expect("it was there");
+    let (values, line) = run(&["--software-gpu"], &[]);
+    assert_eq!(values, vec!["unset".to_owned(); 6]);
+    assert!(line.contains("there is no orion-ptxas beside"), "{line}");
+}
+
+/// In a /dev of its own, with the file by which NVIDIA's driver is known, and a library in the driver's place.
+#[test]
+fn a_real_gpu_s_compilers_are_left_alone() {
+    let here = Installed::new("real", STAND_IN);
+    let theirs = here.0.join("theirs");
+    std::fs::create_dir(&theirs).expect("creating a folder");
+    std::fs::copy(c_library(), theirs.join("libcuda.so.1")).expect("copying");
+    let values = FOR_COMPILERS.map(|name| format!("${{{name}-unset}}")).join(" ");
+    let script = format!(
+        "mount -t tmpfs none /dev && : > /dev/null && : > /dev/nvidiactl && mkdir /dev/shm && exec \"$0\" \"$@\" sh -c \
+         '{ASKED}; echo {values}'"
+    );
+    let run = |option: &[&str]| {
+        let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut command = Command::new("unshare");
+        // SAFETY: getuid cannot fail.
+        command.args(if unsafe { libc::getuid() } == 0 { &["-m"][..] } else { &["-r", "-m"][..] });
+        command.args(["sh", "-c", &script]).arg(here.0.join("orion-run")).args(option);
+        for name in FOR_COMPILERS.iter().chain(&["ORION_SERVER", "ORION_TRANSPORT", "ORION_QUIET", "LD_PRELOAD"]) {
+            command.env_remove(name);
+        }
+        command.env("LD_LIBRARY_PATH", &theirs).env("XDG_RUNTIME_DIR", here.0.join("runtime"));
+        let output = command.output().expect("unshare starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (values, line) = run(&[]);
+    let driver = format!("--driver {}", theirs.join("libcuda.so.1").display());
+    assert!(here.oriond_saw().contains(&driver), "{}", here.oriond_saw());
+    assert_eq!((values.as_str(), line.as_str()), ("unset unset unset unset unset unset\n", ""));
+    let (values, line) = run(&["--software-gpu"]);
+    assert!(here.oriond_saw().contains("--driver soft"), "{}", here.oriond_saw());
+    assert!(values.starts_with("1 /") && line.contains("compilers in the program are asked for PTX"), "{values}{line}");
+}
+
+#[test]
+fn numba_finds_the_module_that_it_is_told_of() {
+    let here = Installed::new("numba", STAND_IN);
+    let script = format!("{ASKED}; cat ${{PYTHONPATH%%:*}}/$NUMBA_CUDA_MEMORY_MANAGER.py");
+    let output = here.run_with(&["--software-gpu", "sh", "-c", &script], &[("PYTHONPATH", "/of/the/user")]);
+    assert!(text(&output.stdout).contains("_numba_memory_manager = "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_stand_in_for_ptxas_passes_ptx_on() {
+    let here = Installed::new("ptxas", STAND_IN);
+    let (ptx, cubin) = (here.0.join("some.ptx"), here.0.join("some.cubin"));
+    std::fs::write(&ptx, ".version 8.0\n.target sm_90\n").expect("writing");
+    let script = format!("\"$TRITON_PTXAS_PATH\" -v --gpu-name=sm_90a {} -o {}", ptx.display(), cubin.display());
+    let output = here.run(&["--software-gpu", "sh", "-c", &format!("{ASKED}; {script}")]);
+    assert_eq!((output.status.code(), said(&output)), (Some(0), String::new()));
+    assert_eq!(std::fs::read(&cubin).expect("it was written"), b".version 8.0\n.target sm_90\n\0");
+    // What Triton and XLA look for, and what tells it from NVIDIA's.
+    let output = here.run(&["--software-gpu", "sh", "-c", "\"$TRITON_PTXAS_PATH\" --version"]);
+    let version = text(&output.stdout);
+    assert!(version.contains("release 13.0, V13.0.88\n") && version.contains("Orion's stand-in"), "{version}");
+    let output = here.run(&["--software-gpu", "sh", "-c", "\"$TRITON_PTXAS_PATH\" --gpu-name=sm_90 -o x"]);
+    assert_eq!(output.status.code(), Some(255));
+    assert!(text(&output.stderr).contains("orion-ptxas: there is no input"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -310,7 +423,7 @@ fn jax_is_given_a_plugin_where_it_would_not_look_for_a_gpu() {
     let output = here.run_with(&["--software-gpu", "sh", "-c", script], &[("PYTHONPATH", "/of/the/user")]);
     let out = text(&output.stdout);
     if ["/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"].iter().any(|file| Path::new(file).exists()) {
-        assert!(out.starts_with("/of/the/user\n"), "{out}");
+        assert!(!out.contains("def initialize()"), "{out}");
     } else {
         let (path, plugin) = out.split_once('\n').expect("two parts");
         assert!(path.ends_with("/python:/of/the/user") && plugin.contains("def initialize()"), "{out}");
