@@ -270,10 +270,13 @@ fn best_ptx<'a, 'b>(all: &'a [Entry<'b>]) -> Option<&'a Entry<'b>> {
 
 fn text_of(all: &[Entry]) -> R<Text> {
     let best = best_ptx(all).ok_or_else(|| no_ptx(&named(all), has_code_for_this(all)))?;
-    let text = best.unpack()?;
+    Ok(Text { ptx: text(best)?, compiled: true })
+}
+
+fn text(entry: &Entry) -> R<String> {
+    let text = entry.unpack()?;
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    let ptx = String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
-    Ok(Text { ptx, compiled: true })
+    String::from_utf8(text[..end].to_vec()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)
 }
 
 /// A fat binary in words: what it holds, and a kernel of it.
@@ -294,6 +297,24 @@ fn first_kernel(cubin: &[u8]) -> Option<String> {
     let at = memchr::memmem::find(cubin, PREFIX)? + PREFIX.len();
     let name = cubin[at..].split(|&b| b == 0).next()?;
     String::from_utf8(name.to_vec()).ok().filter(|n| !n.is_empty())
+}
+
+/// The fat binaries in a file, such as a shared object, wherever in it they are.
+pub fn fat_binaries_in(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const MAGIC: [u8; 4] = FATBIN_MAGIC.to_le_bytes();
+    memchr::memmem::find_iter(file, &MAGIC).filter_map(move |at| {
+        let (version, head) = (field(file, at + 4, 2)?, field(file, at + 6, 2)? as usize);
+        let end = head.checked_add(field(file, at + 8, 8)? as usize)?.checked_add(at)?;
+        if version == 1 && at.is_multiple_of(8) { file.get(at..end) } else { None }
+    })
+}
+
+/// The newest PTX of a fat binary, for whichever device.
+pub fn newest_ptx(fat_binary: &[u8]) -> R<Option<String>> {
+    let head = field(fat_binary, 6, 2).ok_or(CUDA_ERROR_INVALID_IMAGE)? as usize;
+    let all = entries(fat_binary.get(head..).ok_or(CUDA_ERROR_INVALID_IMAGE)?)?;
+    let newest = all.iter().filter(|e| e.kind == KIND_PTX).max_by_key(|e| e.sm);
+    newest.map(|e| text(e)).transpose()
 }
 
 fn unpack_zstd(payload: &[u8], full: usize) -> R<Vec<u8>> {
