@@ -376,16 +376,16 @@ fn overrun_misalignment_trap_and_assert_are_told_apart() {
 fn unsupported_instruction_refuses_only_its_kernel() {
     let text = CString::new(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry runs()\n{\nret;\n}\n\
-         .visible .entry video()\n{\n.reg .b32 %r<3>;\nvadd.s32.s32.s32 %r0, %r1, %r2;\nret;\n}\n",
+         .visible .entry multicast()\n{\n.reg .b64 %p;\nmultimem.st.u32 [%p], 0;\nret;\n}\n",
     )
     .unwrap();
     let g = Gpu::with(text.as_ptr().cast());
     ok(g.launch("runs", 1, 1, 0, &mut []));
     // What a GPU refuses of it, too, is a mistake that leaves the context well.
-    assert_eq!(g.launch("video", 1, 2048, 0, &mut []), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(g.launch("multicast", 1, 2048, 0, &mut []), CUDA_ERROR_INVALID_VALUE);
     ok(g.sync());
     // Whoever does not look at this result is told by all that follow, so that nobody takes old bytes for new ones.
-    assert_eq!(g.launch("video", 1, 1, 0, &mut []), CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(g.launch("multicast", 1, 1, 0, &mut []), CUDA_ERROR_NOT_SUPPORTED);
     context_has_failed();
     drop(g);
     let g = Gpu::with(text.as_ptr().cast());

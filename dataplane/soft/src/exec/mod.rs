@@ -7,6 +7,7 @@ pub mod memory;
 pub mod narrow;
 pub mod ops;
 pub mod texture;
+pub mod video;
 pub mod warp;
 
 use std::collections::VecDeque;

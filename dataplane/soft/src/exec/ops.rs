@@ -425,6 +425,8 @@ impl Warp {
         match &ins.op {
             Op::Nop => {}
             Op::Texture(op) => self.texture(op, ins, m, f, env)?,
+            Op::Narrow(op) => self.narrow(*op, ins, m, f, env),
+            Op::Video(op) => self.video(op, ins, m, f, env),
             Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
             Op::Activemask => self.write::<u32>(ins.d, m, &[m; 32], f),
             Op::Cvta { window } => {
@@ -1226,6 +1228,14 @@ fn min_max(a: f32, b: f32, min: bool) -> f32 {
         return if a.is_sign_negative() == min { a } else { b };
     }
     if (a < b) == min { a } else { b }
+}
+
+/// The smallest or greatest of a warp's floats; a NaN if all are, or with `nan` if one is.
+pub fn extreme_of(values: impl Iterator<Item = f32>, max: bool, abs: bool, nan: bool) -> f32 {
+    let values = values.map(|v| if abs { v.abs() } else { v });
+    let both = |a, b| if nan { nan_or(a, b, min_max(a, b, !max)) } else { min_max(a, b, !max) };
+    let v = values.reduce(both).unwrap_or(0.0);
+    nan_or(v, v, v)
 }
 
 fn nan_or(a: f32, b: f32, v: f32) -> f32 {

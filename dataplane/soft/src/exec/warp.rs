@@ -497,6 +497,11 @@ impl Warp {
                     .unwrap_or(0);
                 self.write::<u32>(ins.d, mask, &[v as u32; 32], f);
             }
+            WarpOp::ReduxFloat { max, abs, nan } => {
+                let a = self.read::<f32>(ins.a, f, env);
+                let v = super::ops::extreme_of(lanes(mask).map(|l| a[l]), max, abs, nan);
+                self.write::<f32>(ins.d, mask, &[v; 32], f);
+            }
             WarpOp::Elect => {
                 let leader = (members & self.live).trailing_zeros().min(31);
                 self.write::<u32>(ins.d, mask, &[leader; 32], f);

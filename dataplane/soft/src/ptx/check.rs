@@ -121,7 +121,7 @@ impl<'a> Names<'a> {
                     *unknown = Some(n);
                 }
             }
-            Operand::Addr(b, _) | Operand::Not(b) => self.visit(b, unknown),
+            Operand::Addr(b, _) | Operand::Not(b) | Operand::Negated(b) => self.visit(b, unknown),
             Operand::Vec(v) | Operand::Paren(v) => v.iter().for_each(|o| self.visit(o, unknown)),
             Operand::Pair(a, b) => {
                 self.visit(a, unknown);

@@ -4,7 +4,10 @@
 //! kernels that the program never launches.
 
 mod cluster;
+pub mod narrow;
+mod packed;
 pub mod texture;
+pub mod video;
 
 use std::collections::{HashMap, HashSet};
 
@@ -231,7 +234,7 @@ fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
     match o {
         Operand::Name(n) | Operand::Offset(n, _) => f(n),
         Operand::Addr(b, _) => visit_names(b, f),
-        Operand::Not(b) => visit_names(b, f),
+        Operand::Not(b) | Operand::Negated(b) => visit_names(b, f),
         Operand::Vec(v) | Operand::Paren(v) => v.iter().for_each(|o| visit_names(o, f)),
         Operand::Pair(a, b) => {
             visit_names(a, f);
@@ -290,6 +293,8 @@ struct Decoder<'a> {
     returns: Vec<(u32, u32)>,
     calls: Vec<u32>,
     line: u32,
+    scratch: Vec<u32>,
+    scratch_used: usize,
 }
 
 /// The dotted parts of an opcode after the mnemonic.
@@ -410,6 +415,8 @@ impl<'a> Decoder<'a> {
             returns: Vec::new(),
             calls: Vec::new(),
             line: 0,
+            scratch: Vec::new(),
+            scratch_used: 0,
         }
     }
 
@@ -761,6 +768,8 @@ impl<'a> Decoder<'a> {
             }
             "shfl" | "vote" | "match" | "redux" | "elect" | "activemask" => self.warp(base, &mods, ops),
             "bar" | "barrier" => self.barrier(&mods, ops),
+            "multimem" => unsupported("memory of several devices at one address (multicast objects)"),
+            _ if base.starts_with('v') && video::Operation::of(base).is_some() => self.video(base, &mods, ops),
             "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq" => self.texture(base, &mods, ops),
             _ => self.other(base, &mods, ops),
         }
@@ -930,6 +939,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn binary(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        if self.packed(base, mods, ops)? {
+            return Ok(());
+        }
         let ty = mods.ty()?;
         let d = self.dst(&ops[0])?;
         let a = self.src(&ops[1], ty)?;
@@ -1040,6 +1052,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn ternary(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        if self.packed(base, mods, ops)? {
+            return Ok(());
+        }
         let ty = mods.ty()?;
         let d = self.dst(&ops[0])?;
         let a = self.src(&ops[1], ty)?;
@@ -1092,8 +1107,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn convert(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
-        if mods.0.iter().any(|m| m.contains("e4m3") || m.contains("e5m2") || m.contains("e2m1") || m.contains("ue8")) {
-            return unsupported("narrow float format");
+        if self.narrow(mods, ops)? {
+            return Ok(());
         }
         let types = mods.types();
         let [to, from] = match types.as_slice() {
@@ -1241,10 +1256,13 @@ impl<'a> Decoder<'a> {
                     Some(_) => AtomOp::Xor,
                     None => return unsupported("reduction"),
                 };
-                if ty.is_float() {
-                    return unsupported("float reduction");
-                }
-                let op = WarpOp::Redux(op, ty.is_signed());
+                let op = match (ty, op) {
+                    (Ty::F32, AtomOp::Min | AtomOp::Max) => {
+                        WarpOp::ReduxFloat { max: op == AtomOp::Max, abs: mods.has("abs"), nan: mods.has("NaN") }
+                    }
+                    _ if ty.is_float() => return unsupported("reduction of this type"),
+                    _ => WarpOp::Redux(op, ty.is_signed()),
+                };
                 (op, self.src(get(1)?, ty)?, Src::None, Src::None, self.src(get(2)?, Ty::B32)?)
             }
             _ => (WarpOp::Elect, Src::None, Src::None, Src::None, self.src(get(1)?, Ty::B32)?),

@@ -302,6 +302,7 @@ pub enum WarpOp {
     MatchAny,
     MatchAll,
     Redux(AtomOp, bool),
+    ReduxFloat { max: bool, abs: bool, nan: bool },
     Elect,
 }
 
@@ -497,6 +498,9 @@ pub enum Op {
         from: i64,
     },
     Texture(Box<super::decode::texture::TextureOp>),
+    /// A conversion from or to a format narrower than 16 bits.
+    Narrow(super::decode::narrow::Narrow),
+    Video(Box<super::decode::video::Video>),
     /// Copies `c` bytes; `e` is the mask of the blocks that receive them, when they are several.
     BulkCopy {
         to: (Space, i64),

@@ -19,6 +19,8 @@ pub enum Operand {
     /// `a|b`, as in `setp` and `shfl`.
     Pair(Box<Operand>, Box<Operand>),
     Not(Box<Operand>),
+    /// `-a`, as in `vmad`.
+    Negated(Box<Operand>),
     Paren(Vec<Operand>),
 }
 
@@ -736,7 +738,8 @@ impl Parser {
             Tok::F64(v) => Ok(Operand::F64(if negative { v ^ (1 << 63) } else { v })),
             Tok::Word(w) => {
                 let offset = self.addend()?;
-                Ok(if offset != 0 { Operand::Offset(w, offset) } else { Operand::Name(w) })
+                let o = if offset != 0 { Operand::Offset(w, offset) } else { Operand::Name(w) };
+                Ok(if negative { Operand::Negated(Box::new(o)) } else { o })
             }
             _ => {
                 self.at -= 1;

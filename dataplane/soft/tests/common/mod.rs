@@ -131,3 +131,59 @@ macro_rules! args {
 pub fn nothing() -> *const c_void {
     null()
 }
+
+/// Kernels that compute one word of `BITS` bits from three, each by its lines of PTX between registers `%a`, `%b`, `%c`
+/// and `%d`. Registers `%h0` to `%h7` of 16 bits, `%t0` to `%t7` of 32, `%q0` to `%q3` of 64 and `%p0` to `%p3` are
+/// there to use.
+pub struct Elementwise<const BITS: usize>(Gpu);
+
+impl<const BITS: usize> Elementwise<BITS> {
+    pub fn new(bodies: &[String]) -> Self {
+        let text = CString::new(Self::text(bodies)).unwrap();
+        Self(Gpu::with(text.as_ptr().cast()))
+    }
+    pub fn text(bodies: &[String]) -> String {
+        let mut text = String::from(".version 8.8\n.target sm_100a\n.address_size 64\n");
+        for (i, body) in bodies.iter().enumerate() {
+            let bytes = BITS / 8;
+            text += &format!(
+                ".visible .entry k{i}(.param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3)\n{{\n\
+                 .reg .b16 %h<8>; .reg .b32 %i, %t<8>; .reg .b64 %q<4>, %at, %p; .reg .pred %p<4>;\n\
+                 .reg .b{BITS} %a, %b, %c, %d;\n\
+                 mov.u32 %i, %ctaid.x; mov.u32 %t0, %ntid.x; mov.u32 %t1, %tid.x;\n\
+                 mad.lo.u32 %i, %i, %t0, %t1; mul.wide.u32 %at, %i, {bytes};\n"
+            );
+            for (n, register) in ["%a", "%b", "%c"].iter().enumerate() {
+                text += &format!("ld.param.u64 %p, [p{n}]; add.u64 %p, %p, %at; ld.b{BITS} {register}, [%p];\n");
+            }
+            text += &format!("{body}\nld.param.u64 %p, [p3]; add.u64 %p, %p, %at; st.b{BITS} [%p], %d;\nret;\n}}\n");
+        }
+        text
+    }
+    /// What kernel `i` makes of each triple, whose number is a multiple of 32.
+    #[track_caller]
+    pub fn run<T: Copy + Default>(&self, i: usize, a: &[T], b: &[T], c: &[T]) -> Vec<T> {
+        assert!(size_of::<T>() * 8 == BITS && a.len() == b.len() && b.len() == c.len() && a.len().is_multiple_of(32));
+        let (a, b, c, d) = (Buffer::new(a), Buffer::new(b), Buffer::new(c), Buffer::<T>::zeroed(a.len()));
+        let block = if d.n.is_multiple_of(256) { 256 } else { 32 };
+        let grid = (d.n / block) as u32;
+        ok(self.0.launch(&format!("k{i}"), grid, block as u32, 0, &mut args![a.at, b.at, c.at, d.at]));
+        d.read()
+    }
+}
+
+/// A generator of the same numbers everywhere (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.next() as usize % of.len()]
+    }
+}
