@@ -5,7 +5,6 @@ mod common;
 use std::ffi::CString;
 
 use common::*;
-use orion_cuda::sys::CUDA_ERROR_NOT_SUPPORTED;
 use orion_soft::exec::float::{f16_from, f16_to};
 use orion_soft::ptx::isa::Round;
 
@@ -150,7 +149,16 @@ fn double_precision_library_functions() {
 }
 
 #[test]
-fn tensor_core_kernel_is_refused() {
+fn tensor_core_kernel_multiplies() {
     let g = gpu();
-    assert_eq!(g.launch("wm", 1, 32, 0, &mut args![0u64, 0u64, 0u64]), CUDA_ERROR_NOT_SUPPORTED);
+    let half = |v: usize| f16_from(v as f64 - 8.0, Round::Nearest);
+    let a: Vec<u16> = (0..256).map(|i| half(i * 7 % 17)).collect();
+    let b: Vec<u16> = (0..256).map(|i| half(i * 5 % 13)).collect();
+    let (x, y, z) = (Buffer::new(&a), Buffer::new(&b), Buffer::<f32>::zeroed(256));
+    ok(g.launch("wm", 1, 32, 0, &mut args![x.at, y.at, z.at]));
+    for (i, v) in z.read().into_iter().enumerate() {
+        let (row, column) = (i / 16, i % 16);
+        let want: f32 = (0..16).map(|k| f16_to(a[16 * row + k]) * f16_to(b[16 * column + k])).sum();
+        assert_eq!(v, want, "{row},{column}");
+    }
 }

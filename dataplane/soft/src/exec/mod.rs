@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod float;
+pub mod matrix;
 pub mod mbarrier;
 pub mod memory;
 pub mod narrow;

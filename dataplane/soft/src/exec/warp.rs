@@ -189,6 +189,7 @@ impl Warp {
                 | Op::Exit
                 | Op::Trap
                 | Op::Nanosleep
+                | Op::Matrix(_)
                 | Op::MbarrierTest { .. } => {
                     if m != g.mask {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
@@ -242,6 +243,13 @@ impl Warp {
                 Ok(done)
             }
             Op::Warp(op) => self.warp_op(g, ins, *op, env),
+            Op::Matrix(op) if g.mask == u32::MAX => {
+                self.matrix(op, ins, &g.frame, env)?;
+                g.pc += 1;
+                Ok(true)
+            }
+            // The other lanes may be on their way: what is to come together here may have run apart before.
+            Op::Matrix(_) => self.wait_for_members(g, [u32::MAX; 32], env),
             Op::Bar(op) => self.barrier(g, ins, *op, env),
             _ => Ok(true),
         }
@@ -371,7 +379,7 @@ impl Warp {
         }) {
             let m = self.members[l];
             let arrived = lanes(self.waiting).filter(|&k| self.members[k] == m).fold(0, |s, k| s | (1 << k));
-            self.complete(arrived, m, env);
+            self.complete(arrived, m, env)?;
         }
         Ok(())
     }
@@ -390,6 +398,11 @@ impl Warp {
             g.pc += 1;
             return Ok(true);
         }
+        self.wait_for_members(g, members, env)
+    }
+
+    /// Lanes wait until all that are named have come, who then act together.
+    fn wait_for_members(&mut self, g: &Group, members: [u32; 32], env: &mut Env) -> Result<bool, Fault> {
         self.save(g.mask, g.pc, g.frame);
         let mut rest = g.mask;
         while rest != 0 {
@@ -403,14 +416,14 @@ impl Warp {
             self.runnable &= !part;
             let arrived = lanes(self.waiting).filter(|&l| self.members[l] == m).fold(0, |s, l| s | (1 << l));
             if m & self.live & !arrived == 0 {
-                self.complete(arrived, m, env);
+                self.complete(arrived, m, env)?;
             }
         }
         Ok(false)
     }
 
     /// All members have arrived: run the operation at each place they wait and let them go.
-    fn complete(&mut self, arrived: u32, members: u32, env: &mut Env) {
+    fn complete(&mut self, arrived: u32, members: u32, env: &mut Env) -> Result<(), Fault> {
         self.waiting &= !arrived;
         self.runnable |= arrived;
         let mut rest = arrived;
@@ -421,11 +434,15 @@ impl Warp {
             rest &= !here;
             let program = env.program;
             let ins = &program.code[pc as usize];
-            if let Op::Warp(op) = ins.op {
-                self.finish_warp_op(ins, op, here, members, &frame, env);
+            match &ins.op {
+                Op::Warp(op) => self.finish_warp_op(ins, *op, here, members, &frame, env),
+                Op::Matrix(op) if here == u32::MAX => self.matrix(op, ins, &frame, env)?,
+                Op::Matrix(_) => return Err(super::matrix::incomplete(here, ins.line)),
+                _ => {}
             }
             self.save(here, pc + 1, frame);
         }
+        Ok(())
     }
 
     fn finish_warp_op(&mut self, ins: &Instr, op: WarpOp, mask: u32, members: u32, f: &Frame, env: &Env) {

@@ -4,6 +4,7 @@
 //! kernels that the program never launches.
 
 mod cluster;
+pub mod matrix;
 pub mod narrow;
 mod packed;
 pub mod texture;
@@ -771,7 +772,7 @@ impl<'a> Decoder<'a> {
             "multimem" => unsupported("memory of several devices at one address (multicast objects)"),
             _ if base.starts_with('v') && video::Operation::of(base).is_some() => self.video(base, &mods, ops),
             "tex" | "tld4" | "txq" | "suld" | "sust" | "sured" | "suq" => self.texture(base, &mods, ops),
-            _ => self.other(base, &mods, ops),
+            _ => self.matrix(base, &mods, ops).unwrap_or_else(|| self.other(base, &mods, ops)),
         }
     }
 

@@ -498,6 +498,7 @@ pub enum Op {
         from: i64,
     },
     Texture(Box<super::decode::texture::TextureOp>),
+    Matrix(Box<super::decode::matrix::MatrixOp>),
     /// A conversion from or to a format narrower than 16 bits.
     Narrow(super::decode::narrow::Narrow),
     Video(Box<super::decode::video::Video>),

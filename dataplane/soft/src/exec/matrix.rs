@@ -1,0 +1,305 @@
+//! Matrix instructions. A warp's registers are gathered into whole matrices, and those are worked on.
+//!
+//! Lanes stand in eight groups of four. Of a matrix of eight rows a group has one, in pieces of one register for each
+//! of its lanes, so that a register of all lanes is eight rows of four words.
+
+mod fragment;
+mod products;
+
+use super::memory::fault;
+use super::warp::{Frame, Warp};
+use super::{Env, Fault, FaultKind};
+use crate::ptx::decode::matrix::{Element, MatrixOp, Multiply, Sparse};
+use crate::ptx::isa::*;
+use products::{Factors, Picks, Tile};
+
+/// All lanes, without which there is no matrix.
+const ALL: u32 = u32::MAX;
+
+pub fn incomplete(here: u32, line: u32) -> Fault {
+    let what = format!(
+        "the matrix instruction at PTX line {line} was executed by {} of the 32 threads of a warp, and needs all",
+        here.count_ones()
+    );
+    Fault::new(FaultKind::Trap, &what)
+}
+
+/// Eight rows of sixteen bytes, as a register of all lanes has them.
+type Rows = [[u32; 4]; 8];
+
+fn lanes_of(rows: &Rows) -> [u32; 32] {
+    std::array::from_fn(|l| rows[l / 4][l % 4])
+}
+
+fn rows_of(lanes: &[u32; 32]) -> Rows {
+    std::array::from_fn(|g| std::array::from_fn(|t| lanes[4 * g + t]))
+}
+
+/// The matrix of 8x8 elements of 16 bits, turned over its diagonal.
+fn transposed(rows: &Rows) -> Rows {
+    let at = |r: usize, c: usize| rows[r][c / 2] >> (16 * (c % 2)) & 0xffff;
+    std::array::from_fn(|r| std::array::from_fn(|w| at(2 * w, r) | at(2 * w + 1, r) << 16))
+}
+
+impl Warp {
+    /// All lanes execute this together.
+    pub fn matrix(&mut self, op: &MatrixOp, ins: &Instr, f: &Frame, env: &mut Env) -> Result<(), Fault> {
+        match op {
+            MatrixOp::Load { space, offset, is_transposed, regs } => {
+                let at = self.addresses(ins, f, env, *offset);
+                // What is loaded may replace addresses, so that all is read before any is written.
+                let mut matrices = [[0; 32]; 4];
+                for (n, matrix) in matrices.iter_mut().enumerate().take(regs.len()) {
+                    let mut rows = [[0; 4]; 8];
+                    for (r, row) in rows.iter_mut().enumerate() {
+                        *row = self.load_matrix_row(env, 8 * n + r, *space, at[8 * n + r])?;
+                    }
+                    *matrix = lanes_of(&if *is_transposed { transposed(&rows) } else { rows });
+                }
+                for (d, matrix) in regs.iter().zip(&matrices) {
+                    self.write::<u32>(*d, ALL, matrix, f);
+                }
+            }
+            MatrixOp::Store { space, offset, is_transposed, values } => {
+                let at = self.addresses(ins, f, env, *offset);
+                for (n, s) in values.iter().enumerate() {
+                    let rows = rows_of(&self.read::<u32>(*s, f, env));
+                    let rows = if *is_transposed { transposed(&rows) } else { rows };
+                    for (r, row) in rows.iter().enumerate() {
+                        self.store_matrix_row(env, 8 * n + r, *space, at[8 * n + r], row)?;
+                    }
+                }
+            }
+            MatrixOp::Transpose(d, a) => {
+                let rows = rows_of(&self.read::<u32>(*a, f, env));
+                self.write::<u32>(*d, ALL, &lanes_of(&transposed(&rows)), f);
+            }
+            MatrixOp::Multiply(m) if m.a == Element::F64 => self.multiply_doubles(m, f, env),
+            MatrixOp::Multiply(m) if m.quads.is_some() => self.multiply_quads(m, f, env),
+            MatrixOp::Multiply(m) => self.multiply(m, f, env),
+            MatrixOp::LoadFragment(fragment, regs) => self.load_fragment(fragment, regs, ins, f, env)?,
+            MatrixOp::StoreFragment(fragment, values) => self.store_fragment(fragment, values, ins, f, env)?,
+        }
+        Ok(())
+    }
+
+    fn load_matrix_row(&mut self, env: &mut Env, lane: usize, space: Space, at: u64) -> Result<[u32; 4], Fault> {
+        check_matrix_row(space, at, "load")?;
+        let offset = (at & !WINDOW_MASK) as usize;
+        if let Some(bytes) = env.shared.get(offset..offset + 16) {
+            let (words, _) = bytes.as_chunks::<4>();
+            return Ok(std::array::from_fn(|w| u32::from_le_bytes(words[w])));
+        }
+        let [low, high, ..] = self.load_vector(env, lane, space, at, 16)?;
+        Ok([low as u32, (low >> 32) as u32, high as u32, (high >> 32) as u32])
+    }
+
+    fn store_matrix_row(
+        &mut self,
+        env: &mut Env,
+        lane: usize,
+        space: Space,
+        at: u64,
+        row: &[u32; 4],
+    ) -> Result<(), Fault> {
+        check_matrix_row(space, at, "store")?;
+        let pair = |n: usize| u64::from(row[n]) | u64::from(row[n + 1]) << 32;
+        self.store_vector(env, lane, space, at, 16, [pair(0), pair(2), 0, 0])
+    }
+
+    /// The words of a factor's rows of eight: `regs` are its registers, in steps of four words.
+    fn gather<const W: usize>(&self, regs: impl Iterator<Item = Src>, f: &Frame, env: &Env) -> [[u32; W]; 8] {
+        let mut words = [[0; W]; 8];
+        for (w, s) in regs.enumerate() {
+            let rows = rows_of(&self.read::<u32>(s, f, env));
+            for (to, from) in words.iter_mut().zip(&rows) {
+                to[4 * w..4 * w + 4].copy_from_slice(from);
+            }
+        }
+        words
+    }
+
+    fn multiply(&mut self, m: &Multiply, f: &Frame, env: &Env) {
+        let (blocks, tiles) = (m.shape.m / 8, m.shape.n / 8);
+        let mut factors = Factors { a: [[[0; 8]; 8]; 4], b: [[[0; 16]; 8]; 4], picks: None };
+        for (block, words) in factors.a.iter_mut().enumerate().take(blocks) {
+            *words = self.gather(block_registers(&m.a_regs, m.shape.m, block), f, env);
+        }
+        let per_tile = m.b_regs.len() / tiles;
+        for (words, regs) in factors.b.iter_mut().zip(m.b_regs.chunks_exact(per_tile)) {
+            *words = self.gather(regs.iter().copied(), f, env);
+        }
+        if let Some(sparse) = m.sparse {
+            factors.picks = Some(self.picks(m, sparse, f, env));
+        }
+        let count = blocks * tiles;
+        let mut sums = [[0; 64]; 4];
+        for (p, tile) in sums.iter_mut().enumerate().take(count) {
+            *tile = self.sums(m, p, f, env);
+        }
+        products::multiply(m, &factors, &mut sums);
+        for (p, tile) in sums.iter().enumerate().take(count) {
+            self.write_sums(m, p, tile, f);
+        }
+    }
+
+    /// Sums of eight rows and columns, of which a lane has pairs that lie side by side.
+    fn sums(&self, m: &Multiply, p: usize, f: &Frame, env: &Env) -> Tile {
+        if m.c == Ty::F16 {
+            let pairs = self.read::<u32>(m.c_regs[p], f, env);
+            return std::array::from_fn(|i| pairs[i / 2] >> (16 * (i % 2)) & 0xffff);
+        }
+        let pair = [self.read::<u32>(m.c_regs[2 * p], f, env), self.read::<u32>(m.c_regs[2 * p + 1], f, env)];
+        std::array::from_fn(|i| pair[i % 2][i / 2])
+    }
+
+    fn write_sums(&mut self, m: &Multiply, p: usize, tile: &Tile, f: &Frame) {
+        if m.d == Ty::F16 {
+            let pairs = std::array::from_fn(|l| tile[2 * l] | tile[2 * l + 1] << 16);
+            self.write::<u32>(m.d_regs[p], ALL, &pairs, f);
+        } else {
+            self.write::<u32>(m.d_regs[2 * p], ALL, &std::array::from_fn(|l| tile[2 * l]), f);
+            self.write::<u32>(m.d_regs[2 * p + 1], ALL, &std::array::from_fn(|l| tile[2 * l + 1]), f);
+        }
+    }
+
+    /// Which rows of the second factor each row of the sparse first one multiplies.
+    fn picks(&self, m: &Multiply, sparse: Sparse, f: &Frame, env: &Env) -> Picks {
+        let words = self.read::<u32>(sparse.metadata, f, env);
+        let word = |g: usize, t: usize| u64::from(words[4 * g + t]);
+        let half = |g: usize, t: usize, h: usize| word(g, t) >> (16 * h) & 0xffff;
+        let (selector, first) = (sparse.selector, 2 * (sparse.selector & 1));
+        // Elements of 16 bits and more have their two blocks of rows in the halves of a word, others in two words.
+        let registers = m.a_regs.len();
+        let row = |block: usize, g: usize| match (m.a.bits() >= 16, registers) {
+            (true, 2) => half(g, selector, block),
+            (true, _) => half(g, first, block) | half(g, first + 1, block) << 16,
+            (false, 2) => word(g, first + block),
+            (false, _) => word(g, block) | word(g, 2 + block) << 32,
+        };
+        let pick = |code: u64, j: usize| match m.a.bits() {
+            // One of two, which are named by their halves.
+            32 => 2 * j + (code >> (4 * j + 1) & 1) as usize,
+            // Two of four, each of two elements side by side.
+            4 => 8 * (j / 4) + 2 * (code >> (2 * (j / 2)) & 3) as usize + j % 2,
+            _ => 4 * (j / 2) + (code >> (2 * j) & 3) as usize,
+        };
+        let mut picks = [[[0; 64]; 8]; 2];
+        for (block, rows) in picks.iter_mut().enumerate() {
+            for (g, of_row) in rows.iter_mut().enumerate() {
+                let code = row(block, g);
+                for (j, to) in of_row.iter_mut().enumerate().take(m.shape.k / 2) {
+                    *to = pick(code, j) as u8;
+                }
+            }
+        }
+        picks
+    }
+
+    /// Four products of 8x8x4, each of the lanes 4q to 4q + 3 and 16 + 4q to 16 + 4q + 3.
+    fn multiply_quads(&mut self, m: &Multiply, f: &Frame, env: &Env) {
+        let [a_rows, b_rows] = m.quads.unwrap_or_default();
+        let read = |s: Src| self.read::<u32>(s, f, env);
+        let (a, b) = ([read(m.a_regs[0]), read(m.a_regs[1])], [read(m.b_regs[0]), read(m.b_regs[1])]);
+        let c: Vec<[u32; 32]> = m.c_regs.iter().map(|s| read(*s)).collect();
+        let mut d = vec![[0u32; 32]; m.d_regs.len()];
+        for q in 0..4 {
+            let lane = |r: usize| if r < 4 { 4 * q + r } else { 12 + 4 * q + r };
+            let mut factors = Factors { a: [[[0; 8]; 8]; 4], b: [[[0; 16]; 8]; 4], picks: None };
+            for r in 0..8 {
+                let [low, high] = quad_row(&a, a_rows, r, lane);
+                (factors.a[0][r][0], factors.a[0][r][1]) = (low, high);
+                // The second factor's columns lie as the first one's rows do, in the other order.
+                let [low, high] = quad_row(&b, !b_rows, r, lane);
+                (factors.b[0][r][0], factors.b[0][r][1]) = (low, high);
+            }
+            let mut sums = [[0; 64]; 4];
+            for (i, sum) in sums[0].iter_mut().enumerate() {
+                let (r, lane, shift) = quad_place(m.c, i / 8, i % 8, lane);
+                *sum = c[r][lane] >> shift;
+                if m.c == Ty::F16 {
+                    *sum &= 0xffff;
+                }
+            }
+            products::multiply(m, &factors, &mut sums);
+            for (i, sum) in sums[0].iter().enumerate() {
+                let (r, lane, shift) = quad_place(m.d, i / 8, i % 8, lane);
+                d[r][lane] |= sum << shift;
+            }
+        }
+        for (to, row) in m.d_regs.iter().zip(&d) {
+            self.write::<u32>(*to, ALL, row, f);
+        }
+    }
+
+    fn multiply_doubles(&mut self, m: &Multiply, f: &Frame, env: &Env) {
+        let read = |s: Src| self.read::<f64>(s, f, env);
+        let mut b = [[0.0; 8]; 16];
+        for (w, s) in m.b_regs.iter().enumerate() {
+            for (l, v) in read(*s).into_iter().enumerate() {
+                b[4 * w + l % 4][l / 4] = v;
+            }
+        }
+        let b = &b[..m.shape.k];
+        let mut sums = [[0.0; 64]; 2];
+        for (block, sums) in sums.iter_mut().enumerate().take(m.shape.m / 8) {
+            let mut a = [[0.0; 16]; 8];
+            for (w, s) in block_registers(&m.a_regs, m.shape.m, block).enumerate() {
+                for (l, v) in read(s).into_iter().enumerate() {
+                    a[l / 4][4 * w + l % 4] = v;
+                }
+            }
+            let c = [read(m.c_regs[2 * block]), read(m.c_regs[2 * block + 1])];
+            *sums = std::array::from_fn(|i| c[i % 2][i / 2]);
+            products::multiply_doubles(m.round, &a, b, sums);
+        }
+        for (sums, d) in sums.iter().zip(m.d_regs.chunks_exact(2)) {
+            self.write::<f64>(d[0], ALL, &std::array::from_fn(|l| sums[2 * l]), f);
+            self.write::<f64>(d[1], ALL, &std::array::from_fn(|l| sums[2 * l + 1]), f);
+        }
+    }
+}
+
+/// The block of eight rows and the tile of eight columns of the sums `p`, of a product with `m` rows.
+fn place(m: usize, p: usize) -> (usize, usize) {
+    match m {
+        8 => (0, p),
+        16 => (p % 2, p / 2),
+        _ => (p, 0),
+    }
+}
+
+/// The registers of the first factor that hold its rows `8 * block` to `8 * block + 7`.
+fn block_registers(regs: &[Src], m: usize, block: usize) -> impl Iterator<Item = Src> {
+    let of_sixteen = regs.len() * 16 / m.max(16);
+    let (skip, step) = if m == 8 { (0, 1) } else { (of_sixteen * (block / 2) + block % 2, 2) };
+    regs[..if m == 8 { regs.len() } else { of_sixteen * (block / 2 + 1) }].iter().skip(skip).step_by(step).copied()
+}
+
+/// Four elements of row `r` of the first factor, which lane `r` has or, in column order, four lanes have.
+fn quad_row(regs: &[[u32; 32]; 2], is_row_major: bool, r: usize, lane: impl Fn(usize) -> usize) -> [u32; 2] {
+    if is_row_major {
+        return [regs[0][lane(r)], regs[1][lane(r)]];
+    }
+    let at = |k: usize| regs[r % 4 / 2][lane(k + r / 4 * 4)] >> (16 * (r % 2)) & 0xffff;
+    [at(0) | at(1) << 16, at(2) | at(3) << 16]
+}
+
+/// The register, lane and shift of a sum of an 8x8x4 product.
+fn quad_place(ty: Ty, row: usize, column: usize, lane: impl Fn(usize) -> usize) -> (usize, usize, usize) {
+    if ty == Ty::F16 {
+        return (column / 2, lane(row), 16 * (column % 2));
+    }
+    let register = (column & 4) | (row & 2) | (column & 1);
+    (register, lane((row & 4) | (column & 2) | (row & 1)), 0)
+}
+
+fn check_matrix_row(space: Space, at: u64, what: &str) -> Result<(), Fault> {
+    if !at.is_multiple_of(16) {
+        return Err(fault(FaultKind::Misaligned, &format!("misaligned {what} of a matrix row"), at, 16));
+    }
+    if space != Space::Shared && (space != Space::Generic || at & WINDOW_MASK != SHARED_WINDOW) {
+        return Err(fault(FaultKind::IllegalAddress, &format!("{what} of a matrix row outside shared memory"), at, 16));
+    }
+    Ok(())
+}
