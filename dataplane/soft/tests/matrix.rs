@@ -5,6 +5,9 @@ mod common;
 use std::ffi::CString;
 
 use common::*;
+use orion_cuda::sys::{
+    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_SUCCESS,
+};
 use orion_soft::exec::float::f16_from;
 use orion_soft::exec::narrow::{e4m3_to, e5m2_to};
 use orion_soft::ptx::isa::Round;
@@ -774,5 +777,305 @@ fn run_quarters(g: &Gpu, form: &Form, counts: [usize; 4], rows: [bool; 2], r: &m
             let (x, y) = (d.codes[i], want.codes[i]);
             assert_eq!(x, y, "{} {wild:?}: product {q}, element {},{}: {x:#x} {y:#x}", form.opcode, i / 8, i % 8);
         }
+    }
+}
+
+/// A program of `wmma` instructions, and how its matrices lie in memory.
+struct Fragments {
+    form: Form,
+    /// Whether each of A, B and the sums is in row order.
+    rows: [bool; 3],
+    space: &'static str,
+    /// Elements between rows or columns that are not the matrix's, or `None` without a stride in the instructions.
+    padding: Option<usize>,
+}
+
+/// Bytes from one matrix in memory to the next.
+const APART: usize = 4096;
+
+impl Fragments {
+    fn new(number: usize, shape: [usize; 3], types: &str, more: &str) -> Self {
+        let [m, n, k] = shape;
+        let [d, a, b, c] = types.split('.').collect::<Vec<_>>()[..] else { panic!("four types are needed") };
+        let narrow = a.ends_with('4') && a != "f64" || a == "b1";
+        let rows =
+            if narrow { [true, false, number.is_multiple_of(2)] } else { [1, 2, 4].map(|bit| number & bit == 0) };
+        let order = |row: bool| if row { "row" } else { "col" };
+        let shape_name = format!("m{m}n{n}k{k}");
+        let types = if a == "f16" { format!("{d}.{c}") } else { types.into() };
+        let (before, after) = if a == "b1" { (more, "") } else { ("", more) };
+        let opcode =
+            format!("wmma.mma{before}.sync.aligned.{}.{}.{shape_name}.{types}{after}", order(rows[0]), order(rows[1]));
+        let name = format!("wmma_{number}_{}", opcode.replace('.', "_"));
+        let form = Form { name, opcode, m, n, k, a: kind(a), b: kind(b), c: kind(c), d: kind(d), selector: None };
+        let padding = (number / 8 % 2 == 1).then_some(if narrow { 128 } else { 8 });
+        Self { form, rows, space: ["", ".global", ".shared"][number / 3 % 3], padding }
+    }
+    fn size(&self, part: usize) -> [usize; 2] {
+        let Form { m, n, k, .. } = self.form;
+        [[m, k], [k, n], [m, n], [m, n]][part]
+    }
+    fn stride(&self, part: usize) -> usize {
+        let [rows, columns] = self.size(part);
+        self.padding.unwrap_or(0) + if self.rows[part.min(2)] { columns } else { rows }
+    }
+    /// Where an element's bits begin.
+    fn place(&self, part: usize, row: usize, column: usize) -> usize {
+        let kind = [self.form.a, self.form.b, self.form.c, self.form.d][part];
+        let (major, minor) = if self.rows[part.min(2)] { (row, column) } else { (column, row) };
+        8 * part * APART + (major * self.stride(part) + minor) * kind.bits() as usize
+    }
+    fn kernel(&self) -> String {
+        let Form { m, n, k, a, b, c, d, ref opcode, ref name, .. } = self.form;
+        let bits = if a == Kind::Double { 64 } else { 32 };
+        let of = |elements: usize, kind: Kind, is_factor: bool| {
+            if kind == F16 && is_factor { 8 } else { elements * kind.bits() as usize / bits / 32 }
+        };
+        let counts = [of(m * k, a, true), of(k * n, b, true), of(m * n, c, false), of(m * n, d, false)];
+        let list = |part: usize| {
+            let names = (0..counts[part]).map(|i| format!("%v{}", 8 * part + i));
+            format!("{{{}}}", names.collect::<Vec<_>>().join(", "))
+        };
+        let mut text = format!(".visible .entry {name}(.param .u64 memory)\n{{\n");
+        text += &format!(".reg .b64 %at<4>; .reg .b32 %r<9>; .reg .b{bits} %v<32>;\n");
+        text += &format!(".shared .align 128 .b8 copy[{}];\nld.param.u64 %at0, [memory];\n", 4 * APART);
+        if self.space == ".shared" {
+            text += &copies(4 * APART, ".global", "%at1", ".shared", "%at2");
+            text += "mov.u64 %at0, copy;\nbar.warp.sync -1;\n";
+        }
+        // Every type of PTX has its own name, of which the kind here is one.
+        let types: Vec<&str> = opcode.split('.').filter(|t| TYPES.contains(t)).collect();
+        let types =
+            if let [d, c] = types[..] { [d, "f16", "f16", c] } else { [types[0], types[1], types[2], types[3]] };
+        let shape = format!("m{m}n{n}k{k}");
+        for (part, letter) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            let order = if self.rows[part.min(2)] { "row" } else { "col" };
+            let ty = [types[1], types[2], types[3], types[0]][part];
+            let stride = self.padding.map_or(String::new(), |_| format!(", {}", self.stride(part)));
+            let space = self.space;
+            let place = format!("[%at0+{}]", part * APART);
+            if part < 3 {
+                let load = format!("wmma.load.{letter}.sync.aligned.{order}.{shape}{space}.{ty}");
+                text += &format!("{load} {}, {place}{stride};\n", list(part));
+                continue;
+            }
+            text += &format!("{opcode} {}, {}, {}, {};\n", list(3), list(0), list(1), list(2));
+            let store = format!("wmma.store.{letter}.sync.aligned.{order}.{shape}{space}.{ty}");
+            text += &format!("{store} {place}, {}{stride};\n", list(3));
+        }
+        if self.space == ".shared" {
+            text += "bar.warp.sync -1;\n";
+            text += &copies(4 * APART, ".shared", "%at2", ".global", "%at1");
+        }
+        text + "ret;\n}\n"
+    }
+}
+
+const TYPES: [&str; 12] = ["f16", "bf16", "tf32", "f32", "f64", "s8", "u8", "s4", "u4", "b1", "s32", "e4m3"];
+
+/// Copies between the kernel's memory at `%at1` and its shared memory at `%at2`, sixteen bytes for each lane at a time.
+fn copies(bytes: usize, from: &str, from_at: &str, to: &str, to_at: &str) -> String {
+    let mut text = "mov.u32 %r0, %laneid;\nmul.wide.u32 %at1, %r0, 16;\n".to_string();
+    text += "mov.u64 %at2, copy;\nadd.s64 %at2, %at2, %at1;\nld.param.u64 %at3, [memory];\nadd.s64 %at1, %at1, %at3;\n";
+    for at in (0..bytes).step_by(512) {
+        text += &format!("ld{from}.v4.b32 {{%r1, %r2, %r3, %r4}}, [{from_at}+{at}];\n");
+        text += &format!("st{to}.v4.b32 [{to_at}+{at}], {{%r1, %r2, %r3, %r4}};\n");
+    }
+    text
+}
+
+fn put_bits(memory: &mut [u8], at: usize, width: usize, code: u64) {
+    for bit in 0..width {
+        memory[(at + bit) / 8] |= ((code >> bit & 1) as u8) << ((at + bit) % 8);
+    }
+}
+
+fn bits_at(memory: &[u8], at: usize, width: usize) -> u64 {
+    (0..width).map(|bit| u64::from(memory[(at + bit) / 8] >> ((at + bit) % 8) & 1) << bit).sum()
+}
+
+fn run_fragments(g: &Gpu, f: &Fragments, r: &mut Random, wild: Wildness) {
+    let form = &f.form;
+    let a = Matrix::random(form.a, form.m, form.k, r, wild);
+    let b = Matrix::random(form.b, form.k, form.n, r, wild);
+    let c = Matrix::random(form.c, form.m, form.n, r, wild);
+    let mut memory = vec![0u8; 4 * APART];
+    for (part, matrix) in [&a, &b, &c].into_iter().enumerate() {
+        for (i, code) in matrix.codes.iter().enumerate() {
+            let at = f.place(part, i / matrix.columns, i % matrix.columns);
+            put_bits(&mut memory, at, matrix.kind.bits() as usize, *code);
+        }
+    }
+    let buffer = Buffer::new(&memory);
+    ok(g.launch(&form.name, 1, 32, 0, &mut args![buffer.at]));
+    let after = buffer.read();
+    let want = product(form, &a, &b, &c, &|_, k| k);
+    let mut expected = memory;
+    for (i, code) in want.codes.iter().enumerate() {
+        let (row, column) = (i / form.n, i % form.n);
+        let (at, width) = (f.place(3, row, column), form.d.bits() as usize);
+        let got = bits_at(&after, at, width);
+        let both_nan = form.d == Kind::Double && f64::from_bits(got).is_nan() && f64::from_bits(*code).is_nan();
+        assert!(got == *code || both_nan, "{} {wild:?}: {row},{column}: {got:#x}, not {code:#x}", form.name);
+        put_bits(&mut expected, at, width, got);
+    }
+    assert!(after == expected, "{}: bytes outside the result have changed", form.name);
+}
+
+#[test]
+fn fragments_in_every_shape_order_and_place() {
+    let mut cases = Vec::new();
+    let mut add = |shape, types: &str, more| {
+        for _ in 0..8 {
+            cases.push(Fragments::new(cases.len(), shape, types, more));
+        }
+    };
+    for shape in [[16, 16, 16], [32, 8, 16], [8, 32, 16]] {
+        for types in ["f32.f16.f16.f32", "f16.f16.f16.f16", "f16.f16.f16.f32", "f32.f16.f16.f16"] {
+            add(shape, types, "");
+        }
+        add(shape, "f32.bf16.bf16.f32", "");
+        add(shape, "s32.s8.s8.s32", "");
+        add(shape, "s32.u8.u8.s32", ".satfinite");
+    }
+    add([16, 16, 8], "f32.tf32.tf32.f32", "");
+    add([8, 8, 4], "f64.f64.f64.f64", "");
+    add([8, 8, 32], "s32.s4.s4.s32", "");
+    add([8, 8, 32], "s32.u4.u4.s32", ".satfinite");
+    add([8, 8, 128], "s32.b1.b1.s32", ".xor.popc");
+    add([8, 8, 128], "s32.b1.b1.s32", ".and.popc");
+    let text = ".version 9.0\n.target sm_90\n.address_size 64\n".to_string();
+    let text = cases.iter().fold(text, |text, f| text + &f.kernel());
+    let text = CString::new(text).unwrap();
+    let g = Gpu::with(text.as_ptr().cast());
+    let mut r = Random(1234);
+    for f in &cases {
+        for wild in [Wildness::Tame, Wildness::Special] {
+            run_fragments(&g, f, &mut r, wild);
+        }
+    }
+}
+
+/// What ends in words instead of numbers: threads that do not take part, or memory that is not a matrix's.
+#[test]
+fn part_of_a_warp_cannot_multiply() {
+    let multiply = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r4, %r5}, {%r6}, {%r7}, {%r4, %r5};";
+    let guarded = format!("setp.lt.u32 %p, %r0, 31;\n@%p {multiply}");
+    let left = format!("setp.eq.u32 %p, %r0, 7;\n@%p exit;\n{multiply}");
+    let waiting = format!("setp.lt.u32 %p, %r0, 31;\n@%p bra done;\n{multiply}\ndone:\nbar.sync 0;");
+    let stray = "mov.u32 %r1, memory; mad.lo.u32 %r1, %r0, 65536, %r1;
+                 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r1];";
+    let misaligned = "mov.u32 %r1, memory; add.u32 %r1, %r1, 8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r1];";
+    let elsewhere = "ldmatrix.sync.aligned.m8n8.x1.b16 {%r2}, [%at0];";
+    let apart = "wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%r2}, [%at0];";
+    let cases = [
+        ("whole", multiply, 32, CUDA_SUCCESS),
+        ("short", multiply, 16, CUDA_ERROR_LAUNCH_FAILED),
+        ("guarded", &guarded, 32, CUDA_ERROR_LAUNCH_FAILED),
+        ("left", &left, 32, CUDA_ERROR_LAUNCH_FAILED),
+        ("waiting", &waiting, 32, CUDA_ERROR_LAUNCH_FAILED),
+        ("stray", stray, 32, CUDA_ERROR_ILLEGAL_ADDRESS),
+        ("misaligned", misaligned, 32, CUDA_ERROR_MISALIGNED_ADDRESS),
+        ("elsewhere", elsewhere, 32, CUDA_ERROR_ILLEGAL_ADDRESS),
+        ("apart", apart, 32, CUDA_ERROR_LAUNCH_FAILED),
+    ];
+    for (name, body, threads, want) in cases {
+        let g = kernels(&[(name, body)]);
+        let out = Buffer::<u32>::zeroed(1024);
+        ok(g.launch(name, 1, threads, 0, &mut args![out.at, out.at]));
+        assert_eq!(g.sync(), want, "{name}");
+    }
+}
+
+/// Lanes that ran apart for long are together again for the product, as they are on a GPU.
+#[test]
+fn lanes_that_ran_apart_multiply_together() {
+    let body = "mov.u32 %r1, 0;
+        mul.lo.u32 %r2, %r0, 100;
+        turn: setp.ge.u32 %p, %r1, %r2;
+        @%p bra done;
+        add.u32 %r1, %r1, 1;
+        bra turn;
+        done: mov.u32 %r4, 0; mov.u32 %r5, 0; mov.u32 %r6, 0x01010101;
+        mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r4, %r5}, {%r6}, {%r6}, {%r4, %r5};
+        st.global.b32 [%at1], %r4; st.global.b32 [%at1+128], %r5;";
+    let g = kernels(&[("apart", body)]);
+    let out = Buffer::<u32>::zeroed(64);
+    ok(g.launch("apart", 1, 32, 0, &mut args![out.at, out.at]));
+    assert_eq!(out.read(), [16; 64]);
+}
+
+#[test]
+fn products_that_are_not_there_are_refused_in_words() {
+    let scaled = "mma.sync.aligned.kind::mxf8f6f4.block_scale.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0 \
+                  {%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, {%r1, %r2}, {%r1, %r2, %r3, %r4}, \
+                  %r1, {0, 0}, %r1, {0, 0};";
+    let cases = [
+        (scaled, "factors with scales"),
+        ("wgmma.fence.sync.aligned;", "an instruction that it does not know"),
+        ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];", "matrices other than 8x8 of 16 bits"),
+        ("mma.sync.aligned.m16n8k12.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};", "16x8x12 of F16 and F16"),
+        (
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};",
+            "[1, 1, 1, 1] registers, not [4, 4, 2, 4]",
+        ),
+        (
+            "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e4m3.f32 {%r1}, {%r1}, {%r1}, {%r1};",
+            "elements of type e2m1",
+        ),
+    ];
+    for (instruction, reason) in cases {
+        let text = format!(
+            ".version 9.0\n.target sm_120a\n.address_size 64\n.visible .entry k()\n\
+             {{\n.reg .b32 %r<9>;\n{instruction}\nret;\n}}\n"
+        );
+        let module = orion_soft::ptx::parse::parse(&text).unwrap();
+        let program = orion_soft::ptx::decode::decode(&module, &Default::default());
+        let why = program.funcs[0].unsupported.as_deref().unwrap_or("it runs");
+        assert!(why.contains(reason), "{instruction}: {why}");
+    }
+}
+
+/// `cargo test --release -p orion-soft --test matrix -- --ignored --nocapture speed` prints nanoseconds per instruction
+/// and multiply-adds per second of one core.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let d = "{%r10, %r11, %r12, %r13}";
+    let mut rows =
+        vec![("load_x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r2];".to_string(), 0)];
+    let mut form = |name, types: &str, k: usize| {
+        let instruction = format!("mma.sync.aligned.m16n8k{k}.row.col.{types}");
+        rows.push((name, format!("{instruction} {d}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {d};"), 16 * 8 * k));
+    };
+    form("f16", "f32.f16.f16.f32", 16);
+    form("bf16", "f32.bf16.bf16.f32", 16);
+    form("tf32", "f32.tf32.tf32.f32", 8);
+    form("e4m3", "f32.e4m3.e4m3.f32", 32);
+    form("s8", "s32.s8.s8.s32", 32);
+    let half = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16";
+    let half = format!("{half} {{%r10, %r11}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11}};");
+    rows.push(("f16_to_f16", half, 2048));
+    let body = |instruction: &str| {
+        let mut text = TO_SHARED.to_string() + "mov.u32 %r2, %r1; mov.u32 %r1, 0;";
+        for r in 4..14 {
+            text += &format!("ld.global.b32 %r{r}, [%at0+{}];\n", 128 * (r - 4));
+        }
+        text += "turn:\n";
+        text += &instruction.repeat(8);
+        text + "add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 10000; @%p bra turn; st.global.b32 [%at1], %r10;"
+    };
+    let bodies: Vec<(&str, String)> = rows.iter().map(|(name, i, _)| (*name, body(i))).collect();
+    let g = kernels(&bodies.iter().map(|(n, b)| (*n, b.as_str())).collect::<Vec<_>>());
+    let mut r = Random(3);
+    for (name, _, products) in rows {
+        let input: Vec<u32> = (0..512).map(|_| r.next() as u32 & 0xbbbb_bbbb).collect();
+        let (input, out) = (Buffer::new(&input), Buffer::<u32>::zeroed(512));
+        ok(g.sync());
+        let t = std::time::Instant::now();
+        ok(g.launch(name, 1, 32, 0, &mut args![input.at, out.at]));
+        ok(g.sync());
+        let s = t.elapsed().as_secs_f64() / 80_000.0;
+        println!("{name}: {:.0} ns, {:.2} G multiply-adds/s", s * 1e9, products as f64 / s / 1e9);
     }
 }
