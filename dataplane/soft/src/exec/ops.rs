@@ -357,8 +357,12 @@ impl Warp {
                 }
             }
             Op::Setp { cmp, ty, logic, ftz } => {
-                let mut p = self.compare(*cmp, *ty, *ftz, ins, f, env);
-                let mut q = !p;
+                let (mut p, mut q) = if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
+                    self.compare_pair(*cmp, *ty, *ftz, ins, f, env)
+                } else {
+                    let p = self.compare(*cmp, *ty, *ftz, ins, f, env);
+                    (p, !p)
+                };
                 if let Some(logic) = logic {
                     let c = self.read_pred(ins.c, f, env);
                     p = combine_pred(*logic, p, c);
@@ -369,7 +373,7 @@ impl Warp {
             }
             Op::Set { cmp, to, ty, logic, ftz } => {
                 if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
-                    return self.set_pair(*cmp, *to, *ty, ins, m, f, env);
+                    return self.set_pair(*cmp, *to, (*ty, *ftz), ins, m, f, env);
                 }
                 let mut p = self.compare(*cmp, *ty, *ftz, ins, f, env);
                 if let Some(logic) = logic {
@@ -626,7 +630,7 @@ impl Warp {
                     let v = if fp.relu && v < 0.0 { 0.0 } else { f64::from(v) };
                     let bits =
                         if *to == Ty::F16x2 { float::f16_from(v, fp.round) } else { float::bf16_from(v, fp.round) };
-                    u32::from(bits)
+                    if fp.finite { finite(*to, bits.into()) } else { u32::from(bits) }
                 };
                 self.write(ins.d, m, &map2(&a, &b, |hi, lo| (one(hi) << 16) | one(lo)), f);
             }
@@ -786,9 +790,8 @@ impl Warp {
                 compare_rows(&a, &b, cmp, |x| x.is_nan())
             }
             Ty::F16 | Ty::Bf16 => {
-                let wide = if ty == Ty::F16 { float::f16_to } else { float::bf16_to };
                 let (a, b) = (self.read::<u16>(ins.a, f, env), self.read::<u16>(ins.b, f, env));
-                compare_rows(&map1(&a, wide), &map1(&b, wide), cmp, |x| x.is_nan())
+                compare_halves(&a, &b, cmp, ty, ftz)
             }
             _ => by_int!(ty, T => {
                 let (a, b) = (self.read::<T>(ins.a, f, env), self.read::<T>(ins.b, f, env));
@@ -797,15 +800,28 @@ impl Warp {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one instruction")]
-    fn set_pair(&mut self, cmp: Cmp, to: Ty, ty: Ty, ins: &Instr, m: u32, f: &Frame, env: &Env) -> Result<(), Fault> {
-        let wide = if ty == Ty::F16x2 { float::f16_to } else { float::bf16_to };
+    /// Comparisons of the lower and of the upper halves.
+    fn compare_pair(&self, cmp: Cmp, ty: Ty, ftz: bool, ins: &Instr, f: &Frame, env: &Env) -> (u32, u32) {
         let (a, b) = (self.read::<u32>(ins.a, f, env), self.read::<u32>(ins.b, f, env));
         let half = |shift: u32| {
-            let (a, b) = (map1(&a, |v| wide((v >> shift) as u16)), map1(&b, |v| wide((v >> shift) as u16)));
-            compare_rows(&a, &b, cmp, |x| x.is_nan())
+            let part = |v: &Row<u32>| map1(v, |v| (v >> shift) as u16);
+            compare_halves(&part(&a), &part(&b), cmp, ty, ftz)
         };
-        let (lo, hi) = (half(0), half(16));
+        (half(0), half(16))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one instruction")]
+    fn set_pair(
+        &mut self,
+        cmp: Cmp,
+        to: Ty,
+        (ty, ftz): (Ty, bool),
+        ins: &Instr,
+        m: u32,
+        f: &Frame,
+        env: &Env,
+    ) -> Result<(), Fault> {
+        let (lo, hi) = self.compare_pair(cmp, ty, ftz, ins, f, env);
         let yes = match to {
             Ty::F16x2 => 0x3c00,
             Ty::Bf16x2 => 0x3f80,
@@ -934,6 +950,7 @@ impl Warp {
             }
             _ => {
                 let a = self.read::<u32>(ins.a, f, env);
+                let a = if fp.ftz { map1(&a, |x| flush_halves(ty, x)) } else { a };
                 let v = map1(&a, |x| match op {
                     FloatUn::Neg => x ^ if matches!(ty, Ty::F16 | Ty::Bf16) { 0x8000 } else { 0x8000_8000 },
                     FloatUn::Abs => x & 0x7fff_7fff,
@@ -1260,7 +1277,7 @@ fn halves(ty: Ty, v: [u32; 3], fp: Fp, op: impl Fn([f64; 3]) -> f64) -> u32 {
     let brain = matches!(ty, Ty::Bf16 | Ty::Bf16x2);
     let one = |shift: u32| {
         let x = v.map(|v| {
-            let h = (v >> shift) as u16;
+            let h = if fp.ftz { flush_halves(ty, v >> shift) } else { v >> shift } as u16;
             f64::from(if brain { float::bf16_to(h) } else { float::f16_to(h) })
         });
         let mut r = op(x);
@@ -1270,9 +1287,34 @@ fn halves(ty: Ty, v: [u32; 3], fp: Fp, op: impl Fn([f64; 3]) -> f64) -> u32 {
         if fp.relu && r < 0.0 {
             r = 0.0;
         }
-        u32::from(if brain { float::bf16_from(r, fp.round) } else { float::f16_from(r, fp.round) })
+        let h = u32::from(if brain { float::bf16_from(r, fp.round) } else { float::f16_from(r, fp.round) });
+        if fp.ftz { flush_halves(ty, h) } else { h }
     };
     if matches!(ty, Ty::F16x2 | Ty::Bf16x2) { one(0) | one(16) << 16 } else { one(0) }
+}
+
+/// Zeroes for the subnormals among one or two halves.
+fn flush_halves(ty: Ty, v: u32) -> u32 {
+    let exponent = if matches!(ty, Ty::Bf16 | Ty::Bf16x2) { 0x7f80 } else { 0x7c00 };
+    let kept = |shift: u32| if v >> shift & exponent == 0 { 0x8000 } else { 0xffff };
+    v & (kept(0) | kept(16) << 16)
+}
+
+fn compare_halves(a: &Row<u16>, b: &Row<u16>, cmp: Cmp, ty: Ty, ftz: bool) -> u32 {
+    let to = if matches!(ty, Ty::F16 | Ty::F16x2) { float::f16_to } else { float::bf16_to };
+    let wide = |h: u16| to(if ftz { flush_halves(ty, h.into()) as u16 } else { h });
+    compare_rows(&map1(a, wide), &map1(b, wide), cmp, |x| x.is_nan())
+}
+
+/// The greatest number instead of an infinity of `ty`.
+fn finite(ty: Ty, bits: u32) -> u32 {
+    let (magnitude, infinity, step) = match ty {
+        Ty::F16 | Ty::F16x2 => (0x7fff, 0x7c00, 1),
+        Ty::Bf16 | Ty::Bf16x2 => (0x7fff, 0x7f80, 1),
+        // Single precision without the lower 13 bits.
+        _ => (0x7fff_ffff, 0x7f80_0000, 0x2000),
+    };
+    if bits & magnitude == infinity { bits - step } else { bits }
 }
 
 fn transcendental(op: FloatUn, x: f64) -> f64 {
@@ -1333,13 +1375,20 @@ fn convert_lane(v: u64, to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -
     }
     match to {
         Ty::F64 => x.to_bits(),
-        Ty::F16 => u64::from(float::f16_from(x, round)),
-        Ty::Bf16 => u64::from(float::bf16_from(x, round)),
+        Ty::F16 | Ty::Bf16 => {
+            let h = if to == Ty::F16 { float::f16_from(x, round) } else { float::bf16_from(x, round) };
+            u64::from(if fp.finite { finite(to, h.into()) } else { h.into() })
+        }
         Ty::Tf32 => {
             // 10 fraction bits are kept; the nearest step of the dropped 13 decides.
             let b = (x as f32).to_bits();
-            let half = if round == Round::Away { 1 << 12 } else { (1 << 12) - 1 + (b >> 13 & 1) };
-            u64::from(if x.is_finite() { b.wrapping_add(half) & !0x1fff } else { b })
+            let half = match round {
+                Round::Away => 1 << 12,
+                Round::Zero => 0,
+                _ => (1 << 12) - 1 + (b >> 13 & 1),
+            };
+            let b = if x.is_finite() { b.wrapping_add(half) & !0x1fff } else { b };
+            u64::from(if fp.finite { finite(to, b) } else { b })
         }
         _ => {
             let y = float::direct32(x, 0.0, round);

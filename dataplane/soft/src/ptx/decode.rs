@@ -332,6 +332,27 @@ impl Mods<'_> {
             ftz: self.has("ftz"),
             sat: self.has("sat"),
             relu: self.has("relu"),
+            finite: self.has("satfinite"),
+        }
+    }
+    /// Arithmetic with a modifier that this file does not know may mean anything.
+    fn all_known(&self) -> Result<()> {
+        let is_known = |m: &str| {
+            Ty::from_name(m).is_some()
+                || matches!(
+                    m,
+                    "rn" | "rz" | "rm" | "rp" | "rna" | "rni" | "rzi" | "rmi" | "rpi" | "ftz" | "sat" | "relu"
+                )
+                || matches!(
+                    m,
+                    "satfinite" | "approx" | "full" | "NaN" | "abs" | "xorsign" | "lo" | "hi" | "wide" | "cc"
+                )
+                || matches!(m, "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "ls" | "hs" | "equ" | "neu" | "ltu" | "leu")
+                || matches!(m, "gtu" | "geu" | "num" | "nan" | "and" | "or" | "xor" | "shiftamt" | "pack")
+        };
+        match self.0.iter().find(|m| !is_known(m)) {
+            None => Ok(()),
+            Some(m) => Err(format!("modifier .{m}")),
         }
     }
     fn space(&self) -> Result<Space> {
@@ -943,6 +964,7 @@ impl<'a> Decoder<'a> {
         if self.packed(base, mods, ops)? {
             return Ok(());
         }
+        mods.all_known()?;
         let ty = mods.ty()?;
         let d = self.dst(&ops[0])?;
         let a = self.src(&ops[1], ty)?;
@@ -992,6 +1014,7 @@ impl<'a> Decoder<'a> {
                 "min" | "max" if fp.relu || matches!(mods.0.last(), Some(&"u16x2" | &"s16x2")) => {
                     return unsupported("packed or relu form");
                 }
+                _ if fp.sat => return unsupported("saturation of this operation"),
                 _ => Op::IntBin(
                     match base {
                         "add" => IntBin::Add,
@@ -1020,6 +1043,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn unary(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        mods.all_known()?;
         let ty = mods.ty()?;
         let d = self.dst(&ops[0])?;
         let a = self.src(&ops[1], ty)?;
@@ -1056,6 +1080,7 @@ impl<'a> Decoder<'a> {
         if self.packed(base, mods, ops)? {
             return Ok(());
         }
+        mods.all_known()?;
         let ty = mods.ty()?;
         let d = self.dst(&ops[0])?;
         let a = self.src(&ops[1], ty)?;
@@ -1071,7 +1096,7 @@ impl<'a> Decoder<'a> {
             "madc" => Op::MadCarry { ty, hi, cin: true, cout: cc },
             _ if cc => Op::MadCarry { ty, hi, cin: false, cout: true },
             _ if mods.has("wide") => Op::MadWide(ty),
-            _ if hi && mods.has("sat") => return unsupported("saturating mad"),
+            _ if mods.has("sat") => return unsupported("saturating mad"),
             _ if hi => Op::MadHi(ty),
             _ => Op::MadLo(ty),
         };
@@ -1084,6 +1109,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn compare(&mut self, set: bool, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        mods.all_known()?;
         let ty = mods.ty()?;
         let cmp = mods.cmp(ty)?;
         let (d, d2) = self.dst_pair(&ops[0])?;
@@ -1092,6 +1118,9 @@ impl<'a> Decoder<'a> {
         let logic = if ops.len() > 3 { mods.logic() } else { None };
         let c = if let Some(o) = ops.get(3) { self.src(o, Ty::Pred)? } else { Src::None };
         let ftz = mods.has("ftz");
+        if set && logic.is_some() && matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
+            return unsupported("packed values combined with a predicate");
+        }
         let op = if set {
             let to = mods.types().first().copied().unwrap_or(Ty::U32);
             Op::Set { cmp, to, ty, logic, ftz }
@@ -1111,6 +1140,7 @@ impl<'a> Decoder<'a> {
         if self.narrow(mods, ops)? {
             return Ok(());
         }
+        mods.all_known()?;
         let types = mods.types();
         let [to, from] = match types.as_slice() {
             [to, from] => [*to, *from],
@@ -1119,6 +1149,9 @@ impl<'a> Decoder<'a> {
         };
         let d = self.dst(&ops[0])?;
         let fp = mods.fp();
+        if fp.finite && (from != Ty::F32 || !matches!(to, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::Tf32)) {
+            return unsupported("satfinite of these types");
+        }
         if mods.has("pack") {
             let a = self.src(ops.get(1).ok_or("too few operands")?, from)?;
             let b = self.src(ops.get(2).ok_or("too few operands")?, from)?;
@@ -1363,12 +1396,14 @@ impl<'a> Decoder<'a> {
                 let (Some(&ty), Some(&by)) = (types.first(), types.get(1)) else { return unsupported("types") };
                 let d = self.dst(get(0)?)?;
                 let (a, b, c) = (self.src(get(1)?, ty)?, self.src(get(2)?, ty)?, self.src(get(3)?, by)?);
+                let c = if mods.has("ftz") { self.flushed(c) } else { c };
                 let i = self.emit(Op::Slct(ty, by == Ty::F32));
                 (i.d, i.a, i.b, i.c) = (d, a, b, c);
                 return Ok(());
             }
             "bfe" => (Op::Bfe(mods.ty()?), 4),
             "bfi" => (Op::Bfi(mods.ty()?), 5),
+            "bmsk" | "szext" if mods.has("wrap") => return self.wrapped(base, mods, ops),
             "bmsk" if mods.has("clamp") => (Op::Bmsk, 3),
             "szext" => (Op::Szext(mods.ty()?.is_signed()), 3),
             "fns" => (Op::Fns, 4),

@@ -261,6 +261,8 @@ pub struct Fp {
     pub ftz: bool,
     pub sat: bool,
     pub relu: bool,
+    /// What overflows is the greatest number, not an infinity.
+    pub finite: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

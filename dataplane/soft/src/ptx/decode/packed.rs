@@ -174,8 +174,30 @@ impl Decoder<'_> {
     }
 
     fn widened(&mut self, half: Ty, a: Src) -> Src {
-        let fp = Fp { round: Round::Nearest, ftz: false, sat: false, relu: false };
-        self.between(Op::Cvt { to: Ty::F32, from: half, round: Round::Nearest, integer: false, fp }, &[a])
+        self.single(half, false, a)
+    }
+
+    /// A single without what makes it subnormal.
+    pub(super) fn flushed(&mut self, a: Src) -> Src {
+        self.scratch_used = 0;
+        self.single(Ty::F32, true, a)
+    }
+
+    fn single(&mut self, from: Ty, ftz: bool, a: Src) -> Src {
+        let fp = Fp { round: Round::Nearest, ftz, sat: false, relu: false, finite: false };
+        self.between(Op::Cvt { to: Ty::F32, from, round: Round::Nearest, integer: false, fp }, &[a])
+    }
+
+    /// `bmsk` and `szext` with positions and widths modulo 32.
+    pub(super) fn wrapped(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        let [d, a, b] = ops else { return unsupported("number of operands") };
+        self.scratch_used = 0;
+        let (d, a, b) = (self.dst(d)?, self.src(a, Ty::B32)?, self.src(b, Ty::B32)?);
+        let mut modulo = |s: Src| self.between(Op::IntBin(IntBin::And, Ty::B32), &[s, Src::Imm(31)]);
+        let (a, op) = if base == "bmsk" { (modulo(a), Op::Bmsk) } else { (a, Op::Szext(mods.ty()?.is_signed())) };
+        let b = modulo(b);
+        self.plain(d, op, &[a, b]);
+        Ok(())
     }
 
     fn extreme_of_three(&mut self, op: FloatBin, ty: Ty, fp: Fp, abs: bool, sources: &[Src], to: Reg) {
