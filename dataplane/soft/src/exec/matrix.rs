@@ -24,14 +24,17 @@ pub fn incomplete(here: u32, line: u32) -> Fault {
     Fault::new(FaultKind::Trap, &what)
 }
 
+/// A register of all lanes.
+type Lanes = [u32; 32];
+
 /// Eight rows of sixteen bytes, as a register of all lanes has them.
 type Rows = [[u32; 4]; 8];
 
-fn lanes_of(rows: &Rows) -> [u32; 32] {
+fn lanes_of(rows: &Rows) -> Lanes {
     std::array::from_fn(|l| rows[l / 4][l % 4])
 }
 
-fn rows_of(lanes: &[u32; 32]) -> Rows {
+fn rows_of(lanes: &Lanes) -> Rows {
     std::array::from_fn(|g| std::array::from_fn(|t| lanes[4 * g + t]))
 }
 
@@ -107,27 +110,18 @@ impl Warp {
         self.store_vector(env, lane, space, at, 16, [pair(0), pair(2), 0, 0])
     }
 
-    /// The words of a factor's rows of eight: `regs` are its registers, in steps of four words.
-    fn gather<const W: usize>(&self, regs: impl Iterator<Item = Src>, f: &Frame, env: &Env) -> [[u32; W]; 8] {
-        let mut words = [[0; W]; 8];
-        for (w, s) in regs.enumerate() {
-            let rows = rows_of(&self.read::<u32>(s, f, env));
-            for (to, from) in words.iter_mut().zip(&rows) {
-                to[4 * w..4 * w + 4].copy_from_slice(from);
-            }
-        }
-        words
-    }
-
     fn multiply(&mut self, m: &Multiply, f: &Frame, env: &Env) {
         let (blocks, tiles) = (m.shape.m / 8, m.shape.n / 8);
-        let mut factors = Factors { a: [[[0; 8]; 8]; 4], b: [[[0; 16]; 8]; 4], picks: None };
-        for (block, words) in factors.a.iter_mut().enumerate().take(blocks) {
-            *words = self.gather(block_registers(&m.a_regs, m.shape.m, block), f, env);
+        let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
+        for (block, registers) in factors.a.iter_mut().enumerate().take(blocks) {
+            for (to, s) in registers.iter_mut().zip(block_registers(&m.a_regs, m.shape.m, block)) {
+                *to = self.read(s, f, env);
+            }
         }
-        let per_tile = m.b_regs.len() / tiles;
-        for (words, regs) in factors.b.iter_mut().zip(m.b_regs.chunks_exact(per_tile)) {
-            *words = self.gather(regs.iter().copied(), f, env);
+        for (registers, regs) in factors.b.iter_mut().zip(m.b_regs.chunks_exact(m.b_regs.len() / tiles)) {
+            for (to, s) in registers.iter_mut().zip(regs) {
+                *to = self.read(*s, f, env);
+            }
         }
         if let Some(sparse) = m.sparse {
             factors.picks = Some(self.picks(m, sparse, f, env));
@@ -145,21 +139,34 @@ impl Warp {
 
     /// Sums of eight rows and columns, of which a lane has pairs that lie side by side.
     fn sums(&self, m: &Multiply, p: usize, f: &Frame, env: &Env) -> Tile {
+        let mut tile = [0; 64];
         if m.c == Ty::F16 {
             let pairs = self.read::<u32>(m.c_regs[p], f, env);
-            return std::array::from_fn(|i| pairs[i / 2] >> (16 * (i % 2)) & 0xffff);
+            for l in 0..32 {
+                (tile[2 * l], tile[2 * l + 1]) = (pairs[l] & 0xffff, pairs[l] >> 16);
+            }
+            return tile;
         }
-        let pair = [self.read::<u32>(m.c_regs[2 * p], f, env), self.read::<u32>(m.c_regs[2 * p + 1], f, env)];
-        std::array::from_fn(|i| pair[i % 2][i / 2])
+        let (left, right) = (self.read::<u32>(m.c_regs[2 * p], f, env), self.read(m.c_regs[2 * p + 1], f, env));
+        for l in 0..32 {
+            (tile[2 * l], tile[2 * l + 1]) = (left[l], right[l]);
+        }
+        tile
     }
 
     fn write_sums(&mut self, m: &Multiply, p: usize, tile: &Tile, f: &Frame) {
+        let (mut left, mut right) = ([0u32; 32], [0u32; 32]);
+        for l in 0..32 {
+            (left[l], right[l]) = (tile[2 * l], tile[2 * l + 1]);
+        }
         if m.d == Ty::F16 {
-            let pairs = std::array::from_fn(|l| tile[2 * l] | tile[2 * l + 1] << 16);
-            self.write::<u32>(m.d_regs[p], ALL, &pairs, f);
+            for l in 0..32 {
+                left[l] |= right[l] << 16;
+            }
+            self.write(m.d_regs[p], ALL, &left, f);
         } else {
-            self.write::<u32>(m.d_regs[2 * p], ALL, &std::array::from_fn(|l| tile[2 * l]), f);
-            self.write::<u32>(m.d_regs[2 * p + 1], ALL, &std::array::from_fn(|l| tile[2 * l + 1]), f);
+            self.write(m.d_regs[2 * p], ALL, &left, f);
+            self.write(m.d_regs[2 * p + 1], ALL, &right, f);
         }
     }
 
@@ -205,13 +212,13 @@ impl Warp {
         let mut d = vec![[0u32; 32]; m.d_regs.len()];
         for q in 0..4 {
             let lane = |r: usize| if r < 4 { 4 * q + r } else { 12 + 4 * q + r };
-            let mut factors = Factors { a: [[[0; 8]; 8]; 4], b: [[[0; 16]; 8]; 4], picks: None };
+            // As rows and columns of four words, of which two are zero.
+            let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
             for r in 0..8 {
-                let [low, high] = quad_row(&a, a_rows, r, lane);
-                (factors.a[0][r][0], factors.a[0][r][1]) = (low, high);
+                let at = 4 * r..4 * r + 2;
+                factors.a[0][0][at.clone()].copy_from_slice(&quad_row(&a, a_rows, r, lane));
                 // The second factor's columns lie as the first one's rows do, in the other order.
-                let [low, high] = quad_row(&b, !b_rows, r, lane);
-                (factors.b[0][r][0], factors.b[0][r][1]) = (low, high);
+                factors.b[0][0][at].copy_from_slice(&quad_row(&b, !b_rows, r, lane));
             }
             let mut sums = [[0; 64]; 4];
             for (i, sum) in sums[0].iter_mut().enumerate() {

@@ -8,7 +8,9 @@
 // UNSAFETY: calls functions for processors with AVX2 and FMA, after asking whether this one has them, and converts
 // floats to integers without the checks that the compiler cannot vectorise.
 
-use super::place;
+#![allow(clippy::needless_range_loop, reason = "lanes of several arrays go by one number, as in vector code")]
+
+use super::{Lanes, place};
 use crate::exec::float;
 use crate::exec::narrow;
 use crate::ptx::decode::matrix::{Element, Multiply};
@@ -26,54 +28,74 @@ pub type Tile = [u32; 64];
 /// For each row of a sparse factor and each of its elements, the row of the other factor that it multiplies.
 pub type Picks = [[[u8; 64]; 8]; 2];
 
-/// Words of eight rows of the first factor, and of eight columns of the second.
+/// Registers of eight rows of the first factor, and of eight columns of the second. Element `e` of register `w` of
+/// lane `4 * g + t` is that of row or column `g` and product `(4 * w + t) * elements + e`.
 pub struct Factors {
-    pub a: [[[u32; 8]; 8]; 4],
-    pub b: [[[u32; 16]; 8]; 4],
+    pub a: [[Lanes; 2]; 4],
+    pub b: [[Lanes; 4]; 4],
     pub picks: Option<Picks>,
 }
 
 pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma")]
-        fn wide(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-            multiply_any(m, factors, sums);
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has both.
-            return unsafe { wide(m, factors, sums) };
-        }
+    let registers = m.a_regs.len() * 8 / m.shape.m;
+    match (m.a, registers, factors.picks.is_some()) {
+        (Element::F16, 1, false) => floats::<f32, 2, 1, 8>(m, factors, sums),
+        (Element::F16, 1, true) => floats::<f32, 2, 1, 16>(m, factors, sums),
+        (Element::F16, _, false) => floats::<f32, 2, 2, 16>(m, factors, sums),
+        (Element::F16, _, true) => floats::<f32, 2, 2, 32>(m, factors, sums),
+        (Element::Bf16, 1, false) => floats::<f64, 2, 1, 8>(m, factors, sums),
+        (Element::Bf16, 1, true) => floats::<f64, 2, 1, 16>(m, factors, sums),
+        (Element::Bf16, _, false) => floats::<f64, 2, 2, 16>(m, factors, sums),
+        (Element::Bf16, _, true) => floats::<f64, 2, 2, 32>(m, factors, sums),
+        (Element::Tf32, 1, false) => floats::<f64, 1, 1, 4>(m, factors, sums),
+        (Element::Tf32, 1, true) => floats::<f64, 1, 1, 8>(m, factors, sums),
+        (Element::Tf32, _, false) => floats::<f64, 1, 2, 8>(m, factors, sums),
+        (Element::Tf32, _, true) => floats::<f64, 1, 2, 16>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, 1, _) => eights::<1, 8>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, _, false) => eights::<2, 16>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, _, true) => eights::<2, 64>(m, factors, sums),
+        (Element::S8 | Element::U8, 1, false) => integers::<4, 1, 16>(m, factors, sums),
+        (Element::S8 | Element::U8, 1, true) => integers::<4, 1, 32>(m, factors, sums),
+        (Element::S8 | Element::U8, _, false) => integers::<4, 2, 32>(m, factors, sums),
+        (Element::S8 | Element::U8, _, true) => integers::<4, 2, 64>(m, factors, sums),
+        (Element::S4 | Element::U4, 1, false) => integers::<8, 1, 32>(m, factors, sums),
+        (Element::S4 | Element::U4, 1, true) => integers::<8, 1, 64>(m, factors, sums),
+        (Element::S4 | Element::U4, _, false) => integers::<8, 2, 64>(m, factors, sums),
+        (Element::S4 | Element::U4, _, true) => integers::<8, 2, 128>(m, factors, sums),
+        (Element::B1 | Element::F64, ..) => single_bits(m, factors, sums),
     }
-    multiply_any(m, factors, sums);
 }
 
-#[inline(always)]
-fn multiply_any(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-    let is_sparse = factors.picks.is_some();
-    match (m.a, m.shape.k, is_sparse) {
-        (Element::F16, 4, _) => floats::<f32, 4, 4>(m, factors, sums),
-        (Element::F16, 8, _) => floats::<f32, 8, 8>(m, factors, sums),
-        (Element::F16, 16, true) => floats::<f32, 8, 16>(m, factors, sums),
-        (Element::F16, _, false) => floats::<f32, 16, 16>(m, factors, sums),
-        (Element::F16, ..) => floats::<f32, 16, 32>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, 16, _) => eights::<8, 8>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, _, false) => eights::<16, 16>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, ..) => eights::<16, 64>(m, factors, sums),
-        (Element::Tf32, 4, _) => floats::<f64, 4, 4>(m, factors, sums),
-        (Element::Tf32, 8, true) => floats::<f64, 4, 8>(m, factors, sums),
-        (Element::Bf16 | Element::Tf32, 8, _) => floats::<f64, 8, 8>(m, factors, sums),
-        (Element::Bf16 | Element::Tf32, 16, true) => floats::<f64, 8, 16>(m, factors, sums),
-        (Element::Bf16, _, true) => floats::<f64, 16, 32>(m, factors, sums),
-        (Element::Bf16 | Element::Tf32, ..) => floats::<f64, 16, 16>(m, factors, sums),
-        (Element::B1, ..) => single_bits(m, factors, sums),
-        (_, 16, _) => integers::<16, 16>(m, factors, sums),
-        (_, 32, true) => integers::<16, 32>(m, factors, sums),
-        (_, 32, _) => integers::<32, 32>(m, factors, sums),
-        (_, 64, true) => integers::<32, 64>(m, factors, sums),
-        (_, 64, _) => integers::<64, 64>(m, factors, sums),
-        _ => integers::<64, 128>(m, factors, sums),
-    }
+/// Declares a function that runs its body as code for AVX2 and FMA where the processor has them.
+macro_rules! by_processor {
+    ($(#[$doc:meta])* fn $name:ident [$($generics:tt)*] [$($names:tt)*] calls $body:ident) => {
+        $(#[$doc])*
+        fn $name<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                fn wide<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+                    $body::<$($names)*>(m, factors, sums);
+                }
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                    // SAFETY: the processor has both.
+                    return unsafe { wide::<$($names)*>(m, factors, sums) };
+                }
+            }
+            $body::<$($names)*>(m, factors, sums);
+        }
+    };
+}
+
+by_processor! {
+    /// Sums of the products of `W` registers of `E` elements, of the `KB` rows of the second factor.
+    fn floats [T: Wide, const E: usize, const W: usize, const KB: usize] [T, E, W, KB] calls floats_inline
+}
+by_processor! {
+    fn eights [const W: usize, const KB: usize] [W, KB] calls eights_inline
+}
+by_processor! {
+    fn integers [const E: usize, const W: usize, const KB: usize] [E, W, KB] calls integers_inline
 }
 
 /// How many times 64 sums there are.
@@ -126,16 +148,30 @@ impl Wide for f64 {
     }
 }
 
-/// Eight rows of a factor, with the exponents by which their products are aligned.
-#[derive(Clone)]
-struct Numbers<const K: usize> {
-    value: [[f32; K]; 8],
-    exponent: [[i32; K]; 8],
-    /// Infinities or NaNs are among them.
-    is_special: bool,
+#[inline(always)]
+fn half_value(code: u32) -> f32 {
+    let magnitude = code & 0x7fff;
+    // The exponent is 112 less than single precision's, which a product by a power of two puts right, subnormal or not.
+    let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let special = 0x7f80_0000 | magnitude << 13;
+    f32::from_bits((code & 0x8000) << 16 | if magnitude >= 0x7c00 { special } else { finite })
+}
+
+/// What the element of a register stands for.
+#[inline(always)]
+fn value(of: Element, word: u32, e: usize) -> f32 {
+    match of {
+        Element::F16 => half_value(word >> (16 * e) & 0xffff),
+        Element::Bf16 => f32::from_bits(word >> (16 * e) << 16),
+        Element::E4m3 => narrow::e4m3_to((word >> (8 * e)) as u8),
+        Element::E5m2 => half_value(word >> (8 * e) << 8 & 0xff00),
+        // Of single precision the 13 lowest bits are not looked at.
+        _ => f32::from_bits(word & !0x1fff),
+    }
 }
 
 /// The least exponent of a format, which its subnormal numbers are aligned by.
+#[inline(always)]
 fn least_exponent(of: Element) -> i32 {
     if matches!(of, Element::Bf16 | Element::Tf32) { -126 } else { -14 }
 }
@@ -147,135 +183,70 @@ fn exponent(v: f32, least: i32) -> i32 {
 }
 
 #[inline(always)]
-fn half_value(code: u32) -> f32 {
-    let magnitude = code & 0x7fff;
-    // The exponent is 112 less than single precision's, which a product by a power of two puts right, subnormal or not.
-    let finite = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
-    let special = 0x7f80_0000 | magnitude << 13;
-    f32::from_bits((code & 0x8000) << 16 | if magnitude >= 0x7c00 { special } else { finite })
+fn is_special(v: f32) -> u32 {
+    u32::from(v.to_bits() & 0x7f80_0000 == 0x7f80_0000)
 }
 
-/// What the codes of `BITS` bits in each row's words stand for, of which `at` names the number of each that is wanted.
-#[inline(always)]
-fn codes<T: Copy + Default, const K: usize, const W: usize, const BITS: usize>(
-    words: &[[u32; W]; 8],
-    at: impl Fn(usize) -> usize,
-    value: impl Fn(u32) -> T,
-) -> [[T; K]; 8] {
-    let per_word = 32 / BITS;
-    let mut values = [[T::default(); K]; 8];
-    for r in 0..8 {
-        for k in 0..K {
-            // No fragment has more words than there are.
-            let word = words[r][at(k) / per_word % W];
-            values[r][k] = value(word >> (BITS * (at(k) % per_word)) & (u32::MAX >> (32 - BITS)));
-        }
-    }
-    values
+/// Eight rows of the first factor, by register, element and lane.
+#[derive(Clone)]
+struct Left<const E: usize, const W: usize> {
+    value: [[[f32; 32]; E]; W],
+    exponent: [[[i32; 32]; E]; W],
+    /// Infinities or NaNs are among them.
+    is_special: bool,
 }
 
-#[inline(always)]
-fn numbers<const K: usize, const W: usize>(
-    of: Element,
-    words: &[[u32; W]; 8],
-    at: impl Fn(usize) -> usize,
-) -> Numbers<K> {
-    let value = match of {
-        Element::F16 => codes::<f32, K, W, 16>(words, at, half_value),
-        Element::Bf16 => codes::<f32, K, W, 16>(words, at, |code| f32::from_bits(code << 16)),
-        Element::E4m3 => codes::<f32, K, W, 8>(words, at, |code| narrow::e4m3_to(code as u8)),
-        Element::E5m2 => codes::<f32, K, W, 8>(words, at, |code| narrow::e5m2_to(code as u8)),
-        // Of single precision the 13 lowest bits are not looked at.
-        _ => codes::<f32, K, W, 32>(words, at, |code| f32::from_bits(code & !0x1fff)),
-    };
-    let mut n = Numbers { value, exponent: [[0; K]; 8], is_special: false };
-    let least = least_exponent(of);
-    let mut specials = 0;
-    for r in 0..8 {
-        for k in 0..K {
-            let v = n.value[r][k];
-            n.exponent[r][k] = exponent(v, least);
-            specials |= u32::from(!v.is_finite());
-        }
-    }
-    n.is_special = specials != 0;
-    n
-}
-
-#[inline(always)]
-fn columns<T: Copy + Default, const K: usize>(rows: &[[T; K]; 8]) -> [[T; 8]; K] {
-    let mut turned = [[T::default(); 8]; K];
-    for n in 0..8 {
-        for k in 0..K {
-            turned[k][n] = rows[n][k];
-        }
-    }
-    turned
-}
-
-/// `K` products for each sum, of the `KB` rows of the second factor.
-#[inline(always)]
-fn floats<T: Wide, const K: usize, const KB: usize>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
-        let (block, tile) = place(m.shape.m, p);
-        let a = numbers::<K, 8>(m.a, &factors.a[block], |k| k);
-        let b = numbers::<KB, 16>(m.b, &factors.b[tile], |k| k);
-        let old = old_sums(m.c, sums);
-        let exact = match &factors.picks {
-            None => exact::<T, K, KB>(&a, &b, &old, |_, k| k),
-            Some(picks) => exact::<T, K, KB>(&a, &b, &old, |r, k| picks[block][r][k] as usize % KB),
-        };
-        round(m.d, &exact, sums);
-    }
-}
-
-/// Eight-bit floats. An H100 multiplies them as half precision, the lower halves of all registers and then the upper
-/// ones, and then adds the old sums.
-#[inline(always)]
-fn eights<const K: usize, const KB: usize>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
-        let (block, tile) = place(m.shape.m, p);
-        let mut products = [0; 64];
-        for half in 0..2 {
-            let at = |k: usize| 4 * (k / 2) + 2 * half + k % 2;
-            let a = numbers::<K, 8>(m.a, &factors.a[block], at);
-            let earlier = old_sums(m.d, &products);
-            let exact = match &factors.picks {
-                None => {
-                    let b = numbers::<KB, 16>(m.b, &factors.b[tile], at);
-                    exact::<f32, K, KB>(&a, &b, &earlier, |_, k| k)
+impl<const E: usize, const W: usize> Left<E, W> {
+    /// Of registers whose elements begin with number `first`.
+    #[inline(always)]
+    fn new(of: Element, registers: &[Lanes; 2], first: usize) -> Self {
+        let mut left = Self { value: [[[0.0; 32]; E]; W], exponent: [[[0; 32]; E]; W], is_special: false };
+        let mut special = 0;
+        for w in 0..W {
+            for e in 0..E {
+                for l in 0..32 {
+                    let v = value(of, registers[w][l], first + e);
+                    left.value[w][e][l] = v;
+                    left.exponent[w][e][l] = exponent(v, least_exponent(of));
+                    special |= is_special(v);
                 }
-                Some(picks) => {
-                    let b = numbers::<KB, 16>(m.b, &factors.b[tile], |k| k);
-                    exact::<f32, K, KB>(&a, &b, &earlier, |r, k| picks[block][r][at(k)] as usize % KB)
-                }
-            };
-            round(m.d, &exact, &mut products);
+            }
         }
-        let (old, new) = (old_sums(m.c, sums), old_sums(m.d, &products));
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let (x, y) = (old.value[i], new.value[i]);
-            *sum = match m.d {
-                Ty::F16 => half_bits(f64::from(x) + f64::from(y)),
-                _ if (x + y).is_nan() => NAN32,
-                _ => (x + y).to_bits(),
-            };
-        }
+        left.is_special = special != 0;
+        left
     }
 }
 
-/// The sums before they are rounded.
-#[inline(always)]
-fn exact<T: Wide, const K: usize, const KB: usize>(
-    a: &Numbers<K>,
-    b: &Numbers<KB>,
-    old: &Sums,
-    pick: impl Fn(usize, usize) -> usize,
-) -> [f64; 64] {
-    if a.is_special || b.is_special || old.is_special {
-        with_specials::<T, K, KB>(a, b, old, pick)
-    } else {
-        aligned::<T, K, KB>(a, b, old, pick)
+/// Eight columns of the second factor, by row.
+#[derive(Clone)]
+struct Right<const KB: usize> {
+    value: [[f32; 8]; KB],
+    exponent: [[i32; 8]; KB],
+    is_special: bool,
+}
+
+impl<const KB: usize> Right<KB> {
+    /// Of registers of which `E` elements count, from number `first` on.
+    #[inline(always)]
+    fn new<const E: usize>(of: Element, registers: &[Lanes; 4], first: usize) -> Self {
+        let mut right = Self { value: [[0.0; 8]; KB], exponent: [[0; 8]; KB], is_special: false };
+        let mut special = 0;
+        for wt in 0..KB / E {
+            let mut words = [0; 8];
+            for n in 0..8 {
+                words[n] = registers[wt / 4][4 * n + wt % 4];
+            }
+            for e in 0..E {
+                for n in 0..8 {
+                    let v = value(of, words[n], first + e);
+                    right.value[wt * E + e][n] = v;
+                    right.exponent[wt * E + e][n] = exponent(v, least_exponent(of));
+                    special |= is_special(v);
+                }
+            }
+        }
+        right.is_special = special != 0;
+        right
     }
 }
 
@@ -285,39 +256,131 @@ struct Sums {
     is_special: bool,
 }
 
-#[inline(always)]
-fn old_sums(ty: Ty, tile: &Tile) -> Sums {
-    let mut s = Sums { value: [0.0; 64], exponent: [0; 64], is_special: false };
-    let mut specials = 0;
-    for (i, code) in tile.iter().enumerate() {
-        let v = if ty == Ty::F16 { half_value(*code) } else { f32::from_bits(*code) };
-        let e = exponent(v, if ty == Ty::F16 { -14 } else { -126 });
-        // Nothing is kept below the least result, whatever the products are.
-        s.exponent[i] = e.max(-126);
-        s.value[i] = v;
-        specials |= u32::from(!v.is_finite());
+impl Sums {
+    #[inline(always)]
+    fn new(ty: Ty, tile: &Tile) -> Self {
+        let mut sums = Self { value: [0.0; 64], exponent: [0; 64], is_special: false };
+        let least = if ty == Ty::F16 { -14 } else { -126 };
+        let mut special = 0;
+        for i in 0..64 {
+            let v = if ty == Ty::F16 { half_value(tile[i]) } else { f32::from_bits(tile[i]) };
+            sums.value[i] = v;
+            // Nothing is kept below the least result, whatever the products are.
+            sums.exponent[i] = exponent(v, least).max(-126);
+            special |= is_special(v);
+        }
+        sums.is_special = special != 0;
+        sums
     }
-    s.is_special = specials != 0;
-    s
 }
 
-/// As [`exact`], of finite numbers.
 #[inline(always)]
-fn aligned<T: Wide, const K: usize, const KB: usize>(
-    a: &Numbers<K>,
-    b: &Numbers<KB>,
+fn floats_inline<T: Wide, const E: usize, const W: usize, const KB: usize>(
+    m: &Multiply,
+    factors: &Factors,
+    sums: &mut [Tile; 4],
+) {
+    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
+        let (block, tile) = place(m.shape.m, p);
+        // The compiler makes a loop for each format.
+        let (a, b): (Left<E, W>, Right<KB>) = match m.a {
+            Element::F16 => {
+                (Left::new(Element::F16, &factors.a[block], 0), Right::new::<E>(Element::F16, &factors.b[tile], 0))
+            }
+            Element::Bf16 => {
+                (Left::new(Element::Bf16, &factors.a[block], 0), Right::new::<E>(Element::Bf16, &factors.b[tile], 0))
+            }
+            _ => (Left::new(Element::Tf32, &factors.a[block], 0), Right::new::<E>(Element::Tf32, &factors.b[tile], 0)),
+        };
+        let old = Sums::new(m.c, sums);
+        *sums = match &factors.picks {
+            None => rounded::<T, E, W, KB>(m.d, &a, &b, &old, |_, k| k),
+            Some(picks) => rounded::<T, E, W, KB>(m.d, &a, &b, &old, |r, k| picks[block][r][k] as usize % KB),
+        };
+    }
+}
+
+/// Eight-bit floats. An H100 multiplies them as half precision, the lower halves of all registers and then the upper
+/// ones, and then adds the old sums.
+#[inline(always)]
+fn eights_inline<const W: usize, const KB: usize>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
+        let (block, tile) = place(m.shape.m, p);
+        let mut products = [0; 64];
+        for half in 0..2 {
+            let a: Left<2, W> = match m.a {
+                Element::E4m3 => Left::new(Element::E4m3, &factors.a[block], 2 * half),
+                _ => Left::new(Element::E5m2, &factors.a[block], 2 * half),
+            };
+            let right = |of: Element| match factors.picks {
+                None => Right::new::<2>(of, &factors.b[tile], 2 * half),
+                Some(_) => Right::new::<4>(of, &factors.b[tile], 0),
+            };
+            let b: Right<KB> = if m.b == Element::E4m3 { right(Element::E4m3) } else { right(Element::E5m2) };
+            let earlier = Sums::new(m.d, &products);
+            products = match &factors.picks {
+                None => rounded::<f32, 2, W, KB>(m.d, &a, &b, &earlier, |_, k| k),
+                Some(picks) => {
+                    let of_row = |k: usize| 4 * (k / 2) + 2 * half + k % 2;
+                    let pick = |r: usize, k: usize| picks[block][r][of_row(k)] as usize % KB;
+                    rounded::<f32, 2, W, KB>(m.d, &a, &b, &earlier, pick)
+                }
+            };
+        }
+        let (old, new) = (Sums::new(m.c, sums), Sums::new(m.d, &products));
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let (x, y) = (old.value[i], new.value[i]);
+            *sum = match m.d {
+                Ty::F16 => half_bits(to_odd(f64::from(x) + f64::from(y))),
+                _ if (x + y).is_nan() => NAN32,
+                _ => (x + y).to_bits(),
+            };
+        }
+    }
+}
+
+/// The sums of one step.
+#[inline(always)]
+fn rounded<T: Wide, const E: usize, const W: usize, const KB: usize>(
+    ty: Ty,
+    a: &Left<E, W>,
+    b: &Right<KB>,
     old: &Sums,
     pick: impl Fn(usize, usize) -> usize,
-) -> [f64; 64] {
-    let (exponents, values) = (columns(&b.exponent), columns(&b.value.map(|row| row.map(T::of))));
-    let mut exact = [0.0; 64];
+) -> Tile {
+    if a.is_special || b.is_special || old.is_special {
+        return with_specials::<T, E, W, KB>(ty, a, b, old, pick);
+    }
+    of_finite::<T, E, W, KB>(ty, a, b, old, pick)
+}
+
+#[inline(always)]
+fn of_finite<T: Wide, const E: usize, const W: usize, const KB: usize>(
+    ty: Ty,
+    a: &Left<E, W>,
+    b: &Right<KB>,
+    old: &Sums,
+    pick: impl Fn(usize, usize) -> usize,
+) -> Tile {
+    let mut values = [[T::default(); 8]; KB];
+    for k in 0..KB {
+        for n in 0..8 {
+            values[k][n] = T::of(b.value[k][n]);
+        }
+    }
+    let mut tile = [0; 64];
     for r in 0..8 {
         let mut top = [0; 8];
         top.copy_from_slice(&old.exponent[8 * r..8 * r + 8]);
-        for k in 0..K {
-            let row = &exponents[pick(r, k)];
-            for n in 0..8 {
-                top[n] = top[n].max(a.exponent[r][k] + row[n]);
+        for w in 0..W {
+            for t in 0..4 {
+                for e in 0..E {
+                    let row = &b.exponent[pick(r, (4 * w + t) * E + e)];
+                    let own = a.exponent[w][e][4 * r + t];
+                    for n in 0..8 {
+                        top[n] = top[n].max(own + row[n]);
+                    }
+                }
             }
         }
         let mut scale = [T::default(); 8];
@@ -325,128 +388,210 @@ fn aligned<T: Wide, const K: usize, const KB: usize>(
             scale[n] = T::power(PLACES - top[n]);
         }
         let mut sum = [0i32; 8];
-        for k in 0..K {
-            let (x, row) = (T::of(a.value[r][k]), &values[pick(r, k)]);
-            for n in 0..8 {
-                // SAFETY: a product is less than four times the power of two of its exponents, which is at most
-                // that of `top`, so this is less than 2^27.
-                let part = unsafe { (x * row[n] * scale[n]).whole() };
-                // Sixteen such fit: a factor has at most 11 bits, and the square of 2 - 2^-10 is that much below four.
-                sum[n] = sum[n].wrapping_add(part);
+        for w in 0..W {
+            for t in 0..4 {
+                for e in 0..E {
+                    let row = &values[pick(r, (4 * w + t) * E + e)];
+                    let own = T::of(a.value[w][e][4 * r + t]);
+                    for n in 0..8 {
+                        // SAFETY: a product is less than four times the power of two of its exponents, which is at
+                        // most that of `top`, so this is less than 2^27.
+                        let part = unsafe { (own * row[n] * scale[n]).whole() };
+                        // Sixteen such fit: a factor has at most 11 bits, and (2 - 2^-10)^2 is that much below four.
+                        sum[n] = sum[n].wrapping_add(part);
+                    }
+                }
             }
         }
+        let mut kept = [0; 8];
         for n in 0..8 {
-            let i = 8 * r + n;
-            let kept = (f64::from(old.value[i]) * f64::power(PLACES - top[n])).trunc();
-            exact[i] = (f64::from(sum[n]) + kept) * f64::power(top[n] - PLACES);
+            // SAFETY: the exponent of the old sum is at most `top`, so this is less than 2^26.
+            kept[n] = unsafe { times_power(old.value[8 * r + n], PLACES - top[n]).whole() };
         }
+        tile[8 * r..8 * r + 8].copy_from_slice(&round_row(ty, &sum, &kept, &top));
     }
-    exact
+    tile
 }
 
-/// As [`exact`], where infinities or NaNs decide some of the sums.
+/// A product by a power of two that single precision may not have. What is below its normal numbers is lost.
+#[inline(always)]
+fn times_power(v: f32, n: i32) -> f32 {
+    let half = n >> 1;
+    v * f32::power(half) * f32::power(n - half)
+}
+
+/// Rounds the sum of two integers, of which one is 2^(top - PLACES).
+#[inline(always)]
+fn round_row(ty: Ty, sum: &[i32; 8], kept: &[i32; 8], top: &[i32; 8]) -> [u32; 8] {
+    let mut exact = [0.0; 8];
+    for n in 0..8 {
+        exact[n] = f64::from(sum[n]) + f64::from(kept[n]);
+    }
+    let mut bits = [0; 8];
+    if ty == Ty::F16 {
+        for n in 0..8 {
+            bits[n] = half_bits(times_power(to_odd(exact[n]), top[n] - PLACES));
+        }
+        return bits;
+    }
+    let mut is_tiny = 0;
+    for n in 0..8 {
+        let cut = f64::from_bits(exact[n].to_bits() & !LOST_BITS) as f32;
+        let v = times_power(cut, top[n] - PLACES);
+        is_tiny |= u32::from(v.abs() <= f32::MIN_POSITIVE && cut != 0.0);
+        bits[n] = v.to_bits();
+    }
+    if is_tiny != 0 {
+        for n in 0..8 {
+            bits[n] = cut_subnormal(exact[n], top[n] - PLACES).unwrap_or(bits[n]);
+        }
+    }
+    bits
+}
+
+/// Fraction bits of double precision that single precision lacks.
+const LOST_BITS: u64 = 0x1fff_ffff;
+
+/// Single precision of a number of at most double its bits, so that rounding to half precision goes as from the whole:
+/// the last bit is set if anything is lost.
+#[inline(always)]
+fn to_odd(x: f64) -> f32 {
+    let (bits, lost) = (x.to_bits() & !LOST_BITS, x.to_bits() & LOST_BITS);
+    f64::from_bits(bits | if lost != 0 { LOST_BITS + 1 } else { 0 }) as f32
+}
+
+/// The bits of what is no normal number of single precision, cut off.
+#[cold]
+fn cut_subnormal(x: f64, n: i32) -> Option<u32> {
+    let steps = (x.abs() * f64::power(n) * f64::power(149)).trunc();
+    let sign = if x < 0.0 { 0x8000_0000 } else { 0 };
+    (steps < f64::power(23)).then_some(sign | steps as u32)
+}
+
+#[inline(always)]
+fn half_bits(x: f32) -> u32 {
+    let magnitude = x.abs();
+    // Greater exponents are all infinite.
+    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).clamp(-14, 17);
+    // A sum with this number has no bits below the last of the result: adding it rounds to that.
+    let rounder = f32::from_bits(((exponent - 10 + 23 + 127) as u32) << 23);
+    let rounded = (magnitude + rounder) - rounder;
+    let normal = (rounded.to_bits() >> 13).wrapping_sub(112 << 10);
+    // Steps of 2^-24, which lie at the end of the fraction when 2^-1 is added.
+    let subnormal = (rounded + 0.5).to_bits() & 0x3ff;
+    let code = if rounded < f32::from_bits((127 - 14) << 23) { subnormal } else { normal };
+    let code = if magnitude >= 65520.0 { 0x7c00 } else { code };
+    if x.is_nan() { NAN16 } else { code | x.to_bits() >> 16 & 0x8000 }
+}
+
+/// As [`rounded`], where infinities or NaNs decide some of the sums.
 #[cold]
 #[inline(never)]
-fn with_specials<T: Wide, const K: usize, const KB: usize>(
-    a: &Numbers<K>,
-    b: &Numbers<KB>,
+fn with_specials<T: Wide, const E: usize, const W: usize, const KB: usize>(
+    ty: Ty,
+    a: &Left<E, W>,
+    b: &Right<KB>,
     old: &Sums,
     pick: impl Fn(usize, usize) -> usize,
-) -> [f64; 64] {
-    let mut finite_old = Sums { value: old.value, exponent: old.exponent, is_special: false };
-    for (v, e) in finite_old.value.iter_mut().zip(&mut finite_old.exponent) {
-        if !v.is_finite() {
-            (*v, *e) = (0.0, -126);
-        }
-    }
-    let mut exact = aligned::<T, K, KB>(&finite(a), &finite(b), &finite_old, &pick);
-    for (i, exact) in exact.iter_mut().enumerate() {
-        let (r, n) = (i / 8, i % 8);
-        let mut sum = f64::from(old.value[i]);
-        for k in 0..K {
-            // In double precision no product and no sum of finite ones is infinite.
-            sum += f64::from(a.value[r][k]) * f64::from(b.value[n][pick(r, k)]);
-        }
-        if !sum.is_finite() {
-            *exact = sum;
-        }
-    }
-    exact
-}
-
-fn finite<const K: usize>(numbers: &Numbers<K>) -> Numbers<K> {
-    let mut n = numbers.clone();
-    for (v, e) in n.value.iter_mut().flatten().zip(n.exponent.iter_mut().flatten()) {
+) -> Tile {
+    let (mut left, mut right) = (a.clone(), b.clone());
+    let mut sums = Sums { value: old.value, exponent: old.exponent, is_special: false };
+    let products = left.value.as_flattened_mut().as_flattened_mut().iter_mut();
+    let products = products.zip(left.exponent.as_flattened_mut().as_flattened_mut());
+    for (v, e) in products.chain(right.value.as_flattened_mut().iter_mut().zip(right.exponent.as_flattened_mut())) {
         if !v.is_finite() {
             (*v, *e) = (0.0, NOTHING);
         }
     }
-    n
-}
-
-#[inline(always)]
-fn round(ty: Ty, exact: &[f64; 64], to: &mut Tile) {
-    if ty == Ty::F16 {
-        for i in 0..64 {
-            to[i] = half_bits(exact[i]);
-        }
-    } else {
-        for i in 0..64 {
-            to[i] = single_bits_towards_zero(exact[i]);
+    for (v, e) in sums.value.iter_mut().zip(&mut sums.exponent) {
+        if !v.is_finite() {
+            (*v, *e) = (0.0, -126);
         }
     }
+    let mut tile = of_finite::<T, E, W, KB>(ty, &left, &right, &sums, &pick);
+    for (i, to) in tile.iter_mut().enumerate() {
+        let (r, n) = (i / 8, i % 8);
+        let mut sum = f64::from(old.value[i]);
+        for k in 0..W * 4 * E {
+            // In double precision no product and no sum of finite ones is infinite.
+            let own = a.value[k / (4 * E)][k % E][4 * r + k / E % 4];
+            sum += f64::from(own) * f64::from(b.value[pick(r, k)][n]);
+        }
+        if sum.is_nan() {
+            *to = if ty == Ty::F16 { NAN16 } else { NAN32 };
+        } else if sum.is_infinite() {
+            *to = if ty == Ty::F16 { half_bits(sum as f32) } else { (sum as f32).to_bits() };
+        }
+    }
+    tile
 }
 
+/// What the element of a register stands for.
 #[inline(always)]
-fn single_bits_towards_zero(x: f64) -> u32 {
-    let cut = f64::from_bits(x.to_bits() & !0x1fff_ffff) as f32;
-    // Of a subnormal result fewer bits are kept.
-    let least = f64::from_bits((1023 - 149) << 52);
-    let subnormal = ((x * f64::from_bits((1023 + 149) << 52)).trunc() * least) as f32;
-    let y = if x.abs() < f64::from(f32::MIN_POSITIVE) { subnormal } else { cut };
-    if x.is_nan() { NAN32 } else { y.to_bits() }
-}
-
-#[inline(always)]
-fn half_bits(x: f64) -> u32 {
-    let magnitude = x.abs();
-    let exponent = ((magnitude.to_bits() >> 52) as i64 - 1023).max(-14);
-    // Half of the bits that a sum with this number has are below the result's last: adding it rounds to that.
-    let rounder = f64::from_bits(((exponent - 10 + 52 + 1023) as u64) << 52);
-    let rounded = (magnitude + rounder) - rounder;
-    let single = (rounded as f32).to_bits();
-    let normal = (single >> 13).wrapping_sub(112 << 10);
-    let subnormal = (rounded * f64::from_bits((1023 + 24) << 52)) as u32;
-    let code = if rounded < f64::from_bits((1023 - 14) << 52) { subnormal } else { normal };
-    let code = if rounded >= 65536.0 { 0x7c00 } else { code };
-    if x.is_nan() { NAN16 } else { code | (x.to_bits() >> 48) as u32 & 0x8000 }
-}
-
-#[inline(always)]
-fn whole_numbers<const K: usize, const W: usize>(of: Element, words: &[[u32; W]; 8]) -> [[i32; K]; 8] {
+fn whole_number(of: Element, word: u32, e: usize) -> i32 {
     match of {
-        Element::S8 => codes::<i32, K, W, 8>(words, |k| k, |code| i32::from(code as i8)),
-        Element::U8 => codes::<i32, K, W, 8>(words, |k| k, |code| code as i32),
-        Element::S4 => codes::<i32, K, W, 4>(words, |k| k, |code| (code << 28) as i32 >> 28),
-        _ => codes::<i32, K, W, 4>(words, |k| k, |code| code as i32),
+        Element::S8 => (word << (24 - 8 * e)) as i32 >> 24,
+        Element::U8 => (word >> (8 * e) & 0xff) as i32,
+        Element::S4 => (word << (28 - 4 * e)) as i32 >> 28,
+        _ => (word >> (4 * e) & 0xf) as i32,
     }
 }
 
 #[inline(always)]
-fn integers<const K: usize, const KB: usize>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+fn left_numbers<const E: usize, const W: usize>(of: Element, registers: &[Lanes; 2]) -> [[[i32; 32]; E]; W] {
+    let mut left = [[[0; 32]; E]; W];
+    for w in 0..W {
+        for e in 0..E {
+            for l in 0..32 {
+                left[w][e][l] = whole_number(of, registers[w][l], e);
+            }
+        }
+    }
+    left
+}
+
+#[inline(always)]
+fn right_numbers<const E: usize, const KB: usize>(of: Element, registers: &[Lanes; 4]) -> [[i32; 8]; KB] {
+    let mut right = [[0; 8]; KB];
+    for wt in 0..KB / E {
+        for e in 0..E {
+            for n in 0..8 {
+                right[wt * E + e][n] = whole_number(of, registers[wt / 4][4 * n + wt % 4], e);
+            }
+        }
+    }
+    right
+}
+
+#[inline(always)]
+fn integers_inline<const E: usize, const W: usize, const KB: usize>(
+    m: &Multiply,
+    factors: &Factors,
+    sums: &mut [Tile; 4],
+) {
+    let [signed, unsigned] = if E == 4 { [Element::S8, Element::U8] } else { [Element::S4, Element::U4] };
     for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
         let (block, tile) = place(m.shape.m, p);
-        let a = whole_numbers::<K, 8>(m.a, &factors.a[block]);
-        let b = columns(&whole_numbers::<KB, 16>(m.b, &factors.b[tile]));
+        let (left, right) = (&factors.a[block], &factors.b[tile]);
+        let a: [[[i32; 32]; E]; W] =
+            if m.a == signed { left_numbers(signed, left) } else { left_numbers(unsigned, left) };
+        let b: [[i32; 8]; KB] =
+            if m.b == signed { right_numbers::<E, KB>(signed, right) } else { right_numbers::<E, KB>(unsigned, right) };
         for r in 0..8 {
             let mut sum = [0i32; 8];
-            for k in 0..K {
-                let row = match &factors.picks {
-                    None => &b[k % KB],
-                    Some(picks) => &b[picks[block][r][k] as usize % KB],
-                };
-                for n in 0..8 {
-                    sum[n] += a[r][k] * row[n];
+            for w in 0..W {
+                for t in 0..4 {
+                    for e in 0..E {
+                        let k = (4 * w + t) * E + e;
+                        let row = match &factors.picks {
+                            None => &b[k],
+                            Some(picks) => &b[picks[block][r][k] as usize % KB],
+                        };
+                        let own = a[w][e][4 * r + t];
+                        for n in 0..8 {
+                            sum[n] += own * row[n];
+                        }
+                    }
                 }
             }
             for n in 0..8 {
@@ -459,13 +604,16 @@ fn integers<const K: usize, const KB: usize>(m: &Multiply, factors: &Factors, su
 }
 
 fn single_bits(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-    let words = m.shape.k / 32;
+    let registers = m.a_regs.len() * 8 / m.shape.m;
     for (p, tile) in sums.iter_mut().enumerate().take(tiles(m)) {
         let (block, column) = place(m.shape.m, p);
         for (i, to) in tile.iter_mut().enumerate() {
-            let (x, y) = (&factors.a[block][i / 8][..words], &factors.b[column][i % 8][..words]);
-            let both = x.iter().zip(y).map(|(x, y)| if m.is_and { x & y } else { x ^ y });
-            *to = to.wrapping_add(both.map(u32::count_ones).sum());
+            for w in 0..registers {
+                for t in 0..4 {
+                    let (x, y) = (factors.a[block][w][i / 8 * 4 + t], factors.b[column][w][i % 8 * 4 + t]);
+                    *to = to.wrapping_add(if m.is_and { x & y } else { x ^ y }.count_ones());
+                }
+            }
         }
     }
 }
