@@ -21,14 +21,18 @@ pub struct Count {
     pub refused: BTreeMap<String, Vec<String>>,
 }
 
-/// The PTX of a file: its text, or the newest of each fat binary in it.
-fn modules(file: &Path) -> Vec<String> {
+/// Calls `f` with the PTX of a file and its number: its text, or the newest of each fat binary in it. Only those that
+/// are `wanted` are unpacked.
+fn each_module(file: &Path, wanted: impl Fn(usize) -> bool, mut f: impl FnMut(usize, &str)) {
     let bytes = std::fs::read(file).unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
     if file.extension().is_some_and(|e| e == "ptx") {
-        return vec![String::from_utf8(bytes).unwrap_or_else(|e| panic!("{}: {e}", file.display()))];
+        return f(0, str::from_utf8(&bytes).unwrap_or_else(|e| panic!("{}: {e}", file.display())));
     }
-    let newest = |fat_binary| image::newest_ptx(fat_binary).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    image::fat_binaries_in(&bytes).filter_map(newest).collect()
+    for (n, fat_binary) in image::fat_binaries_in(&bytes).enumerate().filter(|(n, _)| wanted(*n)) {
+        if let Some(text) = image::newest_ptx(fat_binary).unwrap_or_else(|e| panic!("{}: {e}", file.display())) {
+            f(n, &text);
+        }
+    }
 }
 
 /// Names of the kernels in a text, which need not be read for it.
@@ -85,34 +89,35 @@ pub fn survey(files: &[PathBuf], sample: Option<(usize, u64)>) -> Vec<Count> {
     let Some((wanted, seed)) = sample else {
         return each(files, |_, file| {
             let mut count = Count::default();
-            modules(file).iter().for_each(|text| count.add(text, None));
+            each_module(file, |_| true, |_, text| count.add(text, None));
             count
         });
     };
-    let names = each(files, |_, file| -> Vec<Vec<String>> {
-        modules(file).iter().map(|text| kernels(text).map(str::to_string).collect()).collect()
+    let names = each(files, |_, file| {
+        let mut names: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        each_module(file, |_| true, |n, text| drop(names.insert(n, kernels(text).map(str::to_string).collect())));
+        names
     });
-    let mut chosen = choose(&names, wanted, seed);
-    let chosen: Vec<_> = (0..files.len()).map(|i| chosen.remove(&i).unwrap_or_default()).collect();
+    let chosen = choose(&names, wanted, seed);
     each(files, |i, file| {
         let mut count = Count::default();
-        if !chosen[i].is_empty() {
-            for (m, text) in modules(file).iter().enumerate() {
-                if let Some(names) = chosen[i].get(&m) {
-                    count.add(text, Some(names));
-                }
-            }
+        if let Some(chosen) = chosen.get(&i) {
+            each_module(file, |n| chosen.contains_key(&n), |n, text| count.add(text, chosen.get(&n)));
         }
         count
     })
 }
 
 /// Of the kernels by file and module, `wanted` at random, by the numbers of their file and module.
-fn choose(names: &[Vec<Vec<String>>], wanted: usize, seed: u64) -> BTreeMap<usize, BTreeMap<usize, BTreeSet<String>>> {
+fn choose(
+    names: &[BTreeMap<usize, Vec<String>>],
+    wanted: usize,
+    seed: u64,
+) -> BTreeMap<usize, BTreeMap<usize, BTreeSet<String>>> {
     let mut all = Vec::new();
     for (f, modules) in names.iter().enumerate() {
-        for (m, kernels) in modules.iter().enumerate() {
-            all.extend(kernels.iter().map(|k| (f, m, k)));
+        for (m, kernels) in modules {
+            all.extend(kernels.iter().map(|k| (f, *m, k)));
         }
     }
     let mut random = Random(seed);
