@@ -22,6 +22,11 @@ variants() {
     for source in "$here"/*.cu; do
         local program
         program=$(basename "$source" .cu)
+        # Its instructions are those of compute capability 9.0.
+        if [ "$program" = tensor ]; then
+            echo "$program static -gencode arch=compute_90,code=compute_90 -cudart static"
+            continue
+        fi
         echo "$program static $ptx -cudart static"
         # These two take as long to build as all the others together, and how cudart is linked is none of their matter.
         if [ "$program" != thrust ] && [ "$program" != cub ]; then
