@@ -3,19 +3,19 @@
 //! Dots belong to words (`ld.param.u64`, `%tid.x`), because PTX never uses a dot as an operator; the parser splits
 //! opcodes itself.
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum Tok {
-    Word(String),
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tok<'a> {
+    Word(&'a str),
     Int(u64),
     F32(u32),
     F64(u64),
-    Str(String),
+    Str(&'a str),
     Punct(char),
 }
 
-#[derive(Clone, Debug)]
-pub struct Token {
-    pub tok: Tok,
+#[derive(Clone, Copy, Debug)]
+pub struct Token<'a> {
+    pub tok: Tok<'a>,
     pub line: u32,
 }
 
@@ -27,7 +27,7 @@ fn word_next(c: u8) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, b'_' | b'$' | b'%' | b'.')
 }
 
-pub fn lex(text: &str) -> Result<Vec<Token>, String> {
+pub fn lex(text: &str) -> Result<Vec<Token<'_>>, String> {
     let s = text.as_bytes();
     let mut out = Vec::with_capacity(s.len() / 4);
     let (mut i, mut line) = (0usize, 1u32);
@@ -56,8 +56,7 @@ pub fn lex(text: &str) -> Result<Vec<Token>, String> {
                 line += u32::from(s[i] == b'\n');
                 i += 1;
             }
-            let body = String::from_utf8_lossy(&s[start..i.min(s.len())]).into_owned();
-            out.push(Token { tok: Tok::Str(body), line });
+            out.push(Token { tok: Tok::Str(&text[start..i.min(s.len())]), line });
             i += 1;
         } else if c.is_ascii_digit() {
             let (tok, next) = number(s, i).map_err(|e| format!("line {line}: {e}"))?;
@@ -77,7 +76,7 @@ pub fn lex(text: &str) -> Result<Vec<Token>, String> {
                     break;
                 }
             }
-            out.push(Token { tok: Tok::Word(String::from_utf8_lossy(&s[start..i]).into_owned()), line });
+            out.push(Token { tok: Tok::Word(&text[start..i]), line });
         } else if c.is_ascii_punctuation() {
             out.push(Token { tok: Tok::Punct(char::from(c)), line });
             i += 1;
@@ -88,7 +87,7 @@ pub fn lex(text: &str) -> Result<Vec<Token>, String> {
     Ok(out)
 }
 
-fn number(s: &[u8], i: usize) -> Result<(Tok, usize), String> {
+fn number(s: &[u8], i: usize) -> Result<(Tok<'static>, usize), String> {
     let hex = |from: usize, want: usize| -> Option<(u64, usize)> {
         let mut end = from;
         while end < s.len() && s[end].is_ascii_hexdigit() && end - from < want {

@@ -127,16 +127,16 @@ pub fn parse(text: &str) -> Result<Module, String> {
     p.module()
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
     at: usize,
 }
 
 type Result<T, E = String> = core::result::Result<T, E>;
 
-impl Parser {
-    fn peek(&self) -> Option<&Tok> {
-        self.tokens.get(self.at).map(|t| &t.tok)
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<Tok<'a>> {
+        self.tokens.get(self.at).map(|t| t.tok)
     }
     fn line(&self) -> u32 {
         self.tokens.get(self.at.min(self.tokens.len().saturating_sub(1))).map_or(0, |t| t.line)
@@ -148,17 +148,17 @@ impl Parser {
         };
         Err(format!("line {}: {what} near {near}", self.line()))
     }
-    fn next(&mut self) -> Result<Tok> {
+    fn next(&mut self) -> Result<Tok<'a>> {
         match self.tokens.get(self.at) {
             Some(t) => {
                 self.at += 1;
-                Ok(t.tok.clone())
+                Ok(t.tok)
             }
             None => Err("unexpected end of text".into()),
         }
     }
     fn is(&self, c: char) -> bool {
-        self.peek() == Some(&Tok::Punct(c))
+        self.peek() == Some(Tok::Punct(c))
     }
     fn eat(&mut self, c: char) -> bool {
         let hit = self.is(c);
@@ -171,14 +171,13 @@ impl Parser {
     fn word(&mut self) -> Result<String> {
         match self.peek() {
             Some(Tok::Word(w)) => {
-                let w = w.clone();
                 self.at += 1;
-                Ok(w)
+                Ok(w.into())
             }
             _ => self.fail("expected a name"),
         }
     }
-    fn peek_word(&self) -> Option<&str> {
+    fn peek_word(&self) -> Option<&'a str> {
         match self.peek() {
             Some(Tok::Word(w)) => Some(w),
             _ => None,
@@ -226,7 +225,7 @@ impl Parser {
                 }
                 return self.fail("expected a directive");
             };
-            match w.as_str() {
+            match w {
                 ".version" => {
                     self.at += 1;
                     m.version = match self.next()? {
@@ -738,7 +737,7 @@ impl Parser {
             Tok::F64(v) => Ok(Operand::F64(if negative { v ^ (1 << 63) } else { v })),
             Tok::Word(w) => {
                 let offset = self.addend()?;
-                let o = if offset != 0 { Operand::Offset(w, offset) } else { Operand::Name(w) };
+                let o = if offset != 0 { Operand::Offset(w.into(), offset) } else { Operand::Name(w.into()) };
                 Ok(if negative { Operand::Negated(Box::new(o)) } else { o })
             }
             _ => {
