@@ -45,6 +45,11 @@ pub enum Task {
     Attach {
         library: PathBuf,
     },
+    Kernels {
+        library: PathBuf,
+        rows: usize,
+        launches: usize,
+    },
     Replay(workload::replay::Replay),
     /// The other end of a ring whose memory is this inherited descriptor.
     RingPeer {
@@ -68,6 +73,7 @@ pub fn main(task: &str) -> Result<(), String> {
         Task::RawRoundTrip { server, seconds } => gated(|| workload::round_trip::raw(&server, seconds)),
         Task::Copies { library, bytes, seconds } => gated(|| workload::copies::measure(&library, &bytes, seconds)),
         Task::Attach { library } => gated(|| workload::attach::measure(&library)),
+        Task::Kernels { library, rows, launches } => gated(|| workload::kernels::measure(&library, rows, launches)),
         Task::Replay(replay) => workload::replay::run(&replay),
         Task::RingPeer { fd } => return workload::ring::peer(fd),
         Task::Probe { library, bytes } => gated(|| crate::deploy::probe(&library, bytes)),

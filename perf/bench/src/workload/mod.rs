@@ -4,6 +4,7 @@ pub mod attach;
 pub mod canonical;
 pub mod codec;
 pub mod copies;
+pub mod kernels;
 pub mod neighbours;
 pub mod raw;
 pub mod replay;
@@ -18,7 +19,7 @@ use crate::place::{Oriond, Pieces, real_driver};
 use crate::report::{Measured, Sample, merge};
 
 /// What `list` shows and `run` takes.
-pub const NAMES: [(&str, &str); 9] = [
+pub const NAMES: [(&str, &str); 10] = [
     ("ring", "one record between two processes: posting, and there and back"),
     ("codec", "encoding and decoding of records in memory"),
     ("stubs", "the calls an application makes most, in the calling thread, through the shim"),
@@ -27,6 +28,7 @@ pub const NAMES: [(&str, &str); 9] = [
     ("sending", "bulk data over one TCP connection of this host, copied into the kernel and not"),
     ("neighbours", "a core's work while another core waits for something, by how it waits"),
     ("attach", "from loading the library to the first result, with a waiting worker and without"),
+    ("kernels", "kernels as libraries write them: a matrix product, a sum, element by element; for the software GPU"),
     ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
 ];
 
@@ -51,6 +53,7 @@ pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
         "sending" => repeated(name, repeats, || sending::measure(settings.quick)),
         "neighbours" => repeated(name, repeats, || neighbours::measure(settings.quick)),
         "attach" => attaches(settings),
+        "kernels" => all_kernels(settings),
         "scaling" => scaling::run(settings),
         _ => Err(format!("there is no workload {name:?}; `orion-bench list` shows them")),
     }
@@ -122,6 +125,11 @@ fn all_copies(settings: &Settings) -> Result<Vec<Measured>, String> {
     }
     let seconds = if settings.quick { 0.05 } else { 0.3 };
     each_way("copies", settings, |library| Task::Copies { library, bytes: bytes.clone(), seconds })
+}
+
+fn all_kernels(settings: &Settings) -> Result<Vec<Measured>, String> {
+    let (rows, launches) = if settings.quick { (256, 3) } else { (1024, 5) };
+    each_way("kernels", settings, |library| Task::Kernels { library, rows, launches })
 }
 
 fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
