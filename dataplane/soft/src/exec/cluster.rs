@@ -18,14 +18,14 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(l: &Launch, index: u64) -> Self {
-        let [cx, cy, cz] = l.cluster;
-        let (nx, ny) = (u64::from(l.grid[0] / cx), u64::from(l.grid[1] / cy));
-        let first = [(index % nx) as u32 * cx, (index / nx % ny) as u32 * cy, (index / (nx * ny)) as u32 * cz];
-        let block = |rank: u32| {
-            let inside = [rank % cx, rank / cx % cy, rank / (cx * cy)];
-            Block::new(l, std::array::from_fn(|axis| first[axis] + inside[axis]))
-        };
-        Self { blocks: (0..l.cluster_blocks()).map(block).collect() }
+        Self { blocks: (0..l.cluster_blocks()).map(|rank| Block::new(l, place_of(l, index, rank))).collect() }
+    }
+
+    /// Another cluster of the same launch in the memory of this one, which has ended.
+    pub fn begin(&mut self, l: &Launch, index: u64) {
+        for (rank, block) in (0..).zip(&mut self.blocks) {
+            block.begin(l, place_of(l, index, rank));
+        }
     }
 
     /// Runs each block for a turn; true when every thread has exited.
@@ -63,6 +63,15 @@ impl Cluster {
     }
 }
 
+/// The block of a rank in the cluster that comes so late in the grid.
+fn place_of(l: &Launch, cluster: u64, rank: u32) -> [u32; 3] {
+    let [cx, cy, cz] = l.cluster;
+    let (nx, ny) = (u64::from(l.grid[0] / cx), u64::from(l.grid[1] / cy));
+    let first = [(cluster % nx) as u32 * cx, (cluster / nx % ny) as u32 * cy, (cluster / (nx * ny)) as u32 * cz];
+    let inside = [rank % cx, rank / cx % cy, rank / (cx * cy)];
+    std::array::from_fn(|axis| first[axis] + inside[axis])
+}
+
 /// The other blocks of a block's cluster.
 pub struct Peers<'a> {
     below: &'a mut [Block],
@@ -70,6 +79,11 @@ pub struct Peers<'a> {
 }
 
 impl Peers<'_> {
+    #[cfg(test)]
+    pub fn none() -> Peers<'static> {
+        Peers { below: &mut [], above: &mut [] }
+    }
+
     pub fn reborrow(&mut self) -> Peers<'_> {
         Peers { below: self.below, above: self.above }
     }

@@ -78,6 +78,14 @@ pub fn bf16_to(h: u16) -> f32 {
     f32::from_bits(u32::from(h) << 16)
 }
 
+/// The only NaN that a GPU computes in single precision, in place of any. By its bits: to the compiler all NaN are one,
+/// and it may leave the processor's where this one is asked for.
+#[inline(always)]
+pub fn canonical(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
+}
+
 pub fn flush32(x: f32) -> f32 {
     if x.is_subnormal() { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x }
 }

@@ -1,6 +1,7 @@
 //! Runs kernels: clusters of a grid on a few host threads, blocks of a cluster and warps of a block in turn.
 
 pub mod cluster;
+pub mod fast;
 pub mod float;
 pub mod matrix;
 pub mod mbarrier;
@@ -139,16 +140,29 @@ struct Block {
 impl Block {
     fn new(l: &Launch, ctaid: [u32; 3]) -> Self {
         let threads = l.threads();
-        let [x, y, z] = ctaid.map(u64::from);
         let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
-        Self {
-            index: x + u64::from(l.grid[0]) * (y + u64::from(l.grid[1]) * z),
-            ctaid,
-            shared: vec![0; ((l.dynamic_base + l.dynamic_shared).next_multiple_of(16) + RESERVED_SHARED) as usize],
-            warps,
-            bars: [Barrier::default(); BARRIERS],
-            live_threads: threads,
+        let mut block =
+            Self { index: 0, ctaid, shared: Vec::new(), warps, bars: [Barrier::default(); BARRIERS], live_threads: 0 };
+        block.place(l, ctaid);
+        block
+    }
+
+    /// Another block of the same launch in the memory of this one, which has ended.
+    fn begin(&mut self, l: &Launch, ctaid: [u32; 3]) {
+        for w in &mut self.warps {
+            w.begin(l.threads(), &l.program, l.func);
         }
+        self.bars = [Barrier::default(); BARRIERS];
+        self.place(l, ctaid);
+    }
+
+    fn place(&mut self, l: &Launch, ctaid: [u32; 3]) {
+        let [x, y, z] = ctaid.map(u64::from);
+        self.index = x + u64::from(l.grid[0]) * (y + u64::from(l.grid[1]) * z);
+        self.ctaid = ctaid;
+        self.live_threads = l.threads();
+        self.shared.clear();
+        self.shared.resize(((l.dynamic_base + l.dynamic_shared).next_multiple_of(16) + RESERVED_SHARED) as usize, 0);
     }
 
     /// Runs up to `turn` warp instructions.
@@ -243,7 +257,8 @@ struct Job {
 }
 
 impl Job {
-    fn take(&self) -> Option<Cluster> {
+    /// A cluster to go on with, or one that begins, in the memory of one that has ended if there is any.
+    fn take(&self, ended: &mut Option<Cluster>) -> Option<Cluster> {
         let total = self.launch.clusters();
         let mut begun = self.begun.lock().ok()?;
         let blocks = begun.len() * self.launch.cluster_blocks() as usize;
@@ -252,7 +267,13 @@ impl Job {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index < total {
                 drop(begun);
-                return Some(Cluster::new(&self.launch, index));
+                return Some(match ended.take() {
+                    Some(mut cluster) => {
+                        cluster.begin(&self.launch, index);
+                        cluster
+                    }
+                    None => Cluster::new(&self.launch, index),
+                });
             }
         }
         begun.pop_front()
@@ -261,7 +282,8 @@ impl Job {
     /// Runs clusters until none can be taken.
     fn work(&self) {
         let turn = self.launch.turn();
-        while let Some(mut cluster) = self.take() {
+        let mut ended = None;
+        while let Some(mut cluster) = self.take(&mut ended) {
             let outcome = if self.abort.load(Ordering::Relaxed) {
                 Ok(true)
             } else {
@@ -274,7 +296,7 @@ impl Job {
                     }
                     continue;
                 }
-                Ok(true) => {}
+                Ok(true) => ended = Some(cluster),
                 Err(fault) => {
                     self.abort.store(true, Ordering::Relaxed);
                     if let Ok(mut f) = self.fault.lock() {

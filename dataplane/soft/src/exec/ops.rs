@@ -1261,8 +1261,7 @@ fn nan_or(a: f32, b: f32, v: f32) -> f32 {
 
 #[inline(always)]
 fn finish32(x: f32, fp: Fp) -> f32 {
-    // The hardware's only single-precision NaN result.
-    let mut x = if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x };
+    let mut x = float::canonical(x);
     if fp.ftz {
         x = float::flush32(x);
     }

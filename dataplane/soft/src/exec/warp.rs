@@ -4,6 +4,7 @@
 //! first, which makes the sides of a branch meet where they join. A group that runs long while others wait gives way to
 //! the one that has waited longest, so a lane spinning on a lock never starves the lane that holds it.
 
+use super::fast::{Kind, Rows};
 use super::memory::RangeCache;
 use super::{Env, Fault, FaultKind};
 use crate::ptx::decode::function_index;
@@ -55,41 +56,62 @@ pub struct Warp {
     stamp: [u64; 32],
     clock: u64,
     fair: bool,
+    /// Some lane has called a function since the kernel began: frames and stacks may differ.
+    has_called: bool,
 }
 
 impl Warp {
     pub fn new(index: u32, threads: u32, block: [u32; 3], program: &Program, func: u32) -> Self {
-        let f = &program.funcs[func as usize];
-        let lanes = (threads - index * 32).min(32);
-        let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-        let thread = |l: usize| index * 32 + l as u32;
-        let tid = [
-            std::array::from_fn(|l| thread(l) % block[0]),
-            std::array::from_fn(|l| thread(l) / block[0] % block[1]),
-            std::array::from_fn(|l| thread(l) / (block[0] * block[1])),
-        ];
-        Self {
+        let mut warp = Self {
             index,
-            live,
-            runnable: live,
+            live: 0,
+            runnable: 0,
             waiting: 0,
             barred: 0,
             cluster_arrived: 0,
-            pc: [f.entry; 32],
-            frame: [Frame { func, ..Frame::default() }; 32],
+            pc: [0; 32],
+            frame: [Frame::default(); 32],
             members: [0; 32],
             bar: [0; 32],
             stack: vec![Vec::new(); 32],
-            r32: vec![[0; 32]; f.rows32 as usize],
-            r64: vec![[0; 32]; f.rows64 as usize],
-            preds: vec![0; f.preds as usize],
+            r32: Vec::new(),
+            r64: Vec::new(),
+            preds: Vec::new(),
             carry: 0,
-            local: vec![vec![0; f.frame_bytes as usize]; 32],
-            tid,
+            local: vec![Vec::new(); 32],
+            tid: thread_indices(index, block),
             cache: RangeCache::default(),
             stamp: [0; 32],
             clock: 0,
             fair: false,
+            has_called: true,
+        };
+        warp.begin(threads, program, func);
+        warp
+    }
+
+    /// At the start of the kernel, whatever the warp ran before in a block of the same launch. What it knows of memory
+    /// stays.
+    pub fn begin(&mut self, threads: u32, program: &Program, func: u32) {
+        let f = &program.funcs[func as usize];
+        let lanes = (threads - self.index * 32).min(32);
+        self.live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
+        self.runnable = self.live;
+        (self.waiting, self.barred, self.cluster_arrived, self.carry) = (0, 0, 0, 0);
+        self.pc = [f.entry; 32];
+        (self.stamp, self.clock, self.fair) = ([0; 32], 0, false);
+        begin_rows(&mut self.r32, f.rows32, [0; 32]);
+        begin_rows(&mut self.r64, f.rows64, [0; 32]);
+        begin_rows(&mut self.preds, f.preds, 0);
+        let has_called = std::mem::take(&mut self.has_called);
+        if has_called {
+            self.frame = [Frame { func, ..Frame::default() }; 32];
+        }
+        if has_called || f.frame_bytes > 0 {
+            for (stack, local) in self.stack.iter_mut().zip(&mut self.local) {
+                stack.clear();
+                begin_rows(local, f.frame_bytes, 0);
+            }
         }
     }
 
@@ -111,6 +133,12 @@ impl Warp {
     /// Picks a group and the lowest instruction at which another group waits to be joined.
     fn select(&mut self) -> (u32, u32) {
         let fair = std::mem::take(&mut self.fair);
+        if !self.has_called && self.are_together() {
+            // Whoever has waited longest, or lies lowest, is all of them.
+            self.clock += 1;
+            self.stamp = [self.clock; 32];
+            return (self.runnable, u32::MAX);
+        }
         let mut best = None;
         for l in lanes(self.runnable) {
             let key = if fair { (self.stamp[l], 0, 0) } else { (0, usize::MAX - self.stack[l].len(), self.pc[l]) };
@@ -135,7 +163,21 @@ impl Warp {
         (mask, stop)
     }
 
+    /// Whether all runnable lanes are at the same instruction.
+    fn are_together(&self) -> bool {
+        let pc = self.pc[self.runnable.trailing_zeros() as usize & 31];
+        let mut apart = 0;
+        for l in 0..32 {
+            apart |= u32::from(self.pc[l] != pc) << l;
+        }
+        apart & self.runnable == 0
+    }
+
     pub fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
+        if mask == u32::MAX {
+            (self.pc, self.frame) = ([pc; 32], [frame; 32]);
+            return;
+        }
         for l in lanes(mask) {
             self.pc[l] = pc;
             self.frame[l] = frame;
@@ -145,6 +187,8 @@ impl Warp {
     fn run_group(&mut self, g: &mut Group, env: &mut Env, budget: &mut i64) -> Result<(), Fault> {
         let program = env.program;
         let code = program.code.as_slice();
+        let steps = program.fast.steps.as_slice();
+        let mut rows = Rows::new(self, &g.frame, program);
         let mut slice = FAIR_SLICE;
         loop {
             if g.pc >= g.stop {
@@ -161,48 +205,49 @@ impl Warp {
                     return Ok(());
                 }
             }
-            let ins = &code[g.pc as usize];
+            let step = &steps[g.pc as usize];
             let mut m = g.mask;
-            if ins.guard != u32::MAX {
-                let p = self.preds[(g.frame.preds + ins.guard) as usize];
-                m &= if ins.guard_negated { !p } else { p };
+            if step.guard != u32::MAX {
+                let p = self.preds[(g.frame.preds + step.guard) as usize];
+                m &= if step.guard_negated { !p } else { p };
                 if m == 0 {
                     g.pc += 1;
                     continue;
                 }
             }
-            match &ins.op {
-                Op::Bra(target) => {
+            match step.kind {
+                Kind::Fast => {
+                    // SAFETY: the rows are those of the frame, whose function the instruction is of.
+                    if !unsafe { step.run(&rows, self, env, m) } {
+                        self.data(&code[g.pc as usize], m, &g.frame, env)?;
+                    }
+                    g.pc += 1;
+                }
+                Kind::Data => {
+                    self.data(&code[g.pc as usize], m, &g.frame, env)?;
+                    g.pc += 1;
+                }
+                Kind::Bra => {
+                    let target = step.extra as u32;
                     if m == g.mask {
-                        g.pc = *target;
+                        g.pc = target;
                     } else {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
-                        self.save(m, *target, g.frame);
+                        self.save(m, target, g.frame);
                         return Ok(());
                     }
                 }
-                Op::BrxIdx(_)
-                | Op::Warp(_)
-                | Op::Bar(_)
-                | Op::Call(_)
-                | Op::Ret
-                | Op::Exit
-                | Op::Trap
-                | Op::Nanosleep
-                | Op::Matrix(_)
-                | Op::MbarrierTest { .. } => {
+                Kind::Control => {
                     if m != g.mask {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
                         g.mask = m;
                         g.stop = g.stop.min(g.pc + 1);
                     }
-                    if !self.control(g, ins, env, budget)? {
+                    if !self.control(g, &code[g.pc as usize], env, budget)? {
                         return Ok(());
                     }
-                }
-                _ => {
-                    self.data(ins, m, &g.frame, env)?;
-                    g.pc += 1;
+                    // A call has another frame, and may have moved the rows.
+                    rows = Rows::new(self, &g.frame, program);
                 }
             }
         }
@@ -285,6 +330,7 @@ impl Warp {
                     .ok_or_else(|| Fault::new(FaultKind::IllegalAddress, "call through an invalid function pointer"))?
             }
         };
+        self.has_called = true;
         let f = &program.funcs[index as usize];
         if let Some(why) = &f.unsupported {
             return Err(Fault { kind: FaultKind::Unsupported, what: why.clone(), line: ins.line });
@@ -331,6 +377,10 @@ impl Warp {
     }
 
     fn ret(&mut self, g: &mut Group, env: &mut Env) -> Result<bool, Fault> {
+        if !self.has_called {
+            self.exit(g.mask, env)?;
+            return Ok(false);
+        }
         let program = env.program;
         let mut ended = 0;
         let mut first = None;
@@ -592,6 +642,31 @@ struct Group {
     pc: u32,
     frame: Frame,
     stop: u32,
+}
+
+/// The place in its block of each thread of a warp.
+fn thread_indices(warp: u32, block: [u32; 3]) -> [[u32; 32]; 3] {
+    let first = warp * 32;
+    let mut at = [first % block[0], first / block[0] % block[1], first / (block[0] * block[1])];
+    let mut tid = [[0; 32]; 3];
+    for l in 0..32 {
+        for (row, at) in tid.iter_mut().zip(at) {
+            row[l] = at;
+        }
+        at[0] += 1;
+        for axis in 0..2 {
+            if at[axis] == block[axis] {
+                at[axis] = 0;
+                at[axis + 1] += 1;
+            }
+        }
+    }
+    tid
+}
+
+fn begin_rows<T: Copy>(v: &mut Vec<T>, n: u32, zero: T) {
+    v.resize(n as usize, zero);
+    v.fill(zero);
 }
 
 fn grow<T: Clone>(v: &mut Vec<T>, n: usize, fill: T) {

@@ -87,6 +87,7 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         program.funcs.push(func);
     }
     spread_unsupported(&mut program.funcs, &calls);
+    program.fast = crate::exec::fast::Table::new(&program.code);
     program
 }
 

@@ -555,7 +555,7 @@ pub struct Param {
     pub bytes: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Func {
     pub name: String,
     pub is_entry: bool,
@@ -584,6 +584,8 @@ pub struct Func {
 pub struct Program {
     pub code: Vec<Instr>,
     pub funcs: Vec<Func>,
+    /// The same code as the interpreter's loop takes it.
+    pub fast: crate::exec::fast::Table,
     pub target: u32,
     pub version: (u32, u32),
 }

@@ -1,0 +1,508 @@
+//! Which function an instruction gets, and where its rows are.
+
+use super::memory::{self, GENERIC, GLOBAL, SHARED};
+use super::row;
+use super::{CONSTANT, Kind, Runs, Step, Table};
+use crate::ptx::isa::*;
+
+/// How wide an operand's row is, or what else it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    Row32,
+    Row64,
+    Pred,
+    Nothing,
+}
+
+/// A function for any mask and for the whole warp.
+macro_rules! both {
+    ($($name:ident)::+$(, $choice:expr)*) => {
+        [$($name)::+::<$($choice,)* false>, $($name)::+::<$($choice,)* true>]
+    };
+}
+
+/// The function for a rounding that is not to the nearest.
+macro_rules! by_round {
+    ($fp:expr, $($name:ident)::+) => {
+        match ($fp.round, $fp) {
+            (_, Fp { sat: true, .. } | Fp { relu: true, .. }) => return None,
+            (Round::Down, fp) => by_round!(fp.ftz, { row::DOWN }, $($name)::+),
+            (Round::Up, fp) => by_round!(fp.ftz, { row::UP }, $($name)::+),
+            (Round::Zero, fp) => by_round!(fp.ftz, { row::ZERO }, $($name)::+),
+            _ => return None,
+        }
+    };
+    ($ftz:expr, $round:block, $($name:ident)::+) => {
+        by_flush($ftz, both!($($name)::+, false, $round), both!($($name)::+, true, $round))
+    };
+}
+
+use Is::{Nothing, Pred, Row32, Row64};
+
+struct Choice {
+    runs: Runs,
+    d: Is,
+    a: Is,
+    b: Is,
+    c: Is,
+    /// The operands change places: `a > b` is `b < a`.
+    swap: bool,
+    extra: u64,
+    rows: [u32; 4],
+}
+
+const fn choice(run: Runs, d: Is, a: Is, b: Is, c: Is) -> Choice {
+    Choice { runs: run, d, a, b, c, swap: false, extra: 0, rows: [0; 4] }
+}
+
+pub fn step(table: &mut Table, ins: &Instr) -> Option<Step> {
+    let mut x = Step { kind: Kind::Fast, ..Step::plain(ins) };
+    match &ins.op {
+        Op::Ld { .. } | Op::LdVec { .. } | Op::St { .. } | Op::StVec { .. } => access(table, ins, &mut x)?,
+        Op::Mov if matches!(ins.a, Src::Special(_)) => {
+            let (Src::Special(s), Reg::R32(d)) = (ins.a, ins.d) else { return None };
+            (x.runs, x.a, x.d) = (both!(memory::position), memory::position_of(s)?, d);
+        }
+        _ => {
+            let c = choose(table, ins)?;
+            let (a, b) = if c.swap { (ins.b, ins.a) } else { (ins.a, ins.b) };
+            x.runs = c.runs;
+            x.d = result(ins.d, c.d)?;
+            x.a = operand(table, a, c.a)?;
+            x.b = operand(table, b, c.b)?;
+            x.c = operand(table, ins.c, c.c)?;
+            (x.extra, x.rows) = (c.extra, c.rows);
+            match ins.op {
+                Op::Selp(_) | Op::PredNot | Op::PredMov | Op::PredBin(_) => predicates(ins, &mut x)?,
+                _ => {}
+            }
+        }
+    }
+    Some(x)
+}
+
+fn result(d: Reg, is: Is) -> Option<u32> {
+    match (d, is) {
+        (Reg::R32(i), Row32) | (Reg::R64(i), Row64) | (Reg::P(i), Pred) => Some(i),
+        (Reg::None, Pred) => Some(u32::MAX),
+        _ => None,
+    }
+}
+
+fn operand(table: &mut Table, s: Src, is: Is) -> Option<u32> {
+    Some(match (s, is) {
+        (_, Nothing | Pred) => 0,
+        (Src::R32(i), Row32) | (Src::R64(i), Row64) => i,
+        (Src::Imm(v), Row32) => constant(&mut table.constants32, [v as u32; 32])?,
+        (Src::Imm(v), Row64) => constant(&mut table.constants64, [v; 32])?,
+        _ => return None,
+    })
+}
+
+/// Most programs have a few dozen; the last ones are the likeliest to come again.
+fn constant<T: PartialEq>(rows: &mut Vec<T>, row: T) -> Option<u32> {
+    const LOOKED_AT: usize = 64;
+    let from = rows.len().saturating_sub(LOOKED_AT);
+    let at = rows[from..].iter().position(|r| *r == row).map(|i| from + i).unwrap_or_else(|| {
+        rows.push(row);
+        rows.len() - 1
+    });
+    u32::try_from(at).ok().filter(|at| at & CONSTANT == 0).map(|at| at | CONSTANT)
+}
+
+/// A predicate that is read, and what to flip of it.
+fn pred(s: Src) -> Option<(u32, u32)> {
+    let Src::P(i, negated) = s else { return None };
+    Some((i, if negated { u32::MAX } else { 0 }))
+}
+
+fn predicates(ins: &Instr, x: &mut Step) -> Option<()> {
+    match ins.op {
+        Op::Selp(_) => {
+            let (p, flip) = pred(ins.c)?;
+            (x.c, x.extra) = (p, flip.into());
+        }
+        Op::PredBin(logic) => {
+            let ((a, flip_a), (b, flip_b)) = (pred(ins.a)?, pred(ins.b)?);
+            (x.a, x.b, x.c) = (a, b, logic_number(logic));
+            x.extra = u64::from(flip_a) | u64::from(flip_b) << 32;
+        }
+        _ => {
+            let (a, flip) = pred(ins.a)?;
+            let flip = if matches!(ins.op, Op::PredNot) { !flip } else { flip };
+            (x.a, x.extra) = (a, flip.into());
+        }
+    }
+    Some(())
+}
+
+fn logic_number(logic: Logic) -> u32 {
+    match logic {
+        Logic::And => row::AND,
+        Logic::Or => row::OR,
+        Logic::Xor => row::XOR,
+    }
+}
+
+fn choose(_: &Table, ins: &Instr) -> Option<Choice> {
+    let one32 = |run: Runs| choice(run, Row32, Row32, Nothing, Nothing);
+    let one64 = |run: Runs| choice(run, Row64, Row64, Nothing, Nothing);
+    let two32 = |run: Runs| choice(run, Row32, Row32, Row32, Nothing);
+    let two64 = |run: Runs| choice(run, Row64, Row64, Row64, Nothing);
+    let three32 = |run: Runs| choice(run, Row32, Row32, Row32, Row32);
+    let three64 = |run: Runs| choice(run, Row64, Row64, Row64, Row64);
+    Some(match &ins.op {
+        Op::Mov | Op::Cvta { window: 0 } => match (ins.d, ins.a) {
+            (Reg::R32(_), Src::R32(_) | Src::Imm(_)) => one32(both!(row::mov32)),
+            (Reg::R64(_), Src::R64(_) | Src::Imm(_)) => one64(both!(row::mov64)),
+            (Reg::R64(_), Src::R32(_)) => choice(both!(row::widen_u32), Row64, Row32, Nothing, Nothing),
+            (Reg::R32(_), Src::R64(_)) => choice(both!(row::narrow), Row32, Row64, Nothing, Nothing),
+            _ => return None,
+        },
+        Op::CvtaTo { .. } => one64(both!(row::plain_address)),
+        Op::IntBin(op, ty) => int_bin(*op, *ty)?,
+        Op::IntUn(op, ty) => match (op, ty.bytes()) {
+            (IntUn::Not, 4) => one32(both!(row::not32)),
+            (IntUn::Not, 8) => one64(both!(row::not64)),
+            (IntUn::Neg, 4) => one32(both!(row::neg32)),
+            (IntUn::Neg, 8) => one64(both!(row::neg64)),
+            (IntUn::Popc, 4) => one32(both!(row::popc32)),
+            (IntUn::Clz, 4) => one32(both!(row::clz32)),
+            (IntUn::Brev, 4) => one32(both!(row::brev32)),
+            _ => return None,
+        },
+        Op::MulWide(ty) => match ty {
+            Ty::U32 => choice(both!(row::mul_wide_u32), Row64, Row32, Row32, Nothing),
+            Ty::S32 => choice(both!(row::mul_wide_s32), Row64, Row32, Row32, Nothing),
+            _ => return None,
+        },
+        Op::MadWide(ty) => match ty {
+            Ty::U32 => choice(both!(row::mad_wide_u32), Row64, Row32, Row32, Row64),
+            Ty::S32 => choice(both!(row::mad_wide_s32), Row64, Row32, Row32, Row64),
+            _ => return None,
+        },
+        Op::MadLo(Ty::U32 | Ty::S32) => three32(both!(row::mad32)),
+        Op::MadLo(Ty::U64 | Ty::S64) => three64(both!(row::mad64)),
+        Op::Shf { left: true, wrap: true } => three32(both!(row::funnel_left_wrap)),
+        Op::Shf { left: false, wrap: true } => three32(both!(row::funnel_right_wrap)),
+        Op::Lop3(table) => Choice { extra: u64::from(*table), ..three32(both!(row::lop3)) },
+        Op::FloatBin(op, ty, fp) => float_bin(*op, *ty, *fp)?,
+        Op::Fma(Ty::F32, fp) if is_plain(*fp) => {
+            three32(by_flush(fp.ftz, both!(row::fma_f32, false), both!(row::fma_f32, true)))
+        }
+        Op::Fma(Ty::F32, fp) => three32(by_round!(*fp, row::fma_f32_directed)),
+        Op::Fma(Ty::F64, fp) if is_plain(*fp) => three64(both!(row::fma_f64)),
+        Op::FloatUn(op, ty, fp) => float_un(*op, *ty, *fp)?,
+        Op::Cvt { to, from, round, integer, fp } => convert(*to, *from, *round, *integer, *fp)?,
+        Op::Setp { cmp, ty, logic, ftz } => setp(ins, *cmp, *ty, *logic, *ftz)?,
+        Op::Selp(_) => match ins.d {
+            Reg::R32(_) => two32(both!(row::select, false)),
+            Reg::R64(_) => two64(both!(row::select, true)),
+            _ => return None,
+        },
+        Op::PredBin(_) => choice([row::predicates; 2], Pred, Nothing, Nothing, Nothing),
+        Op::PredNot | Op::PredMov => choice([row::predicate; 2], Pred, Nothing, Nothing, Nothing),
+        _ => return None,
+    })
+}
+
+/// Rounds to nearest, and changes nothing about the result.
+fn is_plain(fp: Fp) -> bool {
+    fp.round == Round::Nearest && !fp.sat && !fp.relu
+}
+
+fn by_flush(ftz: bool, keeps: Runs, flushes: Runs) -> Runs {
+    if ftz { flushes } else { keeps }
+}
+
+fn int_bin(op: IntBin, ty: Ty) -> Option<Choice> {
+    let signed = ty.is_signed();
+    if ty.bytes() == 4 && !ty.is_float() {
+        let run: Runs = match op {
+            IntBin::Add => both!(row::add32),
+            IntBin::Sub => both!(row::sub32),
+            IntBin::MulLo => both!(row::mul32),
+            IntBin::MulHi if signed => both!(row::mul_hi_s32),
+            IntBin::MulHi => both!(row::mul_hi_u32),
+            IntBin::Min if signed => both!(row::min_s32),
+            IntBin::Min => both!(row::min_u32),
+            IntBin::Max if signed => both!(row::max_s32),
+            IntBin::Max => both!(row::max_u32),
+            IntBin::And => both!(row::and32),
+            IntBin::Or => both!(row::or32),
+            IntBin::Xor => both!(row::xor32),
+            IntBin::Shl => both!(row::shl32),
+            IntBin::Shr if signed => both!(row::shr_s32),
+            IntBin::Shr => both!(row::shr_u32),
+            _ => return None,
+        };
+        return Some(choice(run, Row32, Row32, Row32, Nothing));
+    }
+    if ty.bytes() != 8 || ty.is_float() {
+        return None;
+    }
+    let run: Runs = match op {
+        IntBin::Add => both!(row::add64),
+        IntBin::Sub => both!(row::sub64),
+        IntBin::MulLo => both!(row::mul64),
+        IntBin::Min if signed => both!(row::min_s64),
+        IntBin::Min => both!(row::min_u64),
+        IntBin::Max if signed => both!(row::max_s64),
+        IntBin::Max => both!(row::max_u64),
+        IntBin::And => both!(row::and64),
+        IntBin::Or => both!(row::or64),
+        IntBin::Xor => both!(row::xor64),
+        IntBin::Shl => both!(row::shl64),
+        IntBin::Shr if signed => both!(row::shr_s64),
+        IntBin::Shr => both!(row::shr_u64),
+        _ => return None,
+    };
+    let by = if matches!(op, IntBin::Shl | IntBin::Shr) { Row32 } else { Row64 };
+    Some(choice(run, Row64, Row64, by, Nothing))
+}
+
+fn float_bin(op: FloatBin, ty: Ty, fp: Fp) -> Option<Choice> {
+    if !is_plain(fp) {
+        let runs: Runs = match (ty, op) {
+            (Ty::F32, FloatBin::Add) => by_round!(fp, row::add_f32_directed),
+            (Ty::F32, FloatBin::Mul) => by_round!(fp, row::mul_f32_directed),
+            _ => return None,
+        };
+        return Some(choice(runs, Row32, Row32, Row32, Nothing));
+    }
+    let ftz = fp.ftz;
+    let run: Runs = match (ty, op) {
+        (Ty::F32, FloatBin::Add) => by_flush(ftz, both!(row::add_f32, false), both!(row::add_f32, true)),
+        (Ty::F32, FloatBin::Sub) => by_flush(ftz, both!(row::sub_f32, false), both!(row::sub_f32, true)),
+        (Ty::F32, FloatBin::Mul) => by_flush(ftz, both!(row::mul_f32, false), both!(row::mul_f32, true)),
+        (Ty::F32, FloatBin::Div) => by_flush(ftz, both!(row::div_f32, false), both!(row::div_f32, true)),
+        (Ty::F32, FloatBin::Min) => {
+            by_flush(ftz, both!(row::min_max_f32, false, true), both!(row::min_max_f32, true, true))
+        }
+        (Ty::F32, FloatBin::Max) => {
+            by_flush(ftz, both!(row::min_max_f32, false, false), both!(row::min_max_f32, true, false))
+        }
+        (Ty::F64, FloatBin::Add) => both!(row::add_f64),
+        (Ty::F64, FloatBin::Sub) => both!(row::sub_f64),
+        (Ty::F64, FloatBin::Mul) => both!(row::mul_f64),
+        (Ty::F64, FloatBin::Div) => both!(row::div_f64),
+        _ => return None,
+    };
+    let is = if ty == Ty::F32 { Row32 } else { Row64 };
+    Some(choice(run, is, is, is, Nothing))
+}
+
+fn float_un(op: FloatUn, ty: Ty, fp: Fp) -> Option<Choice> {
+    if !is_plain(fp) {
+        return None;
+    }
+    let ftz = fp.ftz;
+    let run: Runs = match (ty, op) {
+        (Ty::F32, FloatUn::Neg) => by_flush(ftz, both!(row::neg_f32, false), both!(row::neg_f32, true)),
+        (Ty::F32, FloatUn::Abs) => by_flush(ftz, both!(row::abs_f32, false), both!(row::abs_f32, true)),
+        (Ty::F32, FloatUn::Sqrt) => by_flush(ftz, both!(row::sqrt_f32, false), both!(row::sqrt_f32, true)),
+        (Ty::F32, FloatUn::Rcp) => by_flush(ftz, both!(row::rcp_f32, false), both!(row::rcp_f32, true)),
+        (Ty::F32, FloatUn::Rsqrt) => by_flush(ftz, both!(row::rsqrt_f32, false), both!(row::rsqrt_f32, true)),
+        (Ty::F32, FloatUn::Ex2) => by_flush(ftz, both!(row::exp2_f32, false), both!(row::exp2_f32, true)),
+        (Ty::F64, FloatUn::Neg) => both!(row::neg_f64),
+        (Ty::F64, FloatUn::Abs) => both!(row::abs_f64),
+        _ => return None,
+    };
+    let is = if ty == Ty::F32 { Row32 } else { Row64 };
+    Some(choice(run, is, is, Nothing, Nothing))
+}
+
+fn convert(to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -> Option<Choice> {
+    if fp.sat && to == Ty::F32 && from == Ty::F32 && !integer && !fp.relu && round == Round::Nearest {
+        let runs = by_flush(fp.ftz, both!(row::saturated_f32, false), both!(row::saturated_f32, true));
+        return Some(choice(runs, Row32, Row32, Nothing, Nothing));
+    }
+    if fp.sat || fp.relu {
+        return None;
+    }
+    if !to.is_float() && !from.is_float() {
+        return resize(to, from);
+    }
+    if fp.ftz {
+        return None;
+    }
+    let unary = |run: Runs, d: Is, a: Is| Some(choice(run, d, a, Nothing, Nothing));
+    let nearest = round == Round::Nearest;
+    match (to, from) {
+        (Ty::F32, Ty::S32) if nearest => unary(both!(row::f32_of_s32), Row32, Row32),
+        (Ty::F32, Ty::U32) if nearest => unary(both!(row::f32_of_u32), Row32, Row32),
+        (Ty::F64, Ty::S32) => unary(both!(row::f64_of_s32), Row64, Row32),
+        (Ty::F64, Ty::U32) => unary(both!(row::f64_of_u32), Row64, Row32),
+        (Ty::F64, Ty::F32) if nearest && !integer => unary(both!(row::f64_of_f32), Row64, Row32),
+        (Ty::F32, Ty::F64) if nearest && !integer => unary(both!(row::f32_of_f64), Row32, Row64),
+        (Ty::F32, Ty::F32) if integer && nearest => unary(both!(row::f32_whole_nearest), Row32, Row32),
+        (Ty::F32, Ty::F32) if integer && round == Round::Down => unary(both!(row::f32_whole_floor), Row32, Row32),
+        (Ty::F32, Ty::F16) if !integer => unary(both!(row::f32_of_f16), Row32, Row32),
+        (Ty::F32, Ty::Bf16) if !integer => unary(both!(row::f32_of_bf16), Row32, Row32),
+        (Ty::S32, Ty::F32) if round == Round::Zero => unary(both!(row::s32_of_f32_down_to_zero), Row32, Row32),
+        (Ty::U32, Ty::F32) if round == Round::Zero => unary(both!(row::u32_of_f32_down_to_zero), Row32, Row32),
+        (Ty::S32, Ty::F32) if nearest => unary(both!(row::s32_of_f32_nearest), Row32, Row32),
+        (Ty::S32, Ty::F32) if round == Round::Down => unary(both!(row::s32_of_f32_floor), Row32, Row32),
+        _ => None,
+    }
+}
+
+/// From an integer to another.
+fn resize(to: Ty, from: Ty) -> Option<Choice> {
+    match (to.bytes(), from.bytes()) {
+        (8, 4) if from.is_signed() => Some(choice(both!(row::widen_s32), Row64, Row32, Nothing, Nothing)),
+        (8, 4) => Some(choice(both!(row::widen_u32), Row64, Row32, Nothing, Nothing)),
+        (8, 8) => Some(choice(both!(row::mov64), Row64, Row64, Nothing, Nothing)),
+        (4, 8) => Some(choice(both!(row::narrow), Row32, Row64, Nothing, Nothing)),
+        (..=4, ..=4) => {
+            let free = |ty: Ty| (32 - 8 * ty.bytes()) as u8;
+            let bytes = [free(from), from.is_signed().into(), free(to), to.is_signed().into(), 0, 0, 0, 0];
+            let extra = u64::from_le_bytes(bytes);
+            Some(Choice { extra, ..choice(both!(row::resize32), Row32, Row32, Nothing, Nothing) })
+        }
+        _ => None,
+    }
+}
+
+fn setp(ins: &Instr, cmp: Cmp, ty: Ty, logic: Option<Logic>, ftz: bool) -> Option<Choice> {
+    // What is greater is less the other way round.
+    let (cmp, swap) = match cmp {
+        Cmp::Gt => (Cmp::Lt, true),
+        Cmp::Ge => (Cmp::Le, true),
+        Cmp::Gtu => (Cmp::Ltu, true),
+        Cmp::Geu => (Cmp::Leu, true),
+        cmp => (cmp, false),
+    };
+    let signed = ty.is_signed();
+    let run: Runs = match (ty, cmp) {
+        (Ty::F32, Cmp::Eq) => by_flush(ftz, [row::eq_f32::<false>; 2], [row::eq_f32::<true>; 2]),
+        (Ty::F32, Cmp::Ne) => by_flush(ftz, [row::ne_f32::<false>; 2], [row::ne_f32::<true>; 2]),
+        (Ty::F32, Cmp::Lt) => by_flush(ftz, [row::lt_f32::<false>; 2], [row::lt_f32::<true>; 2]),
+        (Ty::F32, Cmp::Le) => by_flush(ftz, [row::le_f32::<false>; 2], [row::le_f32::<true>; 2]),
+        (Ty::F32, Cmp::Neu) => by_flush(ftz, [row::neu_f32::<false>; 2], [row::neu_f32::<true>; 2]),
+        (Ty::F32, Cmp::Equ) => by_flush(ftz, [row::equ_f32::<false>; 2], [row::equ_f32::<true>; 2]),
+        (Ty::F32, Cmp::Ltu) => by_flush(ftz, [row::ltu_f32::<false>; 2], [row::ltu_f32::<true>; 2]),
+        (Ty::F32, Cmp::Leu) => by_flush(ftz, [row::leu_f32::<false>; 2], [row::leu_f32::<true>; 2]),
+        (Ty::F32, Cmp::Num) => [row::num_f32::<false>; 2],
+        (Ty::F64, Cmp::Eq) => [row::eq_f64; 2],
+        (Ty::F64, Cmp::Lt) => [row::lt_f64; 2],
+        (Ty::F64, Cmp::Le) => [row::le_f64; 2],
+        (Ty::F64, Cmp::Neu) => [row::neu_f64; 2],
+        (Ty::F64, Cmp::Ltu) => [row::ltu_f64; 2],
+        (Ty::F64, Cmp::Leu) => [row::leu_f64; 2],
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Eq) => [row::eq32; 2],
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Ne) => [row::ne32; 2],
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Lt) => by_flush(signed, [row::lt_u32; 2], [row::lt_s32; 2]),
+        (Ty::U32 | Ty::S32 | Ty::B32, Cmp::Le) => by_flush(signed, [row::le_u32; 2], [row::le_s32; 2]),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Eq) => [row::eq64; 2],
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Ne) => [row::ne64; 2],
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Lt) => by_flush(signed, [row::lt_u64; 2], [row::lt_s64; 2]),
+        (Ty::U64 | Ty::S64 | Ty::B64, Cmp::Le) => by_flush(signed, [row::le_u64; 2], [row::le_s64; 2]),
+        _ => return None,
+    };
+    let is = if ty.bytes() == 8 { Row64 } else { Row32 };
+    let other = result(ins.d2, Pred)?;
+    let (logic, (third, flip)) = match logic {
+        None => (0, (0, 0)),
+        Some(logic) => (logic_number(logic), pred(ins.c)?),
+    };
+    let rows = [other, logic, third, flip];
+    Some(Choice { swap, rows, ..choice(run, Pred, is, is, Nothing) })
+}
+
+/// Whether an access's function can reach its space, and by which number.
+fn reach(space: Space, writes: bool) -> Option<u32> {
+    let number = match space {
+        Space::Generic => GENERIC,
+        Space::Global => GLOBAL,
+        Space::Const if !writes => GLOBAL,
+        Space::Shared => SHARED,
+        _ => return None,
+    };
+    Some(number as u32)
+}
+
+/// Loads and stores: the address is `a`, its width is `b`.
+fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
+    let (space, offset) = match ins.op {
+        Op::Ld { space, offset, .. }
+        | Op::LdVec { space, offset, .. }
+        | Op::St { space, offset, .. }
+        | Op::StVec { space, offset, .. } => (space, offset),
+        _ => return None,
+    };
+    if let (Op::Ld { space: Space::Param, ty, offset }, Src::Imm(at)) = (&ins.op, ins.a) {
+        x.extra = at.wrapping_add(*offset as u64);
+        x.c = ty.bytes() | u32::from(ty.is_signed()) << 8;
+        (x.runs, x.d) = match ins.d {
+            Reg::R32(d) if ty.bytes() <= 4 => (both!(memory::parameter, false), d),
+            Reg::R64(d) if ty.bytes() <= 8 => (both!(memory::parameter, true), d),
+            _ => return None,
+        };
+        return Some(());
+    }
+    x.extra = offset as u64;
+    (x.a, x.b) = match ins.a {
+        Src::R32(i) => (i, 0),
+        // An address of 32 bits in a row of 64 would not wrap.
+        Src::R64(i) => (i, 1),
+        Src::Imm(v) => (constant(&mut table.constants64, [v; 32])?, 1),
+        _ => return None,
+    };
+    let shared = space == Space::Shared && x.b == 0;
+    match &ins.op {
+        Op::Ld { ty, .. } => {
+            x.rows[0] = reach(space, false)?;
+            (x.runs, x.d) = match (ins.d, ty.bytes(), ty.is_signed()) {
+                (Reg::R32(d), 1, false) => (both!(memory::load_u8), d),
+                (Reg::R32(d), 1, true) => (both!(memory::load_s8), d),
+                (Reg::R32(d), 2, false) => (both!(memory::load_u16), d),
+                (Reg::R32(d), 2, true) => (both!(memory::load_s16), d),
+                (Reg::R32(d), 4, _) if shared => (both!(memory::load_32_shared), d),
+                (Reg::R32(d), 4, _) => (both!(memory::load_32), d),
+                (Reg::R64(d), 4, false) => (both!(memory::load_u32_wide), d),
+                (Reg::R64(d), 4, true) => (both!(memory::load_s32_wide), d),
+                (Reg::R64(d), 8, _) => (both!(memory::load_64), d),
+                _ => return None,
+            };
+        }
+        Op::St { ty, .. } => {
+            x.rows[0] = reach(space, true)?;
+            let (run, is) = match ty.bytes() {
+                1 => (both!(memory::store_8), Row32),
+                2 => (both!(memory::store_16), Row32),
+                4 if shared => (both!(memory::store_32_shared), Row32),
+                4 => (both!(memory::store_32), Row32),
+                8 => (both!(memory::store_64), Row64),
+                _ => return None,
+            };
+            x.runs = run;
+            x.c = operand(table, ins.b, is)?;
+        }
+        Op::LdVec { ty, regs, .. } if ty.bytes() == 4 => {
+            x.c = reach(space, false)?;
+            x.runs = match regs.len() {
+                2 => both!(memory::load_v2),
+                4 if shared => both!(memory::load_v4_shared),
+                4 => both!(memory::load_v4),
+                _ => return None,
+            };
+            for (to, d) in x.rows.iter_mut().zip(regs.iter()) {
+                *to = result(*d, Row32)?;
+            }
+        }
+        Op::StVec { ty, regs, .. } if ty.bytes() == 4 => {
+            x.c = reach(space, true)?;
+            x.runs = match regs.len() {
+                2 => both!(memory::store_v2),
+                4 => both!(memory::store_v4),
+                _ => return None,
+            };
+            for (from, s) in x.rows.iter_mut().zip(regs.iter()) {
+                *from = operand(table, *s, Row32)?;
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
