@@ -3,8 +3,8 @@
 # otherwise NVIDIA's wheels are downloaded once into .cuda/ at the repository's root, which git ignores.
 # NVIDIA's EULA lets you download them; it does not let us ship them.
 #   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
-#                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks one for PYTHONPATH
-#                               with TensorFlow and JAX
+#                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
+#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -68,16 +68,21 @@ if [ "${1:-}" = nvml ]; then
 fi
 
 if [ "${1:-}" = frameworks ]; then
-    # Again when the list has changed.
+    # Again when the list has changed. Packages are installed where Python itself looks for them: some look at where
+    # others are, and some have .pth files.
     list="$root/dataplane/conformance/frameworks/requirements.txt"
     if ! cmp -s "$list" "$root/.frameworks/complete"; then
-        echo "downloading TensorFlow, JAX and NVIDIA's libraries from PyPI into $root/.frameworks, 3 GB" >&2
+        echo "downloading TensorFlow, JAX, CuPy, Triton, numba and CUDA's libraries into $root/.frameworks, 3.7 GB" >&2
         rm -rf "$root/.frameworks"
+        python3 -m venv --without-pip "$root/.frameworks"
+    fi
+    packages=$("$root/.frameworks/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    if [ ! -e "$root/.frameworks/complete" ]; then
         python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
-            --target "$root/.frameworks" -r "$list" >&2
+            --target "$packages" -r "$list" >&2
         cp "$list" "$root/.frameworks/complete"
     fi
-    echo "$root/.frameworks"
+    echo "$packages"
     exit 0
 fi
 

@@ -1,12 +1,13 @@
 //! What makes the compilers inside of a program hand over PTX. Left alone they hand over machine code, which the
-//! software GPU does not run.
+//! software GPU does not run. They also choose between kernels by their times, which are those of another machine.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Flags of XLA: where its ptxas is, and that it is used instead of nvJitLink.
+/// Flags of XLA: where its ptxas is, that it is used instead of nvJitLink, and how much is tried out.
 const XLA_DATA: &str = "--xla_gpu_cuda_data_dir";
 const XLA_LINKER: &str = "--xla_gpu_enable_libnvjitlink";
+const XLA_TRIALS: &str = "--xla_gpu_autotune_level";
 
 /// Variables for the program, and what to tell the user of them.
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub fn ask_for_ptx(root: &Path, variable: impl Fn(&str) -> Option<OsString>) -> 
         ("CUDA_ROOT", root.as_os_str()),
         // A module that numba imports, with which it asks nvJitLink for PTX.
         ("NUMBA_CUDA_MEMORY_MANAGER", OsStr::new("orion_numba")),
+        // A first convolution of TensorFlow's takes most of a minute with it.
+        ("TF_CUDNN_USE_AUTOTUNE", OsStr::new("0")),
     ] {
         match variable(name) {
             None => all.set(name, value.to_owned()),
@@ -56,7 +59,9 @@ impl Compilers {
         }
         let mut all = theirs.clone();
         let mut added = Vec::new();
-        for (name, value) in [(XLA_DATA, root.as_os_str()), (XLA_LINKER, OsStr::new("false"))] {
+        for (name, value) in
+            [(XLA_DATA, root.as_os_str()), (XLA_LINKER, OsStr::new("false")), (XLA_TRIALS, OsStr::new("0"))]
+        {
             if let Some(flag) = flag(&theirs, name) {
                 self.kept.push(format!("XLA_FLAGS={flag}"));
                 continue;
@@ -120,7 +125,8 @@ mod tests {
         assert_eq!(value(&all, "TRITON_PTXAS_BLACKWELL_PATH").as_deref(), Some("/run/o/bin/ptxas"));
         assert_eq!(value(&all, "CUDA_ROOT").as_deref(), Some("/run/o"));
         assert_eq!(value(&all, "NUMBA_CUDA_MEMORY_MANAGER").as_deref(), Some("orion_numba"));
-        let flags = "--xla_gpu_cuda_data_dir=/run/o --xla_gpu_enable_libnvjitlink=false";
+        assert_eq!(value(&all, "TF_CUDNN_USE_AUTOTUNE").as_deref(), Some("0"));
+        let flags = "--xla_gpu_cuda_data_dir=/run/o --xla_gpu_enable_libnvjitlink=false --xla_gpu_autotune_level=0";
         assert_eq!(value(&all, "XLA_FLAGS").as_deref(), Some(flags));
         assert!(all.line().contains("CUPY_COMPILE_WITH_PTX=1, TRITON_PTXAS_PATH=/run/o/bin/ptxas"), "{}", all.line());
     }
@@ -136,7 +142,8 @@ mod tests {
         for name in ["CUPY_COMPILE_WITH_PTX", "TRITON_PTXAS_PATH", "CUDA_ROOT"] {
             assert_eq!(value(&all, name), None, "{name}");
         }
-        let flags = "--xla_dump_to=/tmp/x --xla_gpu_enable_libnvjitlink=true --xla_gpu_cuda_data_dir=/run/o";
+        let flags = "--xla_dump_to=/tmp/x --xla_gpu_enable_libnvjitlink=true --xla_gpu_cuda_data_dir=/run/o \
+                     --xla_gpu_autotune_level=0";
         assert_eq!(value(&all, "XLA_FLAGS").as_deref(), Some(flags));
         let kept = "; yours stay: CUPY_COMPILE_WITH_PTX=0, TRITON_PTXAS_PATH=/theirs/ptxas, CUDA_ROOT=/theirs, \
                     XLA_FLAGS=--xla_gpu_enable_libnvjitlink=true";
@@ -153,7 +160,10 @@ mod tests {
     #[test]
     fn a_folder_with_a_space_is_no_value_of_a_flag() {
         let all = ask_for_ptx(Path::new("/run/my o"), |_| None);
-        assert_eq!(value(&all, "XLA_FLAGS").as_deref(), Some("--xla_gpu_enable_libnvjitlink=false"));
+        assert_eq!(
+            value(&all, "XLA_FLAGS").as_deref(),
+            Some("--xla_gpu_enable_libnvjitlink=false --xla_gpu_autotune_level=0")
+        );
         assert!(all.line().contains("whose value has a space: /run/my o"), "{}", all.line());
     }
 }

@@ -31,12 +31,13 @@ static FORKING: Mutex<()> = Mutex::new(());
 const ASKED: &str = ": > $ORION_ASKED_FILE";
 
 /// What orion-run sets for compilers in the program.
-const FOR_COMPILERS: [&str; 6] = [
+const FOR_COMPILERS: [&str; 7] = [
     "CUPY_COMPILE_WITH_PTX",
     "TRITON_PTXAS_PATH",
     "TRITON_PTXAS_BLACKWELL_PATH",
     "CUDA_ROOT",
     "NUMBA_CUDA_MEMORY_MANAGER",
+    "TF_CUDNN_USE_AUTOTUNE",
     "XLA_FLAGS",
 ];
 
@@ -329,29 +330,32 @@ fn compilers_are_asked_for_ptx_on_the_software_gpu_alone() {
         (text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>(), text(&output.stderr))
     };
     let (values, line) = run(&["--software-gpu"], &[]);
-    let [cupy, triton, blackwell, root, numba, flags] = values.as_slice() else { panic!("{values:?}") };
-    assert_eq!((cupy.as_str(), triton, numba.as_str()), ("1", blackwell, "orion_numba"));
+    let [cupy, triton, blackwell, root, numba, trials, flags] = values.as_slice() else { panic!("{values:?}") };
+    assert_eq!((cupy.as_str(), triton, numba.as_str(), trials.as_str()), ("1", blackwell, "orion_numba", "0"));
     assert_eq!(triton.strip_suffix("/bin/ptxas"), Some(root.as_str()));
-    assert_eq!(*flags, format!("--xla_gpu_cuda_data_dir={root} --xla_gpu_enable_libnvjitlink=false"));
+    assert_eq!(
+        *flags,
+        format!("--xla_gpu_cuda_data_dir={root} --xla_gpu_enable_libnvjitlink=false --xla_gpu_autotune_level=0")
+    );
     let wanted = format!(
         "orion-run: software GPU: compilers in the program are asked for PTX: CUPY_COMPILE_WITH_PTX=1, \
          TRITON_PTXAS_PATH={triton}, TRITON_PTXAS_BLACKWELL_PATH={triton}, CUDA_ROOT={root}, \
-         NUMBA_CUDA_MEMORY_MANAGER=orion_numba, XLA_FLAGS={flags}\n"
+         NUMBA_CUDA_MEMORY_MANAGER=orion_numba, TF_CUDNN_USE_AUTOTUNE=0, XLA_FLAGS={flags}\n"
     );
     assert_eq!(line, wanted);
     // What the user has set stays.
     let (values, line) = run(&["--software-gpu"], &[("TRITON_PTXAS_PATH", "/theirs"), ("XLA_FLAGS", "--theirs")]);
     assert_eq!(values[1], "/theirs");
-    assert!(values[5].starts_with("--theirs --xla_gpu_cuda_data_dir="), "{values:?}");
+    assert!(values[6].starts_with("--theirs --xla_gpu_cuda_data_dir="), "{values:?}");
     assert!(line.ends_with("; yours stay: TRITON_PTXAS_PATH=/theirs\n"), "{line}");
     // Whatever GPU another server has, it may be a real one.
     let (values, line) = run(&["--server", "tcp:node:7411"], &[]);
-    assert_eq!((values, line), (vec!["unset".to_owned(); 6], String::new()));
+    assert_eq!((values, line), (vec!["unset".to_owned(); 7], String::new()));
     let output = here.run_with(&["--software-gpu", "true"], &[("ORION_QUIET", "1")]);
     assert_eq!(text(&output.stderr), "");
     std::fs::remove_file(here.0.join("orion-ptxas")).expect("it was there");
     let (values, line) = run(&["--software-gpu"], &[]);
-    assert_eq!(values, vec!["unset".to_owned(); 6]);
+    assert_eq!(values, vec!["unset".to_owned(); 7]);
     assert!(line.contains("there is no orion-ptxas beside"), "{line}");
 }
 
@@ -384,7 +388,7 @@ fn a_real_gpu_s_compilers_are_left_alone() {
     let (values, line) = run(&[]);
     let driver = format!("--driver {}", theirs.join("libcuda.so.1").display());
     assert!(here.oriond_saw().contains(&driver), "{}", here.oriond_saw());
-    assert_eq!((values.as_str(), line.as_str()), ("unset unset unset unset unset unset\n", ""));
+    assert_eq!((values.as_str(), line.as_str()), ("unset unset unset unset unset unset unset\n", ""));
     let (values, line) = run(&["--software-gpu"]);
     assert!(here.oriond_saw().contains("--driver soft"), "{}", here.oriond_saw());
     assert!(values.starts_with("1 /") && line.contains("compilers in the program are asked for PTX"), "{values}{line}");

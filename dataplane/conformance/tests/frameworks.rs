@@ -1,4 +1,4 @@
-//! TensorFlow and JAX, as they come from PyPI, show Orion's GPU and compute on it.
+//! TensorFlow, JAX, CuPy, Triton and numba, as they come from PyPI, compute on Orion's GPU what the CPU computes.
 //!
 //! There is no skipping: what PyPI does not give makes the tests fail.
 
@@ -9,42 +9,79 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Downloaded once.
+/// Where the packages are. Downloaded once.
 fn frameworks() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let script = orion::root().join("dataplane/conformance/cuda-toolchain.sh");
         let output = Command::new(script).arg("frameworks").output().expect("cuda-toolchain.sh starts");
-        assert!(output.status.success(), "TensorFlow and JAX cannot be installed: {}", orion::complaint(&output));
+        assert!(output.status.success(), "the frameworks cannot be installed: {}", orion::complaint(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().into()
     })
 }
 
-/// How often the script says PASS.
-fn passes(transport: &str, script: &str) -> usize {
+/// The lines of the script that say PASS, which are the same over both transports.
+fn passes(capability: &str, script: &str) -> Vec<String> {
     let script = orion::root().join("dataplane/conformance/frameworks").join(script);
-    let output = orion::command(transport, Path::new("python3"), &[script.to_str().expect("a path of ours")])
-        .env("PYTHONPATH", frameworks())
-        // TensorFlow 2.21 has the wheels' folders in its own search path, but for this one.
-        .env("LD_LIBRARY_PATH", frameworks().join("nvidia/cusolver/lib"))
-        .env("TF_CPP_MIN_LOG_LEVEL", "1")
-        .output()
-        .expect("orion-run starts");
-    let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
-    assert!(output.status.success(), "over {transport}: {text}{said}");
-    text.lines().filter(|line| line.starts_with("PASS ")).count()
+    // bin/python beside lib/python3.X/site-packages.
+    let python = frameworks().ancestors().nth(3).expect("packages lie three folders down").join("bin/python");
+    let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}", std::process::id()));
+    let over = |transport: &str| {
+        let output = orion::command(transport, &python, &[script.to_str().expect("a path of ours")])
+            .env("ORION_SOFT_CAPABILITY", capability)
+            // TensorFlow 2.21 has the wheels' folders in its own search path, but for this one.
+            .env("LD_LIBRARY_PATH", frameworks().join("nvidia/cusolver/lib"))
+            .env("TF_CPP_MIN_LOG_LEVEL", "1")
+            // What was compiled before, maybe for a GPU, is not what is asked about.
+            .env("CUPY_CACHE_DIR", scratch.join(transport).join("cupy"))
+            .env("TRITON_CACHE_DIR", scratch.join(transport).join("triton"))
+            .output()
+            .expect("orion-run starts");
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), orion::complaint(&output));
+        assert!(output.status.success(), "over {transport}: {text}{said}");
+        text.lines().filter(|line| line.starts_with("PASS ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (shm, tcp) = (over("shm"), over("tcp"));
+    assert_eq!(shm, tcp, "{} over shm and over tcp", script.display());
+    shm
 }
+
+/// A compute capability that compilers know.
+const KNOWN: &str = "9.0";
+/// One that cuBLAS does not know, so that it takes its PTX.
+const UNKNOWN: &str = "13.0";
 
 #[test]
 fn jax_shows_the_gpu_and_brings_arrays_there_and_back() {
-    for transport in ["shm", "tcp"] {
-        assert_eq!(passes(transport, "jax_devices.py"), 2);
-    }
+    assert_eq!(passes(KNOWN, "jax_devices.py").len(), 2);
+}
+
+#[test]
+fn jax_trains_with_the_losses_of_the_cpu() {
+    assert_eq!(passes(UNKNOWN, "jax_training.py").len(), 12);
+}
+
+#[test]
+fn cupy_computes_what_numpy_computes() {
+    assert_eq!(passes(UNKNOWN, "cupy_calls.py").len(), 31);
+}
+
+#[test]
+fn tritons_kernels_compute_right() {
+    assert_eq!(passes(KNOWN, "triton_kernels.py").len(), 5);
+}
+
+#[test]
+fn numbas_kernels_compute_right() {
+    assert_eq!(passes(KNOWN, "numba_kernels.py").len(), 8);
 }
 
 #[test]
 fn tensorflow_shows_the_gpu_and_its_kernels_compute_right() {
-    for transport in ["shm", "tcp"] {
-        assert_eq!(passes(transport, "tensorflow_ops.py"), 18);
-    }
+    assert_eq!(passes(KNOWN, "tensorflow_ops.py").len(), 18);
+}
+
+#[test]
+fn tensorflow_multiplies_and_convolves_by_cublas_and_cudnn() {
+    assert_eq!(passes(UNKNOWN, "tensorflow_libraries.py").len(), 14);
 }

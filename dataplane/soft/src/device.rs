@@ -50,7 +50,7 @@ fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Model, String> 
     Ok(Model {
         capability,
         count: number("ORION_SOFT_DEVICES", 1, 1..=DEVICES_MAX as u64)? as usize,
-        memory_bytes: number("ORION_SOFT_MEMORY_MIB", 1024, 16..=1 << 20)? << 20,
+        memory_bytes: number("ORION_SOFT_MEMORY_MIB", 4096, 16..=1 << 20)? << 20,
     })
 }
 
@@ -368,7 +368,7 @@ mod tests {
                 _ => None,
             })
         };
-        assert!(with("", "").is_ok_and(|m| (m.count, m.memory_bytes) == (1, 1 << 30)));
+        assert!(with("", "").is_ok_and(|m| (m.count, m.memory_bytes) == (1, 4 << 30)));
         assert!(with("8", "16").is_ok_and(|m| (m.count, m.memory_bytes) == (8, 16 << 20)));
         for (devices, mib, wrong) in [
             ("abc", "", "ORION_SOFT_DEVICES=abc"),
