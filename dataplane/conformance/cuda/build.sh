@@ -22,8 +22,8 @@ variants() {
     for source in "$here"/*.cu; do
         local program
         program=$(basename "$source" .cu)
-        # Its instructions are those of compute capability 9.0.
-        if [ "$program" = tensor ]; then
+        # Their instructions are those of compute capability 9.0.
+        if [ "$program" = tensor ] || [ "$program" = scalar ]; then
             echo "$program static -gencode arch=compute_90,code=compute_90 -cudart static"
             continue
         fi

@@ -42,6 +42,17 @@ fn satfinite_ends_at_the_greatest_number() {
 }
 
 #[test]
+fn relu_leaves_no_sign() {
+    let bodies = ["fma.rn.relu.f16x2 %d, %a, %b, %c;", "cvt.rn.relu.bf16x2.f32 %d, %a, %b;"];
+    let gpu = Elementwise::<32>::new(&bodies.map(String::from));
+    let run = |i, a: u32, b: u32, c: u32| gpu.run(i, &[a; 32], &[b; 32], &[c; 32])[0];
+    // Minus zero times one plus minus zero is minus zero.
+    assert_eq!(run(0, 0x8000_3c00, 0x3c00_bc00, 0x8000_0000), 0);
+    assert_eq!(run(1, 0x8000_0000, (-1f32).to_bits(), 0), 0);
+    assert_eq!(run(1, f32::NAN.to_bits(), 2f32.to_bits(), 0), 0x7fff_4000);
+}
+
+#[test]
 fn without_satfinite_conversions_overflow() {
     let bodies = ["cvt.rn.f16x2.f32 %d, %a, %b;", "cvt.rn.tf32.f32 %d, %a;", "cvt.rz.tf32.f32 %d, %a;"];
     let gpu = Elementwise::<32>::new(&bodies.map(String::from));

@@ -202,6 +202,17 @@ fn the_extreme_of_three_floats_and_of_magnitudes() {
 }
 
 #[test]
+fn zeroes_of_doubles_have_an_order() {
+    let gpu = Elementwise::<64>::new(&["min.f64 %d, %a, %b;", "max.f64 %d, %a, %b;"].map(String::from));
+    let (minus, plus, nan) = ((-0f64).to_bits(), 0, f64::NAN.to_bits());
+    let run = |i, a: u64, b: u64| gpu.run(i, &[a; 32], &[b; 32], &[b; 32])[0];
+    assert_eq!((run(0, minus, plus), run(0, plus, minus)), (minus, minus));
+    assert_eq!((run(1, minus, plus), run(1, plus, minus)), (plus, plus));
+    assert_eq!((run(0, nan, minus), run(1, minus, nan)), (minus, minus));
+    assert!(f64::from_bits(run(0, nan, nan)).is_nan());
+}
+
+#[test]
 fn half_magnitudes_take_the_product_of_the_signs() {
     let kinds = ["f16", "bf16", "f16x2", "bf16x2"];
     let mut bodies = Vec::new();

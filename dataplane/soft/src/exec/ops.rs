@@ -627,7 +627,7 @@ impl Warp {
             Op::CvtPair { to, fp } => {
                 let (a, b) = (self.read::<f32>(ins.a, f, env), self.read::<f32>(ins.b, f, env));
                 let one = |v: f32| {
-                    let v = if fp.relu && v < 0.0 { 0.0 } else { f64::from(v) };
+                    let v = if fp.relu && v <= 0.0 { 0.0 } else { f64::from(v) };
                     let bits =
                         if *to == Ty::F16x2 { float::f16_from(v, fp.round) } else { float::bf16_from(v, fp.round) };
                     if fp.finite { finite(*to, bits.into()) } else { u32::from(bits) }
@@ -865,8 +865,8 @@ impl Warp {
                     FloatBin::Sub => map2(&a, &b, |x, y| float::add64(x, -y, r)),
                     FloatBin::Mul => map2(&a, &b, |x, y| float::mul64(x, y, r)),
                     FloatBin::Div => map2(&a, &b, |x, y| float::div64(x, y, r)),
-                    FloatBin::Min | FloatBin::MinNan => map2(&a, &b, f64::min),
-                    FloatBin::Max | FloatBin::MaxNan => map2(&a, &b, f64::max),
+                    FloatBin::Min | FloatBin::MinNan => map2(&a, &b, |x, y| min_max64(x, y, true)),
+                    FloatBin::Max | FloatBin::MaxNan => map2(&a, &b, |x, y| min_max64(x, y, false)),
                     FloatBin::CopySign => map2(&a, &b, |x, y| y.copysign(x)),
                 };
                 self.write(ins.d, m, &v, f);
@@ -1247,6 +1247,14 @@ fn min_max(a: f32, b: f32, min: bool) -> f32 {
     if (a < b) == min { a } else { b }
 }
 
+/// As [`min_max`], but that a NaN is the host's.
+fn min_max64(a: f64, b: f64, min: bool) -> f64 {
+    if a == b {
+        return if a.is_sign_negative() == min { a } else { b };
+    }
+    if min { a.min(b) } else { a.max(b) }
+}
+
 /// The smallest or greatest of a warp's floats; a NaN if all are, or with `nan` if one is.
 pub fn extreme_of(values: impl Iterator<Item = f32>, max: bool, abs: bool, nan: bool) -> f32 {
     let values = values.map(|v| if abs { v.abs() } else { v });
@@ -1283,7 +1291,7 @@ fn halves(ty: Ty, v: [u32; 3], fp: Fp, op: impl Fn([f64; 3]) -> f64) -> u32 {
         if fp.sat {
             r = if r.is_nan() { 0.0 } else { r.clamp(0.0, 1.0) };
         }
-        if fp.relu && r < 0.0 {
+        if fp.relu && r <= 0.0 {
             r = 0.0;
         }
         let h = u32::from(if brain { float::bf16_from(r, fp.round) } else { float::f16_from(r, fp.round) });
@@ -1369,7 +1377,7 @@ fn convert_lane(v: u64, to: Ty, from: Ty, round: Round, integer: bool, fp: Fp) -
     if fp.sat {
         x = if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) };
     }
-    if fp.relu && x < 0.0 {
+    if fp.relu && x <= 0.0 {
         x = 0.0;
     }
     match to {
