@@ -5,6 +5,8 @@
 
 mod fragment;
 mod products;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 use super::memory::fault;
 use super::warp::{Frame, Warp};

@@ -10,14 +10,15 @@
 
 #![allow(clippy::needless_range_loop, reason = "lanes of several arrays go by one number, as in vector code")]
 
+#[cfg(target_arch = "x86_64")]
+use super::vector::{self, Product};
 use super::{Lanes, place};
 use crate::exec::float;
-use crate::exec::narrow;
 use crate::ptx::decode::matrix::{Element, Multiply};
 use crate::ptx::isa::{Round, Ty};
 
 /// Binary places that sums keep below the leading bit of their largest part.
-const PLACES: i32 = 25;
+pub const PLACES: i32 = 25;
 /// The exponent of zero, which is less than that of any product.
 const NOTHING: i32 = -4096;
 const NAN32: u32 = 0x7fff_ffff;
@@ -39,21 +40,21 @@ pub struct Factors {
 pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
     let registers = m.a_regs.len() * 8 / m.shape.m;
     match (m.a, registers, factors.picks.is_some()) {
-        (Element::F16, 1, false) => floats::<f32, 2, 1, 8>(m, factors, sums),
-        (Element::F16, 1, true) => floats::<f32, 2, 1, 16>(m, factors, sums),
-        (Element::F16, _, false) => floats::<f32, 2, 2, 16>(m, factors, sums),
-        (Element::F16, _, true) => floats::<f32, 2, 2, 32>(m, factors, sums),
-        (Element::Bf16, 1, false) => floats::<f64, 2, 1, 8>(m, factors, sums),
-        (Element::Bf16, 1, true) => floats::<f64, 2, 1, 16>(m, factors, sums),
-        (Element::Bf16, _, false) => floats::<f64, 2, 2, 16>(m, factors, sums),
-        (Element::Bf16, _, true) => floats::<f64, 2, 2, 32>(m, factors, sums),
-        (Element::Tf32, 1, false) => floats::<f64, 1, 1, 4>(m, factors, sums),
-        (Element::Tf32, 1, true) => floats::<f64, 1, 1, 8>(m, factors, sums),
-        (Element::Tf32, _, false) => floats::<f64, 1, 2, 8>(m, factors, sums),
-        (Element::Tf32, _, true) => floats::<f64, 1, 2, 16>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, 1, _) => eights::<1, 8>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, _, false) => eights::<2, 16>(m, factors, sums),
-        (Element::E4m3 | Element::E5m2, _, true) => eights::<2, 64>(m, factors, sums),
+        (Element::F16, 1, false) => floats::<f32, 2, 1, 1>(m, factors, sums),
+        (Element::F16, 1, true) => floats::<f32, 2, 1, 2>(m, factors, sums),
+        (Element::F16, _, false) => floats::<f32, 2, 2, 2>(m, factors, sums),
+        (Element::F16, _, true) => floats::<f32, 2, 2, 4>(m, factors, sums),
+        (Element::Bf16, 1, false) => floats::<f64, 2, 1, 1>(m, factors, sums),
+        (Element::Bf16, 1, true) => floats::<f64, 2, 1, 2>(m, factors, sums),
+        (Element::Bf16, _, false) => floats::<f64, 2, 2, 2>(m, factors, sums),
+        (Element::Bf16, _, true) => floats::<f64, 2, 2, 4>(m, factors, sums),
+        (Element::Tf32, 1, false) => floats::<f64, 1, 1, 1>(m, factors, sums),
+        (Element::Tf32, 1, true) => floats::<f64, 1, 1, 2>(m, factors, sums),
+        (Element::Tf32, _, false) => floats::<f64, 1, 2, 2>(m, factors, sums),
+        (Element::Tf32, _, true) => floats::<f64, 1, 2, 4>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, 1, _) => eights::<1, 2, 1>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, _, false) => eights::<2, 2, 2>(m, factors, sums),
+        (Element::E4m3 | Element::E5m2, _, true) => eights::<2, 4, 4>(m, factors, sums),
         (Element::S8 | Element::U8, 1, false) => integers::<4, 1, 16>(m, factors, sums),
         (Element::S8 | Element::U8, 1, true) => integers::<4, 1, 32>(m, factors, sums),
         (Element::S8 | Element::U8, _, false) => integers::<4, 2, 32>(m, factors, sums),
@@ -75,24 +76,24 @@ macro_rules! by_processor {
             {
                 #[target_feature(enable = "avx2,fma")]
                 fn wide<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
-                    $body::<$($names)*>(m, factors, sums);
+                    $body::<$($names)*, true>(m, factors, sums);
                 }
                 if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                     // SAFETY: the processor has both.
                     return unsafe { wide::<$($names)*>(m, factors, sums) };
                 }
             }
-            $body::<$($names)*>(m, factors, sums);
+            $body::<$($names)*, false>(m, factors, sums);
         }
     };
 }
 
 by_processor! {
-    /// Sums of the products of `W` registers of `E` elements, of the `KB` rows of the second factor.
-    fn floats [T: Wide, const E: usize, const W: usize, const KB: usize] [T, E, W, KB] calls floats_inline
+    /// Sums of products of `W` registers of `E` elements, and of `WB` registers of the second factor.
+    fn floats [T: Wide, const E: usize, const W: usize, const WB: usize] [T, E, W, WB] calls floats_inline
 }
 by_processor! {
-    fn eights [const W: usize, const KB: usize] [W, KB] calls eights_inline
+    fn eights [const W: usize, const EB: usize, const WB: usize] [W, EB, WB] calls eights_inline
 }
 by_processor! {
     fn integers [const E: usize, const W: usize, const KB: usize] [E, W, KB] calls integers_inline
@@ -106,6 +107,7 @@ fn tiles(m: &Multiply) -> usize {
 /// The number that a product is computed in. It holds products and their multiples by a power of two exactly.
 trait Wide: Copy + Default + std::ops::Mul<Output = Self> {
     fn of(v: f32) -> Self;
+    fn to64(self) -> f64;
     /// Two to the power of `n`, or less where only zero is multiplied by it.
     fn power(n: i32) -> Self;
     /// The integer part.
@@ -113,13 +115,31 @@ trait Wide: Copy + Default + std::ops::Mul<Output = Self> {
     /// # Safety
     /// It has to be one of 32 bits.
     unsafe fn whole(self) -> i32;
+    /// As [`row`], for a processor with AVX2.
+    ///
+    /// # Safety
+    /// The processor has it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn row_avx2<'a>(count: usize, product: impl Fn(usize) -> Product<'a, Self>, top: &mut [i32; 8]) -> [i32; 8]
+    where
+        Self: 'a;
 }
 
 /// Products of half-precision numbers have 22 bits, and are between 2^-48 and 2^32.
 impl Wide for f32 {
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn row_avx2<'a>(count: usize, product: impl Fn(usize) -> Product<'a, Self>, top: &mut [i32; 8]) -> [i32; 8] {
+        // SAFETY: the caller's promise.
+        unsafe { vector::row_f32(count, product, top) }
+    }
     #[inline(always)]
     fn of(v: f32) -> Self {
         v
+    }
+    #[inline(always)]
+    fn to64(self) -> f64 {
+        f64::from(self)
     }
     #[inline(always)]
     fn power(n: i32) -> Self {
@@ -133,9 +153,19 @@ impl Wide for f32 {
 }
 
 impl Wide for f64 {
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn row_avx2<'a>(count: usize, product: impl Fn(usize) -> Product<'a, Self>, top: &mut [i32; 8]) -> [i32; 8] {
+        // SAFETY: the caller's promise.
+        unsafe { vector::row_f64(count, product, top) }
+    }
     #[inline(always)]
     fn of(v: f32) -> Self {
         Self::from(v)
+    }
+    #[inline(always)]
+    fn to64(self) -> f64 {
+        self
     }
     #[inline(always)]
     fn power(n: i32) -> Self {
@@ -157,13 +187,21 @@ fn half_value(code: u32) -> f32 {
     f32::from_bits((code & 0x8000) << 16 | if magnitude >= 0x7c00 { special } else { finite })
 }
 
+/// As `narrow::e4m3_to`, without branches.
+#[inline(always)]
+fn eight_value(code: u32) -> f32 {
+    let magnitude = code & 0x7f;
+    let finite = (f32::from_bits(magnitude << 20) * f32::from_bits((127 + 120) << 23)).to_bits();
+    f32::from_bits((code & 0x80) << 24 | if magnitude == 0x7f { NAN32 } else { finite })
+}
+
 /// What the element of a register stands for.
 #[inline(always)]
 fn value(of: Element, word: u32, e: usize) -> f32 {
     match of {
         Element::F16 => half_value(word >> (16 * e) & 0xffff),
         Element::Bf16 => f32::from_bits(word >> (16 * e) << 16),
-        Element::E4m3 => narrow::e4m3_to((word >> (8 * e)) as u8),
+        Element::E4m3 => eight_value(word >> (8 * e) & 0xff),
         Element::E5m2 => half_value(word >> (8 * e) << 8 & 0xff00),
         // Of single precision the 13 lowest bits are not looked at.
         _ => f32::from_bits(word & !0x1fff),
@@ -187,66 +225,61 @@ fn is_special(v: f32) -> u32 {
     u32::from(v.to_bits() & 0x7f80_0000 == 0x7f80_0000)
 }
 
-/// Eight rows of the first factor, by register, element and lane.
+/// Rows or columns of a factor, by register, element and place among 32: `4 * r + t` of the first factor, `8 * t + n`
+/// of the second, so that eight columns lie side by side.
 #[derive(Clone)]
-struct Left<const E: usize, const W: usize> {
-    value: [[[f32; 32]; E]; W],
+struct Numbers<T, const E: usize, const W: usize> {
+    value: [[[T; 32]; E]; W],
     exponent: [[[i32; 32]; E]; W],
     /// Infinities or NaNs are among them.
     is_special: bool,
 }
 
-impl<const E: usize, const W: usize> Left<E, W> {
-    /// Of registers whose elements begin with number `first`.
+/// The lanes' order for the second factor.
+#[inline(always)]
+fn by_column(register: &Lanes) -> Lanes {
+    let mut turned = [0; 32];
+    for t in 0..4 {
+        for n in 0..8 {
+            turned[8 * t + n] = register[4 * n + t];
+        }
+    }
+    turned
+}
+
+impl<T: Wide, const E: usize, const W: usize> Numbers<T, E, W> {
+    fn zero() -> Self {
+        Self { value: [[[T::default(); 32]; E]; W], exponent: [[[0; 32]; E]; W], is_special: false }
+    }
+
+    /// Takes registers whose elements begin with number `first`.
     #[inline(always)]
-    fn new(of: Element, registers: &[Lanes; 2], first: usize) -> Self {
-        let mut left = Self { value: [[[0.0; 32]; E]; W], exponent: [[[0; 32]; E]; W], is_special: false };
+    fn fill(&mut self, of: Element, registers: &[Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
+        // The compiler makes a loop for each format.
+        match of {
+            Element::F16 => self.fill_from(Element::F16, registers, first, order),
+            Element::Bf16 => self.fill_from(Element::Bf16, registers, first, order),
+            Element::E4m3 => self.fill_from(Element::E4m3, registers, first, order),
+            Element::E5m2 => self.fill_from(Element::E5m2, registers, first, order),
+            _ => self.fill_from(Element::Tf32, registers, first, order),
+        }
+    }
+
+    #[inline(always)]
+    fn fill_from(&mut self, of: Element, registers: &[Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
         let mut special = 0;
         for w in 0..W {
+            let words = order(&registers[w]);
             for e in 0..E {
                 for l in 0..32 {
-                    let v = value(of, registers[w][l], first + e);
-                    left.value[w][e][l] = v;
-                    left.exponent[w][e][l] = exponent(v, least_exponent(of));
+                    let v = value(of, words[l], first + e);
+                    self.value[w][e][l] = T::of(v);
+                    self.exponent[w][e][l] = exponent(v, least_exponent(of));
                     special |= is_special(v);
                 }
             }
         }
-        left.is_special = special != 0;
-        left
-    }
-}
-
-/// Eight columns of the second factor, by row.
-#[derive(Clone)]
-struct Right<const KB: usize> {
-    value: [[f32; 8]; KB],
-    exponent: [[i32; 8]; KB],
-    is_special: bool,
-}
-
-impl<const KB: usize> Right<KB> {
-    /// Of registers of which `E` elements count, from number `first` on.
-    #[inline(always)]
-    fn new<const E: usize>(of: Element, registers: &[Lanes; 4], first: usize) -> Self {
-        let mut right = Self { value: [[0.0; 8]; KB], exponent: [[0; 8]; KB], is_special: false };
-        let mut special = 0;
-        for wt in 0..KB / E {
-            let mut words = [0; 8];
-            for n in 0..8 {
-                words[n] = registers[wt / 4][4 * n + wt % 4];
-            }
-            for e in 0..E {
-                for n in 0..8 {
-                    let v = value(of, words[n], first + e);
-                    right.value[wt * E + e][n] = v;
-                    right.exponent[wt * E + e][n] = exponent(v, least_exponent(of));
-                    special |= is_special(v);
-                }
-            }
-        }
-        right.is_special = special != 0;
-        right
+        self.is_special = special != 0;
     }
 }
 
@@ -275,57 +308,56 @@ impl Sums {
 }
 
 #[inline(always)]
-fn floats_inline<T: Wide, const E: usize, const W: usize, const KB: usize>(
+fn floats_inline<T: Wide, const E: usize, const W: usize, const WB: usize, const AVX2: bool>(
     m: &Multiply,
     factors: &Factors,
     sums: &mut [Tile; 4],
 ) {
+    let (mut a, mut b) = (Numbers::<T, E, W>::zero(), Numbers::<T, E, WB>::zero());
+    let mut filled = usize::MAX;
     for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
         let (block, tile) = place(m.shape.m, p);
-        // The compiler makes a loop for each format.
-        let (a, b): (Left<E, W>, Right<KB>) = match m.a {
-            Element::F16 => {
-                (Left::new(Element::F16, &factors.a[block], 0), Right::new::<E>(Element::F16, &factors.b[tile], 0))
-            }
-            Element::Bf16 => {
-                (Left::new(Element::Bf16, &factors.a[block], 0), Right::new::<E>(Element::Bf16, &factors.b[tile], 0))
-            }
-            _ => (Left::new(Element::Tf32, &factors.a[block], 0), Right::new::<E>(Element::Tf32, &factors.b[tile], 0)),
-        };
+        a.fill(m.a, &factors.a[block], 0, |r| *r);
+        if tile != filled {
+            b.fill(m.b, &factors.b[tile], 0, by_column);
+            filled = tile;
+        }
         let old = Sums::new(m.c, sums);
-        *sums = match &factors.picks {
-            None => rounded::<T, E, W, KB>(m.d, &a, &b, &old, |_, k| k),
-            Some(picks) => rounded::<T, E, W, KB>(m.d, &a, &b, &old, |r, k| picks[block][r][k] as usize % KB),
-        };
+        match &factors.picks {
+            None => rounded::<_, _, _, _, _, AVX2>(m.d, &a, &b, &old, |_, k| k, sums),
+            Some(picks) => {
+                let pick = |r: usize, k: usize| picks[block][r][k] as usize;
+                rounded::<_, _, _, _, _, AVX2>(m.d, &a, &b, &old, pick, sums);
+            }
+        }
     }
 }
 
 /// Eight-bit floats. An H100 multiplies them as half precision, the lower halves of all registers and then the upper
 /// ones, and then adds the old sums.
 #[inline(always)]
-fn eights_inline<const W: usize, const KB: usize>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+fn eights_inline<const W: usize, const EB: usize, const WB: usize, const AVX2: bool>(
+    m: &Multiply,
+    factors: &Factors,
+    sums: &mut [Tile; 4],
+) {
+    let (mut a, mut b) = (Numbers::<f32, 2, W>::zero(), Numbers::<f32, EB, WB>::zero());
     for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
         let (block, tile) = place(m.shape.m, p);
         let mut products = [0; 64];
         for half in 0..2 {
-            let a: Left<2, W> = match m.a {
-                Element::E4m3 => Left::new(Element::E4m3, &factors.a[block], 2 * half),
-                _ => Left::new(Element::E5m2, &factors.a[block], 2 * half),
-            };
-            let right = |of: Element| match factors.picks {
-                None => Right::new::<2>(of, &factors.b[tile], 2 * half),
-                Some(_) => Right::new::<4>(of, &factors.b[tile], 0),
-            };
-            let b: Right<KB> = if m.b == Element::E4m3 { right(Element::E4m3) } else { right(Element::E5m2) };
+            a.fill(m.a, &factors.a[block], 2 * half, |r| *r);
+            // A sparse factor's halves multiply any of the other's elements.
+            b.fill(m.b, &factors.b[tile], if factors.picks.is_some() { 0 } else { 2 * half }, by_column);
             let earlier = Sums::new(m.d, &products);
-            products = match &factors.picks {
-                None => rounded::<f32, 2, W, KB>(m.d, &a, &b, &earlier, |_, k| k),
+            match &factors.picks {
+                None => rounded::<_, _, _, _, _, AVX2>(m.d, &a, &b, &earlier, |_, k| k, &mut products),
                 Some(picks) => {
                     let of_row = |k: usize| 4 * (k / 2) + 2 * half + k % 2;
-                    let pick = |r: usize, k: usize| picks[block][r][of_row(k)] as usize % KB;
-                    rounded::<f32, 2, W, KB>(m.d, &a, &b, &earlier, pick)
+                    let pick = |r: usize, k: usize| picks[block][r][of_row(k)] as usize;
+                    rounded::<_, _, _, _, _, AVX2>(m.d, &a, &b, &earlier, pick, &mut products);
                 }
-            };
+            }
         }
         let (old, new) = (Sums::new(m.c, sums), Sums::new(m.d, &products));
         for (i, sum) in sums.iter_mut().enumerate() {
@@ -341,112 +373,117 @@ fn eights_inline<const W: usize, const KB: usize>(m: &Multiply, factors: &Factor
 
 /// The sums of one step.
 #[inline(always)]
-fn rounded<T: Wide, const E: usize, const W: usize, const KB: usize>(
+fn rounded<T: Wide, const E: usize, const W: usize, const EB: usize, const WB: usize, const AVX2: bool>(
     ty: Ty,
-    a: &Left<E, W>,
-    b: &Right<KB>,
+    a: &Numbers<T, E, W>,
+    b: &Numbers<T, EB, WB>,
     old: &Sums,
     pick: impl Fn(usize, usize) -> usize,
-) -> Tile {
+    to: &mut Tile,
+) {
     if a.is_special || b.is_special || old.is_special {
-        return with_specials::<T, E, W, KB>(ty, a, b, old, pick);
+        with_specials::<_, _, _, _, _, AVX2>(ty, a, b, old, pick, to);
+    } else {
+        of_finite::<_, _, _, _, _, AVX2>(ty, a, b, old, pick, to);
     }
-    of_finite::<T, E, W, KB>(ty, a, b, old, pick)
+}
+
+/// Sums of whole multiples of 2^(top - PLACES), which is raised to the products' exponents.
+fn row<'a, T: Wide + 'a>(
+    count: usize,
+    product: impl Fn(usize) -> (T, i32, &'a [T; 8], &'a [i32; 8]),
+    top: &mut [i32; 8],
+) -> [i32; 8] {
+    for k in 0..count {
+        let (_, own, _, others) = product(k);
+        for n in 0..8 {
+            top[n] = top[n].max(own + others[n]);
+        }
+    }
+    let mut sum = [0i32; 8];
+    for k in 0..count {
+        let (own, _, others, _) = product(k);
+        for n in 0..8 {
+            // SAFETY: a product is less than four times the power of two of its exponents, which is at most that of
+            // `top`, so this is less than 2^27.
+            let part = unsafe { (own * others[n] * T::power(PLACES - top[n])).whole() };
+            // Sixteen such fit: a factor has at most 11 bits, and (2 - 2^-10)^2 is that much below four.
+            sum[n] = sum[n].wrapping_add(part);
+        }
+    }
+    sum
+}
+
+/// The register, element and place in a group of four of row `k` of a second factor with `E` elements in a register.
+#[inline(always)]
+fn row_of<const E: usize, const W: usize>(k: usize) -> (usize, usize, usize) {
+    (k / E / 4 % W, k % E, k / E % 4)
 }
 
 #[inline(always)]
-fn of_finite<T: Wide, const E: usize, const W: usize, const KB: usize>(
+fn of_finite<T: Wide, const E: usize, const W: usize, const EB: usize, const WB: usize, const AVX2: bool>(
     ty: Ty,
-    a: &Left<E, W>,
-    b: &Right<KB>,
+    a: &Numbers<T, E, W>,
+    b: &Numbers<T, EB, WB>,
     old: &Sums,
     pick: impl Fn(usize, usize) -> usize,
-) -> Tile {
-    let mut values = [[T::default(); 8]; KB];
-    for k in 0..KB {
-        for n in 0..8 {
-            values[k][n] = T::of(b.value[k][n]);
+    to: &mut Tile,
+) {
+    let (mut top, mut sum) = (old.exponent, [0i32; 64]);
+    let (tops, _) = top.as_chunks_mut::<8>();
+    for (r, top) in tops.iter_mut().enumerate() {
+        let product = |k: usize| {
+            let (wb, eb, t) = row_of::<EB, WB>(pick(r, k));
+            let (values, exponents) = (b.value[wb][eb].as_chunks().0, b.exponent[wb][eb].as_chunks().0);
+            let (w, e, l) = (k / E / 4, k % E, 4 * r + k / E % 4);
+            (a.value[w][e][l], a.exponent[w][e][l], &values[t], &exponents[t])
+        };
+        #[cfg(target_arch = "x86_64")]
+        if AVX2 {
+            // SAFETY: the caller has asked for it.
+            sum[8 * r..8 * r + 8].copy_from_slice(&unsafe { T::row_avx2(4 * W * E, product, top) });
+            continue;
         }
+        sum[8 * r..8 * r + 8].copy_from_slice(&row(4 * W * E, product, top));
     }
-    let mut tile = [0; 64];
-    for r in 0..8 {
-        let mut top = [0; 8];
-        top.copy_from_slice(&old.exponent[8 * r..8 * r + 8]);
-        for w in 0..W {
-            for t in 0..4 {
-                for e in 0..E {
-                    let row = &b.exponent[pick(r, (4 * w + t) * E + e)];
-                    let own = a.exponent[w][e][4 * r + t];
-                    for n in 0..8 {
-                        top[n] = top[n].max(own + row[n]);
-                    }
-                }
-            }
-        }
-        let mut scale = [T::default(); 8];
-        for n in 0..8 {
-            scale[n] = T::power(PLACES - top[n]);
-        }
-        let mut sum = [0i32; 8];
-        for w in 0..W {
-            for t in 0..4 {
-                for e in 0..E {
-                    let row = &values[pick(r, (4 * w + t) * E + e)];
-                    let own = T::of(a.value[w][e][4 * r + t]);
-                    for n in 0..8 {
-                        // SAFETY: a product is less than four times the power of two of its exponents, which is at
-                        // most that of `top`, so this is less than 2^27.
-                        let part = unsafe { (own * row[n] * scale[n]).whole() };
-                        // Sixteen such fit: a factor has at most 11 bits, and (2 - 2^-10)^2 is that much below four.
-                        sum[n] = sum[n].wrapping_add(part);
-                    }
-                }
-            }
-        }
-        let mut kept = [0; 8];
-        for n in 0..8 {
-            // SAFETY: the exponent of the old sum is at most `top`, so this is less than 2^26.
-            kept[n] = unsafe { times_power(old.value[8 * r + n], PLACES - top[n]).whole() };
-        }
-        tile[8 * r..8 * r + 8].copy_from_slice(&round_row(ty, &sum, &kept, &top));
-    }
-    tile
+    round(ty, &sum, &old.value, &top, to);
 }
 
 /// A product by a power of two that single precision may not have. What is below its normal numbers is lost.
 #[inline(always)]
 fn times_power(v: f32, n: i32) -> f32 {
+    let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
     let half = n >> 1;
-    v * f32::power(half) * f32::power(n - half)
+    v * power(half) * power(n - half)
 }
 
-/// Rounds the sum of two integers, of which one is 2^(top - PLACES).
+/// Adds the old sums to those of products, which count from 2^(top - PLACES), and rounds.
 #[inline(always)]
-fn round_row(ty: Ty, sum: &[i32; 8], kept: &[i32; 8], top: &[i32; 8]) -> [u32; 8] {
-    let mut exact = [0.0; 8];
-    for n in 0..8 {
-        exact[n] = f64::from(sum[n]) + f64::from(kept[n]);
+fn round(ty: Ty, sum: &[i32; 64], old: &[f32; 64], top: &[i32; 64], bits: &mut Tile) {
+    let mut exact = [0.0; 64];
+    for i in 0..64 {
+        // SAFETY: the exponent of the old sum is at most `top`, so this is less than 2^26.
+        let kept = unsafe { times_power(old[i], PLACES - top[i]).whole() };
+        exact[i] = f64::from(sum[i]) + f64::from(kept);
     }
-    let mut bits = [0; 8];
     if ty == Ty::F16 {
-        for n in 0..8 {
-            bits[n] = half_bits(times_power(to_odd(exact[n]), top[n] - PLACES));
+        for i in 0..64 {
+            bits[i] = half_bits(times_power(to_odd(exact[i]), top[i] - PLACES));
         }
-        return bits;
+        return;
     }
     let mut is_tiny = 0;
-    for n in 0..8 {
-        let cut = f64::from_bits(exact[n].to_bits() & !LOST_BITS) as f32;
-        let v = times_power(cut, top[n] - PLACES);
-        is_tiny |= u32::from(v.abs() <= f32::MIN_POSITIVE && cut != 0.0);
-        bits[n] = v.to_bits();
+    for i in 0..64 {
+        let cut = f64::from_bits(exact[i].to_bits() & !LOST_BITS) as f32;
+        let v = times_power(cut, top[i] - PLACES);
+        is_tiny |= u32::from(v.abs() <= f32::MIN_POSITIVE) & u32::from(cut != 0.0);
+        bits[i] = v.to_bits();
     }
     if is_tiny != 0 {
-        for n in 0..8 {
-            bits[n] = cut_subnormal(exact[n], top[n] - PLACES).unwrap_or(bits[n]);
+        for i in 0..64 {
+            bits[i] = cut_subnormal(exact[i], top[i] - PLACES).unwrap_or(bits[i]);
         }
     }
-    bits
 }
 
 /// Fraction bits of double precision that single precision lacks.
@@ -487,35 +524,29 @@ fn half_bits(x: f32) -> u32 {
 /// As [`rounded`], where infinities or NaNs decide some of the sums.
 #[cold]
 #[inline(never)]
-fn with_specials<T: Wide, const E: usize, const W: usize, const KB: usize>(
+fn with_specials<T: Wide, const E: usize, const W: usize, const EB: usize, const WB: usize, const AVX2: bool>(
     ty: Ty,
-    a: &Left<E, W>,
-    b: &Right<KB>,
+    a: &Numbers<T, E, W>,
+    b: &Numbers<T, EB, WB>,
     old: &Sums,
     pick: impl Fn(usize, usize) -> usize,
-) -> Tile {
-    let (mut left, mut right) = (a.clone(), b.clone());
+    to: &mut Tile,
+) {
     let mut sums = Sums { value: old.value, exponent: old.exponent, is_special: false };
-    let products = left.value.as_flattened_mut().as_flattened_mut().iter_mut();
-    let products = products.zip(left.exponent.as_flattened_mut().as_flattened_mut());
-    for (v, e) in products.chain(right.value.as_flattened_mut().iter_mut().zip(right.exponent.as_flattened_mut())) {
-        if !v.is_finite() {
-            (*v, *e) = (0.0, NOTHING);
-        }
-    }
     for (v, e) in sums.value.iter_mut().zip(&mut sums.exponent) {
         if !v.is_finite() {
             (*v, *e) = (0.0, -126);
         }
     }
-    let mut tile = of_finite::<T, E, W, KB>(ty, &left, &right, &sums, &pick);
-    for (i, to) in tile.iter_mut().enumerate() {
+    of_finite::<_, _, _, _, _, AVX2>(ty, &finite(a), &finite(b), &sums, &pick, to);
+    for (i, to) in to.iter_mut().enumerate() {
         let (r, n) = (i / 8, i % 8);
         let mut sum = f64::from(old.value[i]);
         for k in 0..W * 4 * E {
-            // In double precision no product and no sum of finite ones is infinite.
             let own = a.value[k / (4 * E)][k % E][4 * r + k / E % 4];
-            sum += f64::from(own) * f64::from(b.value[pick(r, k)][n]);
+            let (w, e, t) = row_of::<EB, WB>(pick(r, k));
+            // In double precision no product and no sum of finite ones is infinite.
+            sum += own.to64() * b.value[w][e][8 * t + n].to64();
         }
         if sum.is_nan() {
             *to = if ty == Ty::F16 { NAN16 } else { NAN32 };
@@ -523,7 +554,18 @@ fn with_specials<T: Wide, const E: usize, const W: usize, const KB: usize>(
             *to = if ty == Ty::F16 { half_bits(sum as f32) } else { (sum as f32).to_bits() };
         }
     }
-    tile
+}
+
+/// With zeros in place of infinities and NaNs.
+fn finite<T: Wide, const E: usize, const W: usize>(numbers: &Numbers<T, E, W>) -> Numbers<T, E, W> {
+    let mut n = numbers.clone();
+    let values = n.value.as_flattened_mut().as_flattened_mut();
+    for (v, e) in values.iter_mut().zip(n.exponent.as_flattened_mut().as_flattened_mut()) {
+        if !v.to64().is_finite() {
+            (*v, *e) = (T::default(), NOTHING);
+        }
+    }
+    n
 }
 
 /// What the element of a register stands for.
@@ -564,7 +606,7 @@ fn right_numbers<const E: usize, const KB: usize>(of: Element, registers: &[Lane
 }
 
 #[inline(always)]
-fn integers_inline<const E: usize, const W: usize, const KB: usize>(
+fn integers_inline<const E: usize, const W: usize, const KB: usize, const AVX2: bool>(
     m: &Multiply,
     factors: &Factors,
     sums: &mut [Tile; 4],
@@ -641,6 +683,67 @@ fn doubles(a: &[[f64; 16]; 8], b: &[[f64; 8]], sums: &mut [f64; 64], fma: impl F
             for n in 0..8 {
                 sums[8 * r + n] = fma(a[r][k], row[n], sums[8 * r + n]);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ptx::decode::matrix::Shape;
+    use crate::ptx::isa::Src;
+
+    /// Registers and sums of any bits but those of infinities and NaNs in half of the runs.
+    fn any(seed: u64) -> (Factors, [Tile; 4]) {
+        let mut state = seed;
+        let mut word = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as u32 & if seed & 1 == 1 { 0xbbbb_bbbb } else { u32::MAX }
+        };
+        let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
+        let mut sums = [[0; 64]; 4];
+        factors.a.as_flattened_mut().as_flattened_mut().fill_with(&mut word);
+        factors.b.as_flattened_mut().as_flattened_mut().fill_with(&mut word);
+        sums.as_flattened_mut().fill_with(&mut word);
+        (factors, sums)
+    }
+
+    fn product(of: Element, k: usize) -> Multiply {
+        let regs = vec![Src::None; 4].into_boxed_slice();
+        Multiply {
+            shape: Shape { m: 16, n: 8, k },
+            a: of,
+            b: of,
+            c: Ty::F32,
+            d: Ty::F32,
+            a_regs: regs.clone(),
+            b_regs: regs.clone(),
+            c_regs: regs,
+            d_regs: Box::default(),
+            sparse: None,
+            quads: None,
+            saturates: false,
+            is_and: false,
+            round: Round::Nearest,
+        }
+    }
+
+    #[test]
+    fn processors_without_avx2_have_the_same_sums() {
+        for seed in 1..200 {
+            let (factors, sums) = any(seed);
+            let check = |of, k, plain: fn(&Multiply, &Factors, &mut [Tile; 4])| {
+                let (m, mut here, mut there) = (product(of, k), sums, sums);
+                multiply(&m, &factors, &mut here);
+                plain(&m, &factors, &mut there);
+                assert!(here == there, "{of:?}, seed {seed}");
+            };
+            check(Element::F16, 16, floats_inline::<f32, 2, 2, 2, false>);
+            check(Element::Bf16, 16, floats_inline::<f64, 2, 2, 2, false>);
+            check(Element::Tf32, 8, floats_inline::<f64, 1, 2, 2, false>);
+            check(Element::E4m3, 32, eights_inline::<2, 2, 2, false>);
         }
     }
 }
