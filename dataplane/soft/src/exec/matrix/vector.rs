@@ -1,4 +1,4 @@
-//! Sums of a row of products for processors with AVX2. Of the same in plain loops the compiler makes half-empty vectors.
+//! Sums of a row of products for processors with AVX2. Of the same in plain loops the compiler makes half vectors.
 
 // UNSAFETY: loads vectors from arrays of their length.
 
