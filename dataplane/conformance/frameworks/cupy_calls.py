@@ -3,6 +3,7 @@
 import sys
 
 import cupy
+import cupyx.scipy.sparse
 import numpy as np
 
 if cupy.cuda.runtime.getDeviceProperties(0)["name"] != b"Orion software GPU":
@@ -15,7 +16,9 @@ whole = numbers.integers(-1000, 1000, (33, 77), dtype=np.int32)
 line = numbers.standard_normal(5000, dtype=np.float32)
 square = numbers.standard_normal((40, 40), dtype=np.float32)
 definite = square @ square.T + 40 * np.eye(40, dtype=np.float32)
+holes = np.where(abs(square) > 1.2, square, 0)
 x, y, z, w, s, d = map(cupy.asarray, (a, b, whole, line, square, definite))
+sparse = cupyx.scipy.sparse.csr_matrix(cupy.asarray(holes))
 twice = cupy.ElementwiseKernel("T x, T y", "T z", "z = 2 * x + y", "twice")
 squares = cupy.RawKernel(
     'extern "C" __global__ void squares(const int *x, int *y, int n) {'
@@ -59,6 +62,8 @@ CASES = {
     "cholesky": (lambda: cupy.linalg.cholesky(d), lambda: np.linalg.cholesky(definite), 1e-4),
     "svd": (lambda: cupy.linalg.svd(s, compute_uv=False), lambda: np.linalg.svd(square, compute_uv=False), 1e-4),
     "qr": (lambda: abs(cupy.linalg.qr(s, mode="r")), lambda: abs(np.linalg.qr(square, mode="r")), 1e-4),
+    "a sparse matrix times a vector": (lambda: sparse @ s[:, 0], lambda: holes @ square[:, 0], 1e-4),
+    "a sparse matrix times another": (lambda: (sparse @ sparse.T).toarray(), lambda: holes @ holes.T, 1e-4),
     "eigh": (lambda: cupy.linalg.eigvalsh(d), lambda: np.linalg.eigvalsh(definite), 1e-3),
 }
 
