@@ -13,7 +13,7 @@ use super::warp::{Frame, Warp};
 use super::{Env, Fault, FaultKind};
 use crate::ptx::decode::matrix::{Element, MatrixOp, Multiply, Sparse};
 use crate::ptx::isa::*;
-use products::{Factors, Picks, Tile};
+use products::{Factors, Picks, Tile, column_of};
 
 /// All lanes, without which there is no matrix.
 const ALL: u32 = u32::MAX;
@@ -28,6 +28,7 @@ pub fn incomplete(here: u32, line: u32) -> Fault {
 
 /// A register of all lanes.
 type Lanes = [u32; 32];
+static NO_LANES: Lanes = [0; 32];
 
 /// Eight rows of sixteen bytes, as a register of all lanes has them.
 type Rows = [[u32; 4]; 8];
@@ -114,52 +115,61 @@ impl Warp {
 
     fn multiply(&mut self, m: &Multiply, f: &Frame, env: &Env) {
         let (blocks, tiles) = (m.shape.m / 8, m.shape.n / 8);
-        let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
+        let mut factors = Factors { a: [[&NO_LANES; 2]; 4], b: [[&NO_LANES; 4]; 4], picks: None };
         for (block, registers) in factors.a.iter_mut().enumerate().take(blocks) {
             for (to, s) in registers.iter_mut().zip(block_registers(&m.a_regs, m.shape.m, block)) {
-                *to = self.read(s, f, env);
+                *to = self.row(s, f);
             }
         }
         for (registers, regs) in factors.b.iter_mut().zip(m.b_regs.chunks_exact(m.b_regs.len() / tiles)) {
             for (to, s) in registers.iter_mut().zip(regs) {
-                *to = self.read(*s, f, env);
+                *to = self.row(*s, f);
             }
         }
         if let Some(sparse) = m.sparse {
             factors.picks = Some(self.picks(m, sparse, f, env));
         }
-        let count = blocks * tiles;
         let mut sums = [[0; 64]; 4];
-        for (p, tile) in sums.iter_mut().enumerate().take(count) {
-            *tile = self.sums(m, p, f, env);
+        let sums = &mut sums[..blocks * tiles];
+        for (p, tile) in sums.iter_mut().enumerate() {
+            self.read_sums(m, p, tile, f);
         }
-        products::multiply(m, &factors, &mut sums);
-        for (p, tile) in sums.iter().enumerate().take(count) {
+        products::multiply(m, &factors, sums);
+        for (p, tile) in sums.iter().enumerate() {
             self.write_sums(m, p, tile, f);
         }
     }
 
+    /// A factor's or a sum's register; the decoder has put everything into some.
+    fn row(&self, s: Src, f: &Frame) -> &Lanes {
+        match s {
+            Src::R32(i) => &self.r32[(f.r32 + i) as usize],
+            _ => &NO_LANES,
+        }
+    }
+
     /// Sums of eight rows and columns, of which a lane has pairs that lie side by side.
-    fn sums(&self, m: &Multiply, p: usize, f: &Frame, env: &Env) -> Tile {
-        let mut tile = [0; 64];
+    fn read_sums(&self, m: &Multiply, p: usize, tile: &mut Tile, f: &Frame) {
+        let (rows, _) = tile.as_chunks_mut::<4>();
+        let fours = |s: Src| self.row(s, f).as_chunks::<4>().0;
         if m.c == Ty::F16 {
-            let pairs = self.read::<u32>(m.c_regs[p], f, env);
-            for l in 0..32 {
-                (tile[2 * l], tile[2 * l + 1]) = (pairs[l] & 0xffff, pairs[l] >> 16);
+            for (g, pairs) in fours(m.c_regs[p]).iter().enumerate() {
+                (rows[2 * g], rows[2 * g + 1]) = (pairs.map(|v| v & 0xffff), pairs.map(|v| v >> 16));
             }
-            return tile;
+        } else {
+            let (left, right) = (fours(m.c_regs[2 * p]), fours(m.c_regs[2 * p + 1]));
+            for g in 0..8 {
+                (rows[2 * g], rows[2 * g + 1]) = (left[g], right[g]);
+            }
         }
-        let (left, right) = (self.read::<u32>(m.c_regs[2 * p], f, env), self.read(m.c_regs[2 * p + 1], f, env));
-        for l in 0..32 {
-            (tile[2 * l], tile[2 * l + 1]) = (left[l], right[l]);
-        }
-        tile
     }
 
     fn write_sums(&mut self, m: &Multiply, p: usize, tile: &Tile, f: &Frame) {
-        let (mut left, mut right) = ([0u32; 32], [0u32; 32]);
-        for l in 0..32 {
-            (left[l], right[l]) = (tile[2 * l], tile[2 * l + 1]);
+        let (rows, _) = tile.as_chunks::<4>();
+        let (mut left, mut right): (Lanes, Lanes) = ([0; 32], [0; 32]);
+        let fours = left.as_chunks_mut::<4>().0.iter_mut().zip(right.as_chunks_mut::<4>().0);
+        for (g, (left, right)) in fours.enumerate() {
+            (*left, *right) = (rows[2 * g], rows[2 * g + 1]);
         }
         if m.d == Ty::F16 {
             for l in 0..32 {
@@ -214,17 +224,19 @@ impl Warp {
         let mut d = vec![[0u32; 32]; m.d_regs.len()];
         for q in 0..4 {
             let lane = |r: usize| if r < 4 { 4 * q + r } else { 12 + 4 * q + r };
-            // As rows and columns of four words, of which two are zero.
-            let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
+            // As rows and columns of eight words, of which two are not zero.
+            let (mut left, mut right) = (NO_LANES, NO_LANES);
             for r in 0..8 {
                 let at = 4 * r..4 * r + 2;
-                factors.a[0][0][at.clone()].copy_from_slice(&quad_row(&a, a_rows, r, lane));
+                left[at.clone()].copy_from_slice(&quad_row(&a, a_rows, r, lane));
                 // The second factor's columns lie as the first one's rows do, in the other order.
-                factors.b[0][0][at].copy_from_slice(&quad_row(&b, !b_rows, r, lane));
+                right[at].copy_from_slice(&quad_row(&b, !b_rows, r, lane));
             }
-            let mut sums = [[0; 64]; 4];
+            let none = &NO_LANES;
+            let factors = Factors { a: [[&left, none]; 4], b: [[&right, none, none, none]; 4], picks: None };
+            let mut sums = [[0; 64]];
             for (i, sum) in sums[0].iter_mut().enumerate() {
-                let (r, lane, shift) = quad_place(m.c, i / 8, i % 8, lane);
+                let (r, lane, shift) = quad_place(m.c, i / 8, column_of(i % 8), lane);
                 *sum = c[r][lane] >> shift;
                 if m.c == Ty::F16 {
                     *sum &= 0xffff;
@@ -232,7 +244,7 @@ impl Warp {
             }
             products::multiply(m, &factors, &mut sums);
             for (i, sum) in sums[0].iter().enumerate() {
-                let (r, lane, shift) = quad_place(m.d, i / 8, i % 8, lane);
+                let (r, lane, shift) = quad_place(m.d, i / 8, column_of(i % 8), lane);
                 d[r][lane] |= sum << shift;
             }
         }

@@ -24,20 +24,27 @@ const NOTHING: i32 = -4096;
 const NAN32: u32 = 0x7fff_ffff;
 const NAN16: u32 = 0x7fff;
 
-/// Sums of eight rows and eight columns: bits of a float or integer, or of half precision in the lower half.
+/// Sums of eight rows and eight columns, of which the even ones come first: bits of a float or integer, or of half
+/// precision in the lower half.
 pub type Tile = [u32; 64];
+/// The column of a place in a row of eight sums. Lanes have an even and the next odd column in two registers, and so
+/// four places are those of four lanes.
+pub fn column_of(place: usize) -> usize {
+    place % 4 * 2 + place / 4
+}
+
 /// For each row of a sparse factor and each of its elements, the row of the other factor that it multiplies.
 pub type Picks = [[[u8; 64]; 8]; 2];
 
 /// Registers of eight rows of the first factor, and of eight columns of the second. Element `e` of register `w` of
 /// lane `4 * g + t` is that of row or column `g` and product `(4 * w + t) * elements + e`.
-pub struct Factors {
-    pub a: [[Lanes; 2]; 4],
-    pub b: [[Lanes; 4]; 4],
+pub struct Factors<'a> {
+    pub a: [[&'a Lanes; 2]; 4],
+    pub b: [[&'a Lanes; 4]; 4],
     pub picks: Option<Picks>,
 }
 
-pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile]) {
     let registers = m.a_regs.len() * 8 / m.shape.m;
     match (m.a, registers, factors.picks.is_some()) {
         (Element::F16, 1, false) => floats::<f32, 2, 1, 1>(m, factors, sums),
@@ -55,14 +62,14 @@ pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
         (Element::E4m3 | Element::E5m2, 1, _) => eights::<1, 2, 1>(m, factors, sums),
         (Element::E4m3 | Element::E5m2, _, false) => eights::<2, 2, 2>(m, factors, sums),
         (Element::E4m3 | Element::E5m2, _, true) => eights::<2, 4, 4>(m, factors, sums),
-        (Element::S8 | Element::U8, 1, false) => integers::<4, 1, 16>(m, factors, sums),
-        (Element::S8 | Element::U8, 1, true) => integers::<4, 1, 32>(m, factors, sums),
-        (Element::S8 | Element::U8, _, false) => integers::<4, 2, 32>(m, factors, sums),
-        (Element::S8 | Element::U8, _, true) => integers::<4, 2, 64>(m, factors, sums),
-        (Element::S4 | Element::U4, 1, false) => integers::<8, 1, 32>(m, factors, sums),
-        (Element::S4 | Element::U4, 1, true) => integers::<8, 1, 64>(m, factors, sums),
-        (Element::S4 | Element::U4, _, false) => integers::<8, 2, 64>(m, factors, sums),
-        (Element::S4 | Element::U4, _, true) => integers::<8, 2, 128>(m, factors, sums),
+        (Element::S8 | Element::U8, 1, false) => integers::<4, 1, 1>(m, factors, sums),
+        (Element::S8 | Element::U8, 1, true) => integers::<4, 1, 2>(m, factors, sums),
+        (Element::S8 | Element::U8, _, false) => integers::<4, 2, 2>(m, factors, sums),
+        (Element::S8 | Element::U8, _, true) => integers::<4, 2, 4>(m, factors, sums),
+        (Element::S4 | Element::U4, 1, false) => integers::<8, 1, 1>(m, factors, sums),
+        (Element::S4 | Element::U4, 1, true) => integers::<8, 1, 2>(m, factors, sums),
+        (Element::S4 | Element::U4, _, false) => integers::<8, 2, 2>(m, factors, sums),
+        (Element::S4 | Element::U4, _, true) => integers::<8, 2, 4>(m, factors, sums),
         (Element::B1 | Element::F64, ..) => single_bits(m, factors, sums),
     }
 }
@@ -71,11 +78,11 @@ pub fn multiply(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
 macro_rules! by_processor {
     ($(#[$doc:meta])* fn $name:ident [$($generics:tt)*] [$($names:tt)*] calls $body:ident) => {
         $(#[$doc])*
-        fn $name<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+        fn $name<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile]) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]
-                fn wide<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+                fn wide<$($generics)*>(m: &Multiply, factors: &Factors, sums: &mut [Tile]) {
                     $body::<$($names)*, true>(m, factors, sums);
                 }
                 if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -96,12 +103,7 @@ by_processor! {
     fn eights [const W: usize, const EB: usize, const WB: usize] [W, EB, WB] calls eights_inline
 }
 by_processor! {
-    fn integers [const E: usize, const W: usize, const KB: usize] [E, W, KB] calls integers_inline
-}
-
-/// How many times 64 sums there are.
-fn tiles(m: &Multiply) -> usize {
-    m.shape.m * m.shape.n / 64
+    fn integers [const E: usize, const W: usize, const WB: usize] [E, W, WB] calls integers_inline
 }
 
 /// The number that a product is computed in. It holds products and their multiples by a power of two exactly.
@@ -241,7 +243,7 @@ fn by_column(register: &Lanes) -> Lanes {
     let mut turned = [0; 32];
     for t in 0..4 {
         for n in 0..8 {
-            turned[8 * t + n] = register[4 * n + t];
+            turned[8 * t + n] = register[4 * column_of(n) + t];
         }
     }
     turned
@@ -254,7 +256,7 @@ impl<T: Wide, const E: usize, const W: usize> Numbers<T, E, W> {
 
     /// Takes registers whose elements begin with number `first`.
     #[inline(always)]
-    fn fill(&mut self, of: Element, registers: &[Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
+    fn fill(&mut self, of: Element, registers: &[&Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
         // The compiler makes a loop for each format.
         match of {
             Element::F16 => self.fill_from(Element::F16, registers, first, order),
@@ -266,10 +268,10 @@ impl<T: Wide, const E: usize, const W: usize> Numbers<T, E, W> {
     }
 
     #[inline(always)]
-    fn fill_from(&mut self, of: Element, registers: &[Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
+    fn fill_from(&mut self, of: Element, registers: &[&Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
         let mut special = 0;
         for w in 0..W {
-            let words = order(&registers[w]);
+            let words = order(registers[w]);
             for e in 0..E {
                 for l in 0..32 {
                     let v = value(of, words[l], first + e);
@@ -311,11 +313,11 @@ impl Sums {
 fn floats_inline<T: Wide, const E: usize, const W: usize, const WB: usize, const AVX2: bool>(
     m: &Multiply,
     factors: &Factors,
-    sums: &mut [Tile; 4],
+    sums: &mut [Tile],
 ) {
     let (mut a, mut b) = (Numbers::<T, E, W>::zero(), Numbers::<T, E, WB>::zero());
     let mut filled = usize::MAX;
-    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
+    for (p, sums) in sums.iter_mut().enumerate() {
         let (block, tile) = place(m.shape.m, p);
         a.fill(m.a, &factors.a[block], 0, |r| *r);
         if tile != filled {
@@ -339,10 +341,10 @@ fn floats_inline<T: Wide, const E: usize, const W: usize, const WB: usize, const
 fn eights_inline<const W: usize, const EB: usize, const WB: usize, const AVX2: bool>(
     m: &Multiply,
     factors: &Factors,
-    sums: &mut [Tile; 4],
+    sums: &mut [Tile],
 ) {
     let (mut a, mut b) = (Numbers::<f32, 2, W>::zero(), Numbers::<f32, EB, WB>::zero());
-    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
+    for (p, sums) in sums.iter_mut().enumerate() {
         let (block, tile) = place(m.shape.m, p);
         let mut products = [0; 64];
         for half in 0..2 {
@@ -579,80 +581,87 @@ fn whole_number(of: Element, word: u32, e: usize) -> i32 {
     }
 }
 
+/// Whole numbers in the places that [`Numbers`] has.
 #[inline(always)]
-fn left_numbers<const E: usize, const W: usize>(of: Element, registers: &[Lanes; 2]) -> [[[i32; 32]; E]; W] {
-    let mut left = [[[0; 32]; E]; W];
+fn fill_whole<const E: usize, const W: usize>(
+    to: &mut [[[i32; 32]; E]; W],
+    of: Element,
+    registers: &[&Lanes],
+    order: impl Fn(&Lanes) -> Lanes,
+) {
     for w in 0..W {
+        let words = order(registers[w]);
         for e in 0..E {
             for l in 0..32 {
-                left[w][e][l] = whole_number(of, registers[w][l], e);
+                to[w][e][l] = whole_number(of, words[l], e);
             }
         }
     }
-    left
 }
 
 #[inline(always)]
-fn right_numbers<const E: usize, const KB: usize>(of: Element, registers: &[Lanes; 4]) -> [[i32; 8]; KB] {
-    let mut right = [[0; 8]; KB];
-    for wt in 0..KB / E {
-        for e in 0..E {
-            for n in 0..8 {
-                right[wt * E + e][n] = whole_number(of, registers[wt / 4][4 * n + wt % 4], e);
-            }
-        }
-    }
-    right
-}
-
-#[inline(always)]
-fn integers_inline<const E: usize, const W: usize, const KB: usize, const AVX2: bool>(
+fn integers_inline<const E: usize, const W: usize, const WB: usize, const AVX2: bool>(
     m: &Multiply,
     factors: &Factors,
-    sums: &mut [Tile; 4],
+    sums: &mut [Tile],
 ) {
     let [signed, unsigned] = if E == 4 { [Element::S8, Element::U8] } else { [Element::S4, Element::U4] };
-    for (p, sums) in sums.iter_mut().enumerate().take(tiles(m)) {
+    let (mut a, mut b) = ([[[0; 32]; E]; W], [[[0; 32]; E]; WB]);
+    for (p, sums) in sums.iter_mut().enumerate() {
         let (block, tile) = place(m.shape.m, p);
         let (left, right) = (&factors.a[block], &factors.b[tile]);
-        let a: [[[i32; 32]; E]; W] =
-            if m.a == signed { left_numbers(signed, left) } else { left_numbers(unsigned, left) };
-        let b: [[i32; 8]; KB] =
-            if m.b == signed { right_numbers::<E, KB>(signed, right) } else { right_numbers::<E, KB>(unsigned, right) };
-        for r in 0..8 {
-            let mut sum = [0i32; 8];
-            for w in 0..W {
-                for t in 0..4 {
-                    for e in 0..E {
-                        let k = (4 * w + t) * E + e;
-                        let row = match &factors.picks {
-                            None => &b[k],
-                            Some(picks) => &b[picks[block][r][k] as usize % KB],
-                        };
-                        let own = a[w][e][4 * r + t];
-                        for n in 0..8 {
-                            sum[n] += own * row[n];
-                        }
-                    }
-                }
-            }
-            for n in 0..8 {
-                let to = &mut sums[8 * r + n];
+        // The compiler makes a loop for each format.
+        if m.a == signed {
+            fill_whole(&mut a, signed, left, |r| *r);
+        } else {
+            fill_whole(&mut a, unsigned, left, |r| *r);
+        }
+        if m.b == signed {
+            fill_whole(&mut b, signed, right, by_column);
+        } else {
+            fill_whole(&mut b, unsigned, right, by_column);
+        }
+        for (r, sums) in sums.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let product = |k: usize| {
+                let pick = factors.picks.as_ref().map_or(k, |picks| picks[block][r][k] as usize);
+                let (wb, eb, t) = row_of::<E, WB>(pick);
+                (a[k / E / 4][k % E][4 * r + k / E % 4], &b[wb][eb].as_chunks::<8>().0[t])
+            };
+            let sum = whole_row::<AVX2>(4 * W * E, product);
+            for (to, sum) in sums.iter_mut().zip(sum) {
                 let old = *to as i32;
-                *to = if m.saturates { old.saturating_add(sum[n]) } else { old.wrapping_add(sum[n]) } as u32;
+                *to = if m.saturates { old.saturating_add(sum) } else { old.wrapping_add(sum) } as u32;
             }
         }
     }
 }
 
-fn single_bits(m: &Multiply, factors: &Factors, sums: &mut [Tile; 4]) {
+/// Sums of a row of products of whole numbers, which fit.
+#[inline(always)]
+fn whole_row<'a, const AVX2: bool>(count: usize, product: impl Fn(usize) -> (i32, &'a [i32; 8])) -> [i32; 8] {
+    #[cfg(target_arch = "x86_64")]
+    if AVX2 {
+        // SAFETY: the caller has asked for it.
+        return unsafe { vector::row_i32(count, product) };
+    }
+    let mut sum = [0; 8];
+    for k in 0..count {
+        let (own, others) = product(k);
+        for n in 0..8 {
+            sum[n] += own * others[n];
+        }
+    }
+    sum
+}
+
+fn single_bits(m: &Multiply, factors: &Factors, sums: &mut [Tile]) {
     let registers = m.a_regs.len() * 8 / m.shape.m;
-    for (p, tile) in sums.iter_mut().enumerate().take(tiles(m)) {
+    for (p, tile) in sums.iter_mut().enumerate() {
         let (block, column) = place(m.shape.m, p);
         for (i, to) in tile.iter_mut().enumerate() {
             for w in 0..registers {
                 for t in 0..4 {
-                    let (x, y) = (factors.a[block][w][i / 8 * 4 + t], factors.b[column][w][i % 8 * 4 + t]);
+                    let (x, y) = (factors.a[block][w][i / 8 * 4 + t], factors.b[column][w][column_of(i % 8) * 4 + t]);
                     *to = to.wrapping_add(if m.is_and { x & y } else { x ^ y }.count_ones());
                 }
             }
@@ -693,8 +702,8 @@ mod tests {
     use crate::ptx::decode::matrix::Shape;
     use crate::ptx::isa::Src;
 
-    /// Registers and sums of any bits but those of infinities and NaNs in half of the runs.
-    fn any(seed: u64) -> (Factors, [Tile; 4]) {
+    /// Registers and sums of any bits but, in half of the runs, those of infinities and NaNs.
+    fn any(seed: u64) -> ([Lanes; 6], [Tile; 2]) {
         let mut state = seed;
         let mut word = || {
             state ^= state << 13;
@@ -702,12 +711,10 @@ mod tests {
             state ^= state << 17;
             (state >> 16) as u32 & if seed & 1 == 1 { 0xbbbb_bbbb } else { u32::MAX }
         };
-        let mut factors = Factors { a: [[[0; 32]; 2]; 4], b: [[[0; 32]; 4]; 4], picks: None };
-        let mut sums = [[0; 64]; 4];
-        factors.a.as_flattened_mut().as_flattened_mut().fill_with(&mut word);
-        factors.b.as_flattened_mut().as_flattened_mut().fill_with(&mut word);
+        let (mut registers, mut sums) = ([[0; 32]; 6], [[0; 64]; 2]);
+        registers.as_flattened_mut().fill_with(&mut word);
         sums.as_flattened_mut().fill_with(&mut word);
-        (factors, sums)
+        (registers, sums)
     }
 
     fn product(of: Element, k: usize) -> Multiply {
@@ -733,8 +740,9 @@ mod tests {
     #[test]
     fn processors_without_avx2_have_the_same_sums() {
         for seed in 1..200 {
-            let (factors, sums) = any(seed);
-            let check = |of, k, plain: fn(&Multiply, &Factors, &mut [Tile; 4])| {
+            let ([a, b, c, d, e, f], sums) = any(seed);
+            let factors = Factors { a: [[&a, &b], [&c, &d], [&a; 2], [&a; 2]], b: [[&e, &f, &e, &f]; 4], picks: None };
+            let check = |of, k, plain: fn(&Multiply, &Factors, &mut [Tile])| {
                 let (m, mut here, mut there) = (product(of, k), sums, sums);
                 multiply(&m, &factors, &mut here);
                 plain(&m, &factors, &mut there);
@@ -744,6 +752,7 @@ mod tests {
             check(Element::Bf16, 16, floats_inline::<f64, 2, 2, 2, false>);
             check(Element::Tf32, 8, floats_inline::<f64, 1, 2, 2, false>);
             check(Element::E4m3, 32, eights_inline::<2, 2, 2, false>);
+            check(Element::S8, 32, integers_inline::<4, 2, 2, false>);
         }
     }
 }

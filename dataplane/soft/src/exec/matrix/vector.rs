@@ -80,3 +80,15 @@ pub fn row_f64<'a>(count: usize, product: impl Fn(usize) -> Product<'a, f64>, to
     }
     store(_mm256_set_m128i(sums[1], sums[0]))
 }
+
+/// Sums of products that fit.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub fn row_i32<'a>(count: usize, product: impl Fn(usize) -> (i32, &'a [i32; 8])) -> [i32; 8] {
+    let mut sum = _mm256_setzero_si256();
+    for k in 0..count {
+        let (own, others) = product(k);
+        sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(_mm256_set1_epi32(own), load(others)));
+    }
+    store(sum)
+}

@@ -351,10 +351,30 @@ impl Decoder<'_> {
     fn factors_and_sums(&mut self, m: &mut Multiply, ops: &[Operand]) -> Result<()> {
         let factor = if m.a == Element::F64 { Ty::F64 } else { Ty::B32 };
         m.d_regs = self.registers(&ops[0])?.into();
-        m.a_regs = self.values(&ops[1], factor)?.into();
-        m.b_regs = self.values(&ops[2], factor)?.into();
-        m.c_regs = self.values(&ops[3], if m.c == Ty::F16 { Ty::B32 } else { m.c })?.into();
+        m.a_regs = self.rows(&ops[1], factor)?;
+        m.b_regs = self.rows(&ops[2], factor)?;
+        m.c_regs = self.rows(&ops[3], if m.c == Ty::F16 { Ty::B32 } else { m.c })?;
         Ok(())
+    }
+
+    /// The operand's registers; what is none is moved to one, so that a product finds rows of lanes only.
+    fn rows(&mut self, o: &Operand, ty: Ty) -> Result<Box<[Src]>> {
+        let mut rows = self.values(o, ty)?;
+        for s in &mut rows {
+            if !matches!(s, Src::R32(_) | Src::R64(_)) {
+                let (row, d) = if ty == Ty::F64 {
+                    let row = self.new_reg(Ty::F64, 1);
+                    (Src::R64(row), Reg::R64(row))
+                } else {
+                    let row = self.new_reg(Ty::B32, 1);
+                    (Src::R32(row), Reg::R32(row))
+                };
+                let i = self.emit(Op::Mov);
+                (i.d, i.a) = (d, *s);
+                *s = row;
+            }
+        }
+        Ok(rows.into())
     }
 
     fn multiply_fragments(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
