@@ -49,6 +49,15 @@ fn packed_halfwords_add_and_compare() {
     assert_eq!(gpu.run(10, &a, &b, &b), gpu.run(6, &a, &b, &b));
 }
 
+#[test]
+fn absolute_differences_of_long_words_are_added() {
+    let gpu = Elementwise::<64>::new(&["sad.u64 %d, %a, %b, %c;", "sad.s64 %d, %a, %b, %c;"].map(String::from));
+    let run = |i, a: u64, b: u64| gpu.run(i, &[a; 32], &[b; 32], &[0; 32])[0];
+    assert_eq!(run(0, u64::MAX, 1), u64::MAX - 1);
+    assert_eq!(run(0, 1, u64::MAX), u64::MAX - 1);
+    assert_eq!(run(1, -1i64 as u64, 1), 2);
+}
+
 /// Singles of all kinds: NaNs, infinities, zeroes, subnormals, and numbers with few bits, whose sums and products are
 /// exact in double precision.
 fn singles(random: &mut Random, n: usize) -> Vec<f32> {

@@ -507,8 +507,8 @@ impl Warp {
             Op::Sad(ty) => {
                 let (a, b, c) = self.three::<u64>(ins, f, env);
                 let v = map3(&a, &b, &c, |x, y, z| {
-                    let (x, y) = (i128::from(extend(*ty, x) as i64), i128::from(extend(*ty, y) as i64));
-                    z.wrapping_add((x - y).unsigned_abs() as u64)
+                    let (x, y) = (extend(*ty, x), extend(*ty, y));
+                    z.wrapping_add(if ty.is_signed() { (x as i64).abs_diff(y as i64) } else { x.abs_diff(y) })
                 });
                 self.write(ins.d, m, &v, f);
             }
