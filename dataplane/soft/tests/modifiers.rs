@@ -63,6 +63,29 @@ fn without_satfinite_conversions_overflow() {
 }
 
 #[test]
+fn what_is_just_beside_a_middle_is_rounded_once() {
+    let bodies = [
+        "fma.rn.bf16x2 %d, %a, %b, %c;",
+        "mov.b64 %q0, {%a, %b}; cvt.rn.bf16.s64 %h0, %q0; cvt.u32.u16 %d, %h0;",
+        "mov.b64 %q0, {%a, %b}; cvt.rn.bf16.u64 %h0, %q0; cvt.u32.u16 %d, %h0;",
+    ];
+    let gpu = Elementwise::<32>::new(&bodies.map(String::from));
+    let run = |i, a: u32, b: u32, c: u32| gpu.run(i, &[a; 32], &[b; 32], &[c; 32])[0];
+    // 1.0078125 times 1.5 is in the middle between 0x3fc1 and 0x3fc2; a tiny summand decides.
+    assert_eq!(run(0, 0x3f81_3f81, 0x3fc0_3fc0, 0x8d80_0d80), 0x3fc1_3fc2);
+    assert_eq!(run(0, 0xbf81_bf81, 0x3fc0_3fc0, 0x8d80_0d80), 0xbfc2_bfc1);
+    assert_eq!(run(0, 0x3f81_7f80, 0x3fc0_ff80, 0x0000_7f80), 0x3fc2_7fff);
+    // 2^62 + 2^54 is in the middle between 0x5e80 and 0x5e81.
+    let halves = |v: i64| (v as u32, (v as u64 >> 32) as u32);
+    let middle = (1 << 62) + (1 << 54);
+    for (v, want) in [(middle - 1, 0x5e80), (middle, 0x5e80), (middle + 1, 0x5e81), (-middle - 1, 0xde81)] {
+        let (low, high) = halves(v);
+        assert_eq!(run(1, low, high, 0), want, "{v}");
+    }
+    assert_eq!(run(2, 1, 0x8080_0000, 0), 0x5f01);
+}
+
+#[test]
 fn flushing_halves_makes_subnormals_zeroes() {
     // 0x0400 is the smallest normal half, 0x0200 half of it.
     let bodies = [

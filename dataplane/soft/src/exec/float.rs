@@ -138,6 +138,28 @@ pub fn direct32(x: f64, tail: f64, round: Round) -> f32 {
     }
 }
 
+/// What is rounded once more to fewer bits: where a sum or a value is not exact, its last bit is set.
+fn to_odd(nearest: f64, error: f64) -> f64 {
+    if error == 0.0 || !error.is_finite() {
+        return nearest;
+    }
+    let away = (error < 0.0) == (nearest > 0.0);
+    // One nearer to zero, if rounding went away from it; of two neighbours one is odd.
+    f64::from_bits((nearest.to_bits() - u64::from(away)) | 1)
+}
+
+/// `x + y`, for a format of fewer bits.
+pub fn sum_to_odd(x: f64, y: f64) -> f64 {
+    let s = x + y;
+    to_odd(s, two_sum_error(x, y, s))
+}
+
+/// An integer of 64 bits, for a format of fewer bits.
+pub fn integer_to_odd(v: i128) -> f64 {
+    let nearest = v as f64;
+    to_odd(nearest, (v - nearest as i128) as f64)
+}
+
 pub fn two_sum_error(a: f64, b: f64, s: f64) -> f64 {
     let bb = s - a;
     (a - (s - bb)) + (b - bb)

@@ -910,7 +910,7 @@ impl Warp {
             }
             _ => {
                 let (a, b, c) = self.three::<u32>(ins, f, env);
-                let v = map3(&a, &b, &c, |x, y, z| halves(ty, [x, y, z], fp, |[x, y, z]| x.mul_add(y, z)));
+                let v = map3(&a, &b, &c, |x, y, z| halves(ty, [x, y, z], fp, |[x, y, z]| float::sum_to_odd(x * y, z)));
                 self.write(ins.d, m, &v, f);
             }
         }
@@ -1418,8 +1418,8 @@ fn float_from_int(v: i128, to: Ty, round: Round, fp: Fp) -> u64 {
             let rest = v - y as i128;
             sat(float::direct64(y, rest as f64, round)).to_bits()
         }
-        Ty::F16 => u64::from(float::f16_from(sat(v as f64), round)),
-        Ty::Bf16 => u64::from(float::bf16_from(sat(v as f64), round)),
+        Ty::F16 => u64::from(float::f16_from(sat(float::integer_to_odd(v)), round)),
+        Ty::Bf16 => u64::from(float::bf16_from(sat(float::integer_to_odd(v)), round)),
         _ => {
             let y = v as f32;
             let rest = v - y as i128;
