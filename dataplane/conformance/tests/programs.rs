@@ -182,6 +182,28 @@ fn each_refusal_is_one_line_however_soon_the_program_ends() {
     assert!(!orion::complaint(&quiet).contains("orion"), "{}", orion::complaint(&quiet));
 }
 
+/// On the software GPU itself, and through Orion, where launches are not waited for: the one that is refused is.
+#[test]
+fn a_refused_launch_is_told_by_itself_and_by_all_that_follow() {
+    let build = ["-p", "orion-conformance", "--example", "refused_launch"];
+    let program = orion::build(&build).join("examples/refused_launch");
+    let alone = std::env::temp_dir().join(format!("orion-refused-launch-{}", std::process::id()));
+    std::fs::create_dir(&alone).expect("a new folder");
+    let software = orion::build(&["-p", "orion-soft"]).join("liborion_soft.so");
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::os::unix::fs::symlink(&software, alone.join(name)).expect("linking");
+    }
+    let mut native = Command::new(&program);
+    native.env("LD_LIBRARY_PATH", &alone);
+    for mut command in [native, orion::command("shm", &program, &[]), orion::command("tcp", &program, &[])] {
+        let output = command.output().expect("the program starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let passed = text.lines().filter(|line| line.starts_with("PASS ")).count();
+        assert!(output.status.success() && passed == 14, "{command:?}: {text}{}", orion::complaint(&output));
+    }
+    std::fs::remove_dir_all(&alone).expect("it was made above");
+}
+
 /// What NVRTC compiled once it finds again, in the same process and in later ones, and the kernels are the same.
 #[test]
 fn nvrtc_finds_what_it_compiled_before() {

@@ -371,6 +371,11 @@ pub fn resolve(f: CUfunction, c: Option<&Arc<Context>>) -> R<Arc<Function>> {
     }
 }
 
+/// Whether a launch of a function or kernel is refused, whatever else is asked of it. No other driver's handle is.
+pub fn refuses(f: CUfunction) -> bool {
+    resolve(f, None).is_ok_and(|f| f.program.funcs[f.index as usize].unsupported.is_some())
+}
+
 fn load_module(out: *mut CUmodule, text: &image::Text, jit: &Jit) -> R {
     let c = context::current()?;
     if out.is_null() {

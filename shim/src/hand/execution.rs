@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
@@ -35,6 +35,8 @@ pub struct Function {
     attributes: [AtomicU64; ATTRIBUTES],
     /// Those that every launch is judged by: see [`Limits`]. 0 while unknown.
     limits: AtomicU64,
+    /// Its launches are refused. Told with the attributes.
+    is_refused: AtomicBool,
     occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
@@ -57,6 +59,7 @@ impl Function {
             parameter_bytes,
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
             limits: AtomicU64::new(0),
+            is_refused: AtomicBool::new(false),
             occupancy: Mutex::new(HashMap::new()),
             accepted: Mutex::default(),
         }
@@ -79,6 +82,7 @@ impl Function {
                     let (result, value) = (r.word()? as u32, r.word()? as u32 as i32);
                     slot.store(Attribute::pack(device, result, value), Ordering::Relaxed);
                 }
+                self.is_refused.store(r.word()? != 0, Ordering::Relaxed);
                 Ok(())
             },
         )?;
@@ -125,6 +129,8 @@ impl Function {
     fn ask_limits(&self, device: u32) -> Option<Limits> {
         let threads = self.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device).ok()?;
         let shared = self.attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device).ok()?;
+        // No block is within the limits of one that is refused, so that each launch of it waits for the refusal.
+        let threads = if self.is_refused.load(Ordering::Relaxed) { 0 } else { threads };
         let limits = Limits::pack(device, threads, shared);
         self.limits.store(limits.0, Ordering::Relaxed);
         Some(limits)
@@ -469,6 +475,11 @@ unsafe fn launch(
             }
             match reply.result {
                 CUDA_SUCCESS if launches_block() => after_blocking_launch(stream),
+                CUDA_ERROR_NOT_SUPPORTED if f.is_refused.load(Ordering::Relaxed) => {
+                    // The context has failed, and what is only posted from now on is to say so too.
+                    crate::call::poison::end(ctx, CUDA_ERROR_LAUNCH_FAILED);
+                    CUDA_ERROR_NOT_SUPPORTED
+                }
                 result => result,
             }
         }

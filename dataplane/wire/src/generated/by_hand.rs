@@ -17,13 +17,15 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/hand/context.rs
     0xd8efa1c3b80783bc,
     // dataplane/oriond/src/worker/hand/execution.rs
-    0x7b0719186f6d189b,
+    0x3593ae880408563d,
     // dataplane/oriond/src/worker/hand/graph.rs
-    0x14791bbd63a3a5d7,
+    0xffb35c6ccc6587be,
     // dataplane/oriond/src/worker/hand/graph/exec.rs
     0xfc70f07495e0c15d,
+    // dataplane/oriond/src/worker/hand/graph/nesting.rs
+    0xec0c0b6c85a1b03e,
     // dataplane/oriond/src/worker/hand/graph/params.rs
-    0x41ab1652dd787aec,
+    0x625241a80d0ecdb6,
     // dataplane/oriond/src/worker/hand/green_context.rs
     0xb9b6d74015eaa8fd,
     // dataplane/oriond/src/worker/hand/host_memory.rs
@@ -70,8 +72,10 @@ const FILES: &[u64] = &[
     0x380e32e40d439590,
     // dataplane/wire/src/hello.rs
     0xdbfdd2e8da50c529,
+    // dataplane/wire/src/image.rs
+    0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lib.rs
-    0x8190c0d8b2a878bd,
+    0x684422b81034f182,
     // dataplane/wire/src/record.rs
     0xc92004145186758d,
     // dataplane/wire/src/refusal.rs
@@ -89,7 +93,7 @@ const FILES: &[u64] = &[
     // shim/src/hand/events.rs
     0x75cef65ce77c103b,
     // shim/src/hand/execution.rs
-    0xa91bd7034f437fa9,
+    0x5918d067543bcd7f,
     // shim/src/hand/graph.rs
     0xd8f904edae15745a,
     // shim/src/hand/graph/copies.rs
