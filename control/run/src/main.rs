@@ -147,11 +147,13 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         _ => Failure { reason: format!("starting {name} failed: {e}"), code: 126 },
     })?;
     let status = wait(child, &signals)?;
-    if status.code().is_some() && !quiet() && !place.asked().exists() {
+    // Whoever interrupts a program knows that it had not come to that; one that crashed has ended by itself.
+    let crashed = matches!(status.signal(), Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGABRT));
+    if (status.code().is_some() || crashed) && !quiet() && !place.asked().exists() {
         say(&format!(
             "{name} ended, and nothing in it has asked Orion for a GPU. sudo, env -i and containers drop \
-             LD_PRELOAD and LD_LIBRARY_PATH, setuid and static programs load no library; ORION_QUIET=1 leaves this \
-             line out"
+             LD_PRELOAD and LD_LIBRARY_PATH, setuid programs load no library, and those linked with -static none or \
+             none that works; ORION_QUIET=1 leaves this line out"
         ));
     }
     Ok(status)

@@ -315,6 +315,7 @@ fn a_program_in_which_nothing_asked_for_a_gpu_is_named() {
     let run = |arguments: &[&str]| said(&here.run(&[&["--software-gpu", "--"], arguments].concat()));
     assert!(run(&["env", "-i", "/bin/true"]).contains(words));
     assert!(run(&["sh", "-c", "exit 3"]).contains(words));
+    assert!(run(&["sh", "-c", "kill -SEGV $$"]).contains(words));
     assert_eq!(run(&["sh", "-c", ASKED]), "");
     // Whoever interrupts a program knows that it had not come to that.
     assert_eq!(run(&["sh", "-c", "kill $$"]), "");
