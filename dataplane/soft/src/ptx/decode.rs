@@ -7,6 +7,7 @@ mod cluster;
 pub mod matrix;
 pub mod narrow;
 mod packed;
+mod rows;
 pub mod texture;
 pub mod video;
 
@@ -71,7 +72,10 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
             d.function(&mut func)
         };
         match outcome {
-            Ok(()) => program.code.append(&mut d.code),
+            Ok(()) => {
+                rows::share(&mut d.code, start, &mut func);
+                program.code.append(&mut d.code);
+            }
             Err(why) => func.unsupported = Some(why),
         }
         if f.is_entry {

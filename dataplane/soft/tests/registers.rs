@@ -1,0 +1,187 @@
+//! More registers than there are rows: kernels made at random, with loops, sides of branches that only some lanes take,
+//! and writes under a guard, leave what the same instructions leave that are followed lane by lane.
+
+mod common;
+
+use std::ffi::CString;
+use std::fmt::Write as _;
+
+use common::*;
+
+/// Registers of 32 bits; half as many of 64 bits are there too.
+const REGISTERS: usize = 160;
+const RESULTS: usize = 12;
+const KERNELS: u64 = 60;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+enum Line {
+    /// `d = a op b`, where the guard's bit of the thread's number is as it is to be.
+    Do {
+        op: usize,
+        d: usize,
+        a: usize,
+        b: usize,
+        guard: Option<(usize, bool)>,
+        wide: bool,
+    },
+    /// The lanes whose bit is set leave the next lines out.
+    Skip {
+        bit: usize,
+        lines: usize,
+    },
+    /// The lines since the loop's begin, three times.
+    Begin,
+    End,
+}
+
+const OPS: [&str; 4] = ["add", "sub", "xor", "mul.lo"];
+
+fn compute(op: usize, a: u64, b: u64) -> u64 {
+    match op {
+        0 => a.wrapping_add(b),
+        1 => a.wrapping_sub(b),
+        2 => a ^ b,
+        _ => a.wrapping_mul(b),
+    }
+}
+
+fn lines(r: &mut Random) -> Vec<Line> {
+    let mut all = Vec::new();
+    for part in 0..6 {
+        let looped = part % 2 == 1;
+        if looped {
+            all.push(Line::Begin);
+        }
+        for _ in 0..40 {
+            if r.below(12) == 0 {
+                all.push(Line::Skip { bit: r.below(5), lines: 3 });
+                all.extend((0..3).map(|_| action(r)));
+            }
+            all.push(action(r));
+        }
+        if looped {
+            all.push(Line::End);
+        }
+    }
+    all
+}
+
+fn action(r: &mut Random) -> Line {
+    let wide = r.below(3) == 0;
+    let n = if wide { REGISTERS / 2 } else { REGISTERS };
+    // Near each other, so that most are needed for a short while.
+    let d = r.below(n);
+    let mut near = || (d + n - r.below(24)) % n;
+    let (a, b) = (near(), near());
+    let guard = (r.below(4) == 0).then(|| (r.below(5), r.below(2) == 0));
+    Line::Do { op: r.below(OPS.len()), d, a, b, guard, wide }
+}
+
+fn text(lines: &[Line]) -> String {
+    let mut t = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 out) {{\n.reg .pred %p<6>; .reg \
+         .pred %q<8>; .reg .u32 %t<3>; .reg .u32 %n<8>; .reg .u64 %o<3>; .reg .u32 %r<{REGISTERS}>; .reg .u64 \
+         %w<{}>;\nmov.u32 %t0, %tid.x;\n",
+        REGISTERS / 2
+    );
+    for bit in 0..5 {
+        let _ = writeln!(t, "and.b32 %t1, %t0, {}; setp.ne.u32 %p{bit}, %t1, 0;", 1 << bit);
+    }
+    for i in 0..REGISTERS {
+        let _ = writeln!(t, "mad.lo.u32 %r{i}, %t0, {}, {i};", 2 * i + 1);
+    }
+    for i in 0..REGISTERS / 2 {
+        let _ = writeln!(t, "mul.wide.u32 %w{i}, %t0, {};", 7 * i + 3);
+    }
+    let (mut labels, mut loops, mut pending) = (0, 0, Vec::new());
+    for (at, line) in lines.iter().enumerate() {
+        pending.retain(|(end, label)| {
+            let here = *end == at;
+            if here {
+                let _ = writeln!(t, "S{label}:");
+            }
+            !here
+        });
+        let _ = match line {
+            Line::Do { op, d, a, b, guard, wide } => {
+                let guard = guard.map_or(String::new(), |(bit, on)| format!("@{}%p{bit} ", if on { "" } else { "!" }));
+                let (kind, ty) = match (wide, OPS[*op]) {
+                    (true, "xor") => ("%w", ".b64"),
+                    (true, _) => ("%w", ".u64"),
+                    (false, "xor") => ("%r", ".b32"),
+                    _ => ("%r", ".u32"),
+                };
+                writeln!(t, "{guard}{}{ty} {kind}{d}, {kind}{a}, {kind}{b};", OPS[*op])
+            }
+            Line::Skip { bit, lines } => {
+                labels += 1;
+                pending.push((at + 1 + lines, labels));
+                writeln!(t, "@%p{bit} bra S{labels};")
+            }
+            Line::Begin => {
+                loops += 1;
+                writeln!(t, "mov.u32 %n{loops}, 0;\nL{loops}:")
+            }
+            Line::End => writeln!(
+                t,
+                "add.u32 %n{loops}, %n{loops}, 1; setp.lt.u32 %q{loops}, %n{loops}, 3; @%q{loops} bra L{loops};"
+            ),
+        };
+    }
+    let _ = writeln!(t, "ld.param.u64 %o0, [out]; mad.wide.u32 %o0, %t0, {}, %o0;", 16 * RESULTS);
+    for k in 0..RESULTS {
+        let _ = writeln!(t, "cvt.u64.u32 %o1, %r{}; st.global.u64 [%o0+{}], %o1;", result(k, REGISTERS), 16 * k);
+        let _ = writeln!(t, "st.global.u64 [%o0+{}], %w{};", 16 * k + 8, result(k, REGISTERS / 2));
+    }
+    t + "ret; }\n"
+}
+
+fn result(k: usize, n: usize) -> usize {
+    k * n / RESULTS
+}
+
+/// What one lane leaves.
+fn follow(lines: &[Line], lane: u32) -> Vec<u64> {
+    let mut narrow: Vec<u64> =
+        (0..REGISTERS as u32).map(|i| lane.wrapping_mul(2 * i + 1).wrapping_add(i).into()).collect();
+    let mut wide: Vec<u64> = (0..REGISTERS as u64 / 2).map(|i| u64::from(lane) * (7 * i + 3)).collect();
+    let on = |bit: usize| lane >> bit & 1 != 0;
+    let (mut at, mut begin, mut rounds) = (0, 0, 0);
+    while let Some(line) = lines.get(at) {
+        at += 1;
+        match line {
+            Line::Do { guard: Some((bit, wanted)), .. } if on(*bit) != *wanted => {}
+            Line::Do { op, d, a, b, wide: true, .. } => wide[*d] = compute(*op, wide[*a], wide[*b]),
+            Line::Do { op, d, a, b, .. } => narrow[*d] = compute(*op, narrow[*a], narrow[*b]) & 0xffff_ffff,
+            Line::Skip { bit, lines } if on(*bit) => at += lines,
+            Line::Skip { .. } => {}
+            Line::Begin => (begin, rounds) = (at, 1),
+            Line::End if rounds < 3 => (at, rounds) = (begin, rounds + 1),
+            Line::End => {}
+        }
+    }
+    (0..RESULTS).flat_map(|k| [narrow[result(k, REGISTERS)], wide[result(k, REGISTERS / 2)]]).collect()
+}
+
+#[test]
+fn registers_that_share_rows_keep_their_values() {
+    for seed in 0..KERNELS {
+        let mut r = Random(seed);
+        let lines = lines(&mut r);
+        let image = CString::new(text(&lines)).unwrap();
+        let g = Gpu::with(image.as_ptr().cast());
+        let out = Buffer::<u64>::zeroed(32 * 2 * RESULTS);
+        ok(g.launch("k", 1, 32, 0, &mut args![out.at]));
+        for (lane, found) in (0..).zip(out.read().chunks(2 * RESULTS)) {
+            assert_eq!(found, follow(&lines, lane), "kernel {seed}, lane {lane}");
+        }
+    }
+}
