@@ -96,8 +96,9 @@ fn the_default_stream_orders_itself_with_blocking_streams() {
 fn memory_limit_answers_out_of_memory_and_comes_back() {
     let _g = Gpu::bare();
     unsafe {
-        let mut at = 0;
-        assert_eq!(cuMemAlloc_v2(&mut at, 2 << 30), CUDA_ERROR_OUT_OF_MEMORY);
+        let (mut at, mut free, mut total) = (0, 0, 0);
+        ok(cuMemGetInfo_v2(&mut free, &mut total));
+        assert_eq!(cuMemAlloc_v2(&mut at, total + 1), CUDA_ERROR_OUT_OF_MEMORY);
         ok(cuMemAlloc_v2(&mut at, 64 << 20));
         ok(cuMemFree_v2(at));
         assert_eq!(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
