@@ -33,18 +33,59 @@ static NO_LANES: Lanes = [0; 32];
 /// Eight rows of sixteen bytes, as a register of all lanes has them.
 type Rows = [[u32; 4]; 8];
 
+#[inline(always)]
 fn lanes_of(rows: &Rows) -> Lanes {
-    std::array::from_fn(|l| rows[l / 4][l % 4])
+    let mut lanes = NO_LANES;
+    lanes.copy_from_slice(rows.as_flattened());
+    lanes
 }
 
+#[inline(always)]
 fn rows_of(lanes: &Lanes) -> Rows {
-    std::array::from_fn(|g| std::array::from_fn(|t| lanes[4 * g + t]))
+    let mut rows = [[0; 4]; 8];
+    rows.as_flattened_mut().copy_from_slice(lanes);
+    rows
 }
 
 /// The matrix of 8x8 elements of 16 bits, turned over its diagonal.
+#[inline(always)]
 fn transposed(rows: &Rows) -> Rows {
-    let at = |r: usize, c: usize| rows[r][c / 2] >> (16 * (c % 2)) & 0xffff;
-    std::array::from_fn(|r| std::array::from_fn(|w| at(2 * w, r) | at(2 * w + 1, r) << 16))
+    let mut turned = [[0; 4]; 8];
+    for r in 0..4 {
+        for w in 0..4 {
+            // Four elements of two rows.
+            let (upper, lower) = (rows[2 * w][r], rows[2 * w + 1][r]);
+            turned[2 * r][w] = upper & 0xffff | lower << 16;
+            turned[2 * r + 1][w] = upper >> 16 | lower & 0xffff_0000;
+        }
+    }
+    turned
+}
+
+/// Rows that all lie in the block's shared memory, in one go. Whatever else there is to them is left to loads of one.
+#[inline]
+fn load_shared_rows(shared: &[u8], space: Space, at: &[u64; 32], rows: &mut [[u32; 4]]) -> Option<()> {
+    let window = if space == Space::Generic { SHARED_WINDOW } else { 0 };
+    let (mut bits, mut highest) = (0, 0);
+    for at in &at[..rows.len()] {
+        let offset = at.wrapping_sub(window);
+        bits |= offset;
+        highest = highest.max(offset);
+    }
+    if bits % 16 != 0 || !matches!(space, Space::Shared | Space::Generic) {
+        return None;
+    }
+    let shared = &shared[..shared.len() & !15];
+    let (places, _) = shared.as_chunks::<16>();
+    // Offsets of other windows are far beyond the memory's end.
+    if highest / 16 >= places.len() as u64 {
+        return None;
+    }
+    for (at, row) in at.iter().zip(rows) {
+        let (words, _) = places[(at.wrapping_sub(window) / 16) as usize].as_chunks::<4>();
+        *row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
+    }
+    Some(())
 }
 
 impl Warp {
@@ -54,16 +95,16 @@ impl Warp {
             MatrixOp::Load { space, offset, is_transposed, regs } => {
                 let at = self.addresses(ins, f, env, *offset);
                 // What is loaded may replace addresses, so that all is read before any is written.
-                let mut matrices = [[0; 32]; 4];
-                for (n, matrix) in matrices.iter_mut().enumerate().take(regs.len()) {
-                    let mut rows = [[0; 4]; 8];
-                    for (r, row) in rows.iter_mut().enumerate() {
-                        *row = self.load_matrix_row(env, 8 * n + r, *space, at[8 * n + r])?;
+                let mut rows = [[0; 4]; 32];
+                let rows = &mut rows[..8 * regs.len()];
+                if load_shared_rows(env.shared, *space, &at, rows).is_none() {
+                    for (lane, row) in rows.iter_mut().enumerate() {
+                        *row = self.load_matrix_row(env, lane, *space, at[lane])?;
                     }
-                    *matrix = lanes_of(&if *is_transposed { transposed(&rows) } else { rows });
                 }
-                for (d, matrix) in regs.iter().zip(&matrices) {
-                    self.write::<u32>(*d, ALL, matrix, f);
+                for (d, rows) in regs.iter().zip(rows.as_chunks::<8>().0) {
+                    let turned = if *is_transposed { &transposed(rows) } else { rows };
+                    self.write::<u32>(*d, ALL, &lanes_of(turned), f);
                 }
             }
             MatrixOp::Store { space, offset, is_transposed, values } => {
@@ -91,11 +132,6 @@ impl Warp {
 
     fn load_matrix_row(&mut self, env: &mut Env, lane: usize, space: Space, at: u64) -> Result<[u32; 4], Fault> {
         check_matrix_row(space, at, "load")?;
-        let offset = (at & !WINDOW_MASK) as usize;
-        if let Some(bytes) = env.shared.get(offset..offset + 16) {
-            let (words, _) = bytes.as_chunks::<4>();
-            return Ok(std::array::from_fn(|w| u32::from_le_bytes(words[w])));
-        }
         let [low, high, ..] = self.load_vector(env, lane, space, at, 16)?;
         Ok([low as u32, (low >> 32) as u32, high as u32, (high >> 32) as u32])
     }

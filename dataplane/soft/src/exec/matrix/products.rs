@@ -29,6 +29,7 @@ const NAN16: u32 = 0x7fff;
 pub type Tile = [u32; 64];
 /// The column of a place in a row of eight sums. Lanes have an even and the next odd column in two registers, and so
 /// four places are those of four lanes.
+#[inline(always)]
 pub fn column_of(place: usize) -> usize {
     place % 4 * 2 + place / 4
 }
@@ -254,24 +255,24 @@ impl<T: Wide, const E: usize, const W: usize> Numbers<T, E, W> {
         Self { value: [[[T::default(); 32]; E]; W], exponent: [[[0; 32]; E]; W], is_special: false }
     }
 
-    /// Takes registers whose elements begin with number `first`.
+    /// Takes registers of one of the factors, whose elements begin with number `first`.
     #[inline(always)]
-    fn fill(&mut self, of: Element, registers: &[&Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
+    fn fill(&mut self, of: Element, registers: &[&Lanes], first: usize, is_right: bool) {
         // The compiler makes a loop for each format.
         match of {
-            Element::F16 => self.fill_from(Element::F16, registers, first, order),
-            Element::Bf16 => self.fill_from(Element::Bf16, registers, first, order),
-            Element::E4m3 => self.fill_from(Element::E4m3, registers, first, order),
-            Element::E5m2 => self.fill_from(Element::E5m2, registers, first, order),
-            _ => self.fill_from(Element::Tf32, registers, first, order),
+            Element::F16 => self.fill_from(Element::F16, registers, first, is_right),
+            Element::Bf16 => self.fill_from(Element::Bf16, registers, first, is_right),
+            Element::E4m3 => self.fill_from(Element::E4m3, registers, first, is_right),
+            Element::E5m2 => self.fill_from(Element::E5m2, registers, first, is_right),
+            _ => self.fill_from(Element::Tf32, registers, first, is_right),
         }
     }
 
     #[inline(always)]
-    fn fill_from(&mut self, of: Element, registers: &[&Lanes], first: usize, order: impl Fn(&Lanes) -> Lanes) {
+    fn fill_from(&mut self, of: Element, registers: &[&Lanes], first: usize, is_right: bool) {
         let mut special = 0;
         for w in 0..W {
-            let words = order(registers[w]);
+            let words = if is_right { by_column(registers[w]) } else { *registers[w] };
             for e in 0..E {
                 for l in 0..32 {
                     let v = value(of, words[l], first + e);
@@ -319,9 +320,9 @@ fn floats_inline<T: Wide, const E: usize, const W: usize, const WB: usize, const
     let mut filled = usize::MAX;
     for (p, sums) in sums.iter_mut().enumerate() {
         let (block, tile) = place(m.shape.m, p);
-        a.fill(m.a, &factors.a[block], 0, |r| *r);
+        a.fill(m.a, &factors.a[block], 0, false);
         if tile != filled {
-            b.fill(m.b, &factors.b[tile], 0, by_column);
+            b.fill(m.b, &factors.b[tile], 0, true);
             filled = tile;
         }
         let old = Sums::new(m.c, sums);
@@ -348,9 +349,9 @@ fn eights_inline<const W: usize, const EB: usize, const WB: usize, const AVX2: b
         let (block, tile) = place(m.shape.m, p);
         let mut products = [0; 64];
         for half in 0..2 {
-            a.fill(m.a, &factors.a[block], 2 * half, |r| *r);
+            a.fill(m.a, &factors.a[block], 2 * half, false);
             // A sparse factor's halves multiply any of the other's elements.
-            b.fill(m.b, &factors.b[tile], if factors.picks.is_some() { 0 } else { 2 * half }, by_column);
+            b.fill(m.b, &factors.b[tile], if factors.picks.is_some() { 0 } else { 2 * half }, true);
             let earlier = Sums::new(m.d, &products);
             match &factors.picks {
                 None => rounded::<_, _, _, _, _, AVX2>(m.d, &a, &b, &earlier, |_, k| k, &mut products),
@@ -587,10 +588,10 @@ fn fill_whole<const E: usize, const W: usize>(
     to: &mut [[[i32; 32]; E]; W],
     of: Element,
     registers: &[&Lanes],
-    order: impl Fn(&Lanes) -> Lanes,
+    is_right: bool,
 ) {
     for w in 0..W {
-        let words = order(registers[w]);
+        let words = if is_right { by_column(registers[w]) } else { *registers[w] };
         for e in 0..E {
             for l in 0..32 {
                 to[w][e][l] = whole_number(of, words[l], e);
@@ -612,14 +613,14 @@ fn integers_inline<const E: usize, const W: usize, const WB: usize, const AVX2: 
         let (left, right) = (&factors.a[block], &factors.b[tile]);
         // The compiler makes a loop for each format.
         if m.a == signed {
-            fill_whole(&mut a, signed, left, |r| *r);
+            fill_whole(&mut a, signed, left, false);
         } else {
-            fill_whole(&mut a, unsigned, left, |r| *r);
+            fill_whole(&mut a, unsigned, left, false);
         }
         if m.b == signed {
-            fill_whole(&mut b, signed, right, by_column);
+            fill_whole(&mut b, signed, right, true);
         } else {
-            fill_whole(&mut b, unsigned, right, by_column);
+            fill_whole(&mut b, unsigned, right, true);
         }
         for (r, sums) in sums.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             let product = |k: usize| {
