@@ -1,8 +1,6 @@
 //! Launches a kernel that the software GPU refuses, and asks in every way whether it has run. Nobody may be told that
 //! it has: not by the launch, nor by whatever follows. Each way has a context of its own.
 
-// UNSAFETY: asks the driver by its C functions.
-
 use std::ffi::{CString, c_void};
 use std::process::ExitCode;
 use std::ptr::null_mut;
