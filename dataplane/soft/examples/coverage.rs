@@ -44,10 +44,11 @@ fn kernels(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The kernels of a module with what is wrong with them. A module that cannot be read has none of its own.
-fn decoded(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
-    let module = parse::parse(text)?;
+/// The kernels of a module, those in `chosen` if that is given, with what is wrong with them.
+fn decoded(text: &str, chosen: Option<&BTreeSet<String>>) -> Result<Vec<(String, Option<String>)>, String> {
+    let mut module = parse::parse(text)?;
     check::check(&module)?;
+    module.functions.retain(|f| !f.is_entry || chosen.is_none_or(|c| c.contains(&f.name)));
     let globals = module.variables.iter().map(|v| (v.name.clone(), 4096)).collect();
     let program = decode::decode(&module, &globals);
     Ok(program.funcs.into_iter().filter(|f| f.is_entry).map(|f| (f.name, f.unsupported)).collect())
@@ -56,7 +57,8 @@ fn decoded(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
 impl Count {
     /// Takes in the kernels of a module, those in `chosen` if that is given.
     fn add(&mut self, text: &str, chosen: Option<&BTreeSet<String>>) {
-        let all = decoded(text).unwrap_or_else(|e| kernels(text).map(|k| (k.into(), Some(e.clone()))).collect());
+        let unread = |e: String| kernels(text).map(|k| (k.to_string(), Some(e.clone()))).collect();
+        let all = decoded(text, chosen).unwrap_or_else(unread);
         for (name, why) in all.into_iter().filter(|(name, _)| chosen.is_none_or(|c| c.contains(name))) {
             self.kernels += 1;
             match why {
