@@ -22,10 +22,10 @@ fn frameworks() -> &'static Path {
 
 /// The lines of the script that say PASS, which are the same over both transports.
 fn passes(capability: &str, script: &str) -> Vec<String> {
+    let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}-{script}", std::process::id()));
     let script = orion::root().join("dataplane/conformance/frameworks").join(script);
     // bin/python beside lib/python3.X/site-packages.
     let python = frameworks().ancestors().nth(3).expect("packages lie three folders down").join("bin/python");
-    let scratch = std::env::temp_dir().join(format!("orion-frameworks-{}", std::process::id()));
     let over = |transport: &str| {
         let output = orion::command(transport, &python, &[script.to_str().expect("a path of ours")])
             .env("ORION_SOFT_CAPABILITY", capability)
@@ -42,6 +42,8 @@ fn passes(capability: &str, script: &str) -> Vec<String> {
         text.lines().filter(|line| line.starts_with("PASS ")).map(str::to_owned).collect::<Vec<_>>()
     };
     let (shm, tcp) = (over("shm"), over("tcp"));
+    // Who compiles nothing makes no folder.
+    let _ = std::fs::remove_dir_all(&scratch);
     assert_eq!(shm, tcp, "{} over shm and over tcp", script.display());
     shm
 }
