@@ -4,6 +4,8 @@
 //! first, which makes the sides of a branch meet where they join. A group that runs long while others wait gives way to
 //! the one that has waited longest, so a lane spinning on a lock never starves the lane that holds it.
 
+// UNSAFETY: calls the functions of `fast` with the rows of the frame.
+
 use super::fast::{Kind, Rows};
 use super::memory::RangeCache;
 use super::{Env, Fault, FaultKind};
@@ -502,28 +504,8 @@ impl Warp {
                 let a = self.read::<u32>(ins.a, f, env);
                 let b = self.read::<u32>(ins.b, f, env);
                 let c = self.read::<u32>(ins.c, f, env);
-                let mut d = [0; 32];
-                let mut in_range = 0;
-                for l in lanes(mask) {
-                    let lane = l as i32;
-                    let seg = (c[l] >> 8) as i32 & 31;
-                    let clamp = c[l] as i32 & 31;
-                    let max = (lane & seg) | (clamp & !seg & 31);
-                    let min = lane & seg;
-                    let delta = b[l] as i32 & 31;
-                    let (from, ok) = match mode {
-                        ShflMode::Up => (lane - delta, lane - delta >= max),
-                        ShflMode::Down => (lane + delta, lane + delta <= max),
-                        ShflMode::Bfly => (lane ^ delta, (lane ^ delta) <= max),
-                        ShflMode::Idx => {
-                            let j = min | (delta & !seg & 31);
-                            (j, j <= max)
-                        }
-                    };
-                    let from = if ok { from } else { lane };
-                    d[l] = a[(from & 31) as usize];
-                    in_range |= u32::from(ok) << l;
-                }
+                let (from, in_range) = shuffled(mode, &b, &c);
+                let d = from.map(|l| a[l as usize & 31]);
                 self.write::<u32>(ins.d, mask, &d, f);
                 self.write_pred(ins.d2, mask, in_range, f);
             }
@@ -642,6 +624,31 @@ struct Group {
     pc: u32,
     frame: Frame,
     stop: u32,
+}
+
+/// The lane that each lane reads in a shuffle, and which of them are in reach; those that are not read themselves.
+fn shuffled(mode: ShflMode, b: &[u32; 32], c: &[u32; 32]) -> ([u32; 32], u32) {
+    fn each(b: &[u32; 32], c: &[u32; 32], of: impl Fn(i32, i32, i32, i32) -> (i32, bool)) -> ([u32; 32], u32) {
+        let (mut from, mut in_range) = ([0; 32], 0);
+        for l in 0..32 {
+            let lane = l as i32;
+            let seg = (c[l] >> 8) as i32 & 31;
+            let clamp = c[l] as i32 & 31;
+            let (j, ok) = of(lane, b[l] as i32 & 31, seg, (lane & seg) | (clamp & !seg & 31));
+            from[l] = if ok { j as u32 } else { lane as u32 };
+            in_range |= u32::from(ok) << l;
+        }
+        (from, in_range)
+    }
+    match mode {
+        ShflMode::Up => each(b, c, |lane, delta, _, max| (lane - delta, lane - delta >= max)),
+        ShflMode::Down => each(b, c, |lane, delta, _, max| (lane + delta, lane + delta <= max)),
+        ShflMode::Bfly => each(b, c, |lane, delta, _, max| (lane ^ delta, (lane ^ delta) <= max)),
+        ShflMode::Idx => each(b, c, |lane, delta, seg, max| {
+            let j = (lane & seg) | (delta & !seg & 31);
+            (j, j <= max)
+        }),
+    }
 }
 
 /// The place in its block of each thread of a warp.

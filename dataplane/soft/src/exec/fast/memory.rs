@@ -5,6 +5,9 @@
 //! and lies in one line of the cache, and 16 aligned bytes are one access where there is AVX. A load acquires and a
 //! store releases, as everything on x86-64 does. Shared memory is reached by one host thread at a time.
 
+// UNSAFETY: kernels address host memory by number, and every address was found in the range table first; rows as in
+// `row`.
+
 use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
@@ -480,6 +483,11 @@ pub unsafe fn store_32_shared<const FULL: bool>(r: &Rows, _: &mut Warp, env: &mu
 pub unsafe fn load_v4<const FULL: bool>(r: &Rows, w: &mut Warp, env: &mut Env, x: &Step, m: u32) -> bool {
     // SAFETY: as in load; the four rows are the frame's.
     unsafe {
+        if FULL && let Some(first) = block_of::<16, false>(r, w, x, x.c.into()) {
+            let offsets: [u64; 32] = std::array::from_fn(|l| 16 * l as u64);
+            scatter::<FULL, _>(r, x, m, &offsets, |offset| load_16(first + offset));
+            return true;
+        }
         let mut at = addresses::<FULL>(r, x, m);
         let Some(place) = place::<16, false>(w, env, u64::from(x.c), &mut at) else { return false };
         match place {

@@ -3,6 +3,8 @@
 //! A row is worked through in pieces as wide as a vector, each read before it is written, so that a result may take the
 //! place of an operand. Loops of constant length over plain arrays are what the compiler turns into vector code.
 
+// UNSAFETY: rows are reached by pointer, at places that `bind` resolved; vector instructions where there are any.
+
 use std::arch::x86_64::{__m256i, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_movemask_pd, _mm256_movemask_ps};
 
 use super::{CONSTANT, Env, Row32, Row64, Rows, Step, Warp};

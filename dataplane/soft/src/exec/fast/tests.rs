@@ -1,5 +1,7 @@
 //! Every function of this module, against the long way.
 
+// UNSAFETY: runs functions whose rows the test has made, and looks at its own range of memory.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
