@@ -129,6 +129,7 @@ impl KernelLaunch {
                 workspace,
                 device: c.device,
                 context: c.id,
+                start: exec::Start::default(),
             },
             &func.name,
         );

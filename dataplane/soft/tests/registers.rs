@@ -1,5 +1,6 @@
-//! More registers than there are rows: kernels made at random, with loops, sides of branches that only some lanes take,
-//! and writes under a guard, leave what the same instructions leave that are followed lane by lane.
+//! More registers than there are rows, and instructions that run once for a launch: kernels made at random, with
+//! loops, sides of branches that only some lanes take, and writes under a guard, leave what the same instructions
+//! leave that are followed lane by lane.
 
 mod common;
 
@@ -183,5 +184,33 @@ fn registers_that_share_rows_keep_their_values() {
         for (lane, found) in (0..).zip(out.read().chunks(2 * RESULTS)) {
             assert_eq!(found, follow(&lines, lane), "kernel {seed}, lane {lane}");
         }
+    }
+}
+
+#[test]
+fn what_a_launch_computes_once_is_what_each_thread_would() {
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n\
+        .visible .entry once(.param .u64 out, .param .u32 n) {\n\
+        .reg .pred %p; .reg .u32 %r<9>; .reg .u64 %o<3>;\n\
+        ld.param.u64 %o0, [out]; mov.u32 %r0, %tid.x; mad.wide.u32 %o1, %r0, 4, %o0;\n\
+        ld.param.u32 %r1, [n]; add.u32 %r2, %r1, 5; mov.u32 %r3, %ntid.x;\n\
+        mov.u32 %r4, %r2; setp.lt.u32 %p, %r0, 7; @%p add.u32 %r4, %r4, %r3;\n\
+        @!%p ld.param.u32 %r5, [n]; @%p mov.u32 %r5, 1; mad.lo.u32 %r4, %r4, 3, %r5;\n\
+        st.global.u32 [%o1], %r4; ret; }\n\
+        .visible .entry again(.param .u64 out, .param .u32 n) {\n\
+        .reg .pred %p; .reg .u32 %r<9>; .reg .u64 %o<3>;\n\
+        mov.u32 %r1, 0;\nBEGIN: ld.param.u32 %r2, [n]; add.u32 %r1, %r1, %r2; mov.u32 %r0, %tid.x;\n\
+        and.b32 %r3, %r0, 3; add.u32 %r3, %r3, 1; mul.lo.u32 %r3, %r3, %r2;\n\
+        setp.lt.u32 %p, %r1, %r3; @%p bra BEGIN;\n\
+        ld.param.u64 %o0, [out]; mad.wide.u32 %o1, %r0, 4, %o0; st.global.u32 [%o1], %r1; ret; }\n";
+    let image = CString::new(text).unwrap();
+    let g = Gpu::with(image.as_ptr().cast());
+    let out = Buffer::<u32>::zeroed(96);
+    for n in [11u32, 1000] {
+        ok(g.launch("once", 1, 96, 0, &mut args![out.at, n]));
+        let once = |l: u32| if l < 7 { (n + 5 + 96) * 3 + 1 } else { (n + 5) * 3 + n };
+        assert!(out.read().into_iter().eq((0..96).map(once)), "{n}");
+        ok(g.launch("again", 1, 96, 0, &mut args![out.at, n]));
+        assert!(out.read().into_iter().eq((0..96).map(|l| (l % 4 + 1) * n)), "{n}");
     }
 }

@@ -79,7 +79,6 @@ pub struct Peers<'a> {
 }
 
 impl Peers<'_> {
-    #[cfg(test)]
     pub fn none() -> Peers<'static> {
         Peers { below: &mut [], above: &mut [] }
     }

@@ -79,9 +79,49 @@ pub struct Launch {
     pub workspace: u64,
     pub device: i32,
     pub context: u64,
+    pub start: Start,
+}
+
+/// Where the threads of a launch begin, and with what: behind what they all compute alike.
+#[derive(Default)]
+pub struct Start {
+    pub pc: u32,
+    pub r32: Vec<[u32; 32]>,
+    pub r64: Vec<[u64; 32]>,
 }
 
 impl Launch {
+    /// Computes for all threads what they compute alike. What cannot be computed each finds for itself.
+    fn prepare(&mut self) {
+        let f = &self.program.funcs[self.func as usize];
+        let (entry, prologue) = (f.entry, f.prologue);
+        self.start = Start { pc: entry, r32: vec![[0; 32]; f.rows32 as usize], r64: vec![[0; 32]; f.rows64 as usize] };
+        if prologue == 0 {
+            return;
+        }
+        let mut warp = Warp::new(0, self);
+        let program = self.program.clone();
+        let (mut bars, mut arrived, mut live) = ([Barrier::default(); BARRIERS], false, 0);
+        let mut env = Env {
+            launch: self,
+            program: &program,
+            shared: &mut [],
+            ctaid: [0; 3],
+            block_index: 0,
+            bars: &mut bars,
+            bar_arrived: &mut arrived,
+            live_threads: &mut live,
+            peers: Peers::none(),
+        };
+        let frame = warp::Frame { func: self.func, ..warp::Frame::default() };
+        for ins in &program.code[entry as usize..(entry + prologue) as usize] {
+            if warp.data(ins, u32::MAX, &frame, &mut env).is_err() {
+                return;
+            }
+        }
+        self.start = Start { pc: entry + prologue, r32: warp.r32, r64: warp.r64 };
+    }
+
     pub fn threads(&self) -> u32 {
         self.block[0] * self.block[1] * self.block[2]
     }
@@ -140,7 +180,7 @@ struct Block {
 impl Block {
     fn new(l: &Launch, ctaid: [u32; 3]) -> Self {
         let threads = l.threads();
-        let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, threads, l.block, &l.program, l.func)).collect();
+        let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, l)).collect();
         let mut block =
             Self { index: 0, ctaid, shared: Vec::new(), warps, bars: [Barrier::default(); BARRIERS], live_threads: 0 };
         block.place(l, ctaid);
@@ -150,7 +190,7 @@ impl Block {
     /// Another block of the same launch in the memory of this one, which has ended.
     fn begin(&mut self, l: &Launch, ctaid: [u32; 3]) {
         for w in &mut self.warps {
-            w.begin(l.threads(), &l.program, l.func);
+            w.begin(l);
         }
         self.bars = [Barrier::default(); BARRIERS];
         self.place(l, ctaid);
@@ -350,11 +390,12 @@ fn pool() -> &'static Pool {
 }
 
 /// Runs a grid to its end on this thread and the pool's.
-pub fn run(launch: Launch) -> Result<(), Fault> {
+pub fn run(mut launch: Launch) -> Result<(), Fault> {
     let clusters = launch.clusters();
     if clusters == 0 {
         return Ok(());
     }
+    launch.prepare();
     let job = Arc::new(Job {
         launch,
         next: AtomicU64::new(0),

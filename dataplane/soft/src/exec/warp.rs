@@ -8,7 +8,7 @@
 
 use super::fast::{Kind, Rows};
 use super::memory::RangeCache;
-use super::{Env, Fault, FaultKind};
+use super::{Env, Fault, FaultKind, Launch};
 use crate::ptx::decode::function_index;
 use crate::ptx::isa::*;
 
@@ -63,7 +63,7 @@ pub struct Warp {
 }
 
 impl Warp {
-    pub fn new(index: u32, threads: u32, block: [u32; 3], program: &Program, func: u32) -> Self {
+    pub fn new(index: u32, l: &Launch) -> Self {
         let mut warp = Self {
             index,
             live: 0,
@@ -81,33 +81,33 @@ impl Warp {
             preds: Vec::new(),
             carry: 0,
             local: vec![Vec::new(); 32],
-            tid: thread_indices(index, block),
+            tid: thread_indices(index, l.block),
             cache: RangeCache::default(),
             stamp: [0; 32],
             clock: 0,
             fair: false,
             has_called: true,
         };
-        warp.begin(threads, program, func);
+        warp.begin(l);
         warp
     }
 
     /// At the start of the kernel, whatever the warp ran before in a block of the same launch. What it knows of memory
     /// stays.
-    pub fn begin(&mut self, threads: u32, program: &Program, func: u32) {
-        let f = &program.funcs[func as usize];
-        let lanes = (threads - self.index * 32).min(32);
+    pub fn begin(&mut self, l: &Launch) {
+        let f = &l.program.funcs[l.func as usize];
+        let lanes = (l.threads() - self.index * 32).min(32);
         self.live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
         self.runnable = self.live;
         (self.waiting, self.barred, self.cluster_arrived, self.carry) = (0, 0, 0, 0);
-        self.pc = [f.entry; 32];
+        self.pc = [l.start.pc; 32];
         (self.stamp, self.clock, self.fair) = ([0; 32], 0, false);
-        begin_rows(&mut self.r32, f.rows32, [0; 32]);
-        begin_rows(&mut self.r64, f.rows64, [0; 32]);
+        self.r32.clone_from(&l.start.r32);
+        self.r64.clone_from(&l.start.r64);
         begin_rows(&mut self.preds, f.preds, 0);
         let has_called = std::mem::take(&mut self.has_called);
         if has_called {
-            self.frame = [Frame { func, ..Frame::default() }; 32];
+            self.frame = [Frame { func: l.func, ..Frame::default() }; 32];
         }
         if has_called || f.frame_bytes > 0 {
             for (stack, local) in self.stack.iter_mut().zip(&mut self.local) {
@@ -217,15 +217,17 @@ impl Warp {
                     continue;
                 }
             }
-            match step.kind {
-                Kind::Fast => {
-                    // SAFETY: the rows are those of the frame, whose function the instruction is of.
-                    if !unsafe { step.run(&rows, self, env, m) } {
-                        self.data(&code[g.pc as usize], m, &g.frame, env)?;
-                    }
-                    g.pc += 1;
+            // Most are, and a test is foreseen where a table of places to jump to is not.
+            if step.kind == Kind::Fast {
+                // SAFETY: the rows are those of the frame, whose function the instruction is of.
+                if !unsafe { step.run(&rows, self, env, m) } {
+                    self.data(&code[g.pc as usize], m, &g.frame, env)?;
                 }
-                Kind::Data => {
+                g.pc += 1;
+                continue;
+            }
+            match step.kind {
+                Kind::Fast | Kind::Data => {
                     self.data(&code[g.pc as usize], m, &g.frame, env)?;
                     g.pc += 1;
                 }

@@ -7,6 +7,7 @@ mod cluster;
 pub mod matrix;
 pub mod narrow;
 mod packed;
+mod prologue;
 mod rows;
 pub mod texture;
 pub mod video;
@@ -74,6 +75,9 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         match outcome {
             Ok(()) => {
                 rows::share(&mut d.code, start, &mut func);
+                if f.is_entry {
+                    prologue::gather(&mut d.code, start, &mut func);
+                }
                 program.code.append(&mut d.code);
             }
             Err(why) => func.unsupported = Some(why),

@@ -563,6 +563,8 @@ pub struct Func {
     pub rows32: u32,
     pub rows64: u32,
     pub preds: u32,
+    /// Instructions at the entry of a kernel whose results are the same for every thread of a launch.
+    pub prologue: u32,
     pub frame_bytes: u32,
     /// Kernel parameters, or a device function's formals inside its frame.
     pub params: Vec<Param>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::exec::cluster::Peers;
-use crate::exec::{BARRIERS, Barrier, Launch, float};
+use crate::exec::{BARRIERS, Barrier, Launch, Start, float};
 use crate::ptx::isa::*;
 use crate::vram;
 
@@ -134,9 +134,10 @@ impl Bench {
             workspace: 0,
             device: 0,
             context: 0,
+            start: Start { pc: 0, r32: vec![[0; 32]; ROWS as usize], r64: vec![[0; 32]; ROWS as usize] },
         };
         let base = vram::allocate(GLOBAL_BYTES, vram::Kind::Internal, 0, 0).expect("memory").base;
-        let warp = Warp::new(0, 64, launch.block, &launch.program, 0);
+        let warp = Warp::new(0, &launch);
         let place = Place { warp, shared: vec![0; SHARED_BYTES], base };
         Bench { launch, place, random: Random(0x9e37_79b9_7f4a_7c15), reached: HashSet::new(), done: HashSet::new() }
     }

@@ -15,7 +15,7 @@ use crate::ptx::isa::{Func, Instr, Op, Reg, Src, Target};
 /// Fewer are not worth the work: they fit.
 const ENOUGH: u32 = 64;
 
-enum Operand<'a> {
+pub enum Operand<'a> {
     Read(&'a mut Src),
     Write(&'a mut Reg),
 }
@@ -23,7 +23,7 @@ enum Operand<'a> {
 use Operand::{Read, Write};
 
 /// Every register that an instruction names.
-fn operands(ins: &mut Instr, f: &mut dyn FnMut(Operand)) {
+pub fn operands(ins: &mut Instr, f: &mut dyn FnMut(Operand)) {
     for s in [&mut ins.a, &mut ins.b, &mut ins.c, &mut ins.e] {
         f(Read(s));
     }
