@@ -406,6 +406,7 @@ handlers! {
         let code = unsafe { s.driver.cuGraphDestroy(graph) };
         if code == CUDA_SUCCESS {
             s.unbind(Kind::Graph, name);
+            s.graph_nodes.inside.forget(graph);
             let mut gone = ending.forget(s);
             gone.push(name);
             put_gone(reply, &gone);

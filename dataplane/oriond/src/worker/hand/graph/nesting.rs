@@ -37,6 +37,13 @@ impl Inside {
         self.graphs.get(&(node as usize)).into_iter().flatten().map(|(name, graph)| (*name, *graph as CUgraph))
     }
 
+    /// A graph that the driver has destroyed: its address may become another's.
+    pub fn forget(&mut self, graph: CUgraph) {
+        if let Some(node) = self.nodes.remove(&(graph as usize)) {
+            self.graphs.entry(node).or_default().retain(|(_, inner)| *inner != graph as usize);
+        }
+    }
+
     pub fn remove(&mut self, node: usize) {
         for (_, graph) in self.graphs.remove(&node).unwrap_or_default() {
             self.nodes.remove(&graph);
@@ -47,10 +54,12 @@ impl Inside {
 /// The graph and those around it, itself first.
 fn around(state: &State, graph: CUgraph) -> Vec<usize> {
     let mut all = vec![graph as usize];
-    // Every graph that the client can name inside another it has asked for, so none is missing; `admit` keeps the
-    // chain short and without a circle.
+    // Every graph that the client can name inside another it has asked for, so none is missing. One more than may be
+    // is enough to say no.
     let mut last = graph as usize;
-    while let Some(next) = state.inside.nodes.get(&last).and_then(|node| state.graph_of.get(node)) {
+    while let Some(next) = state.inside.nodes.get(&last).and_then(|node| state.graph_of.get(node))
+        && all.len() <= LEVELS_MAX
+    {
         all.push(*next);
         last = *next;
     }
@@ -61,11 +70,20 @@ fn around(state: &State, graph: CUgraph) -> Vec<usize> {
 fn levels(s: &Session, graph: CUgraph, most: usize) -> usize {
     let below = |graph| if most == 0 { 0 } else { levels(s, graph, most - 1) };
     let of_node = |node| {
-        let mut child = ptr::null_mut();
-        // SAFETY: a node of this session and a valid out pointer; another kind of node is answered with an error.
-        match unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut child) } {
-            CUDA_SUCCESS => below(child),
-            _ => s.graph_nodes.inside.of(node).map(|(_, body)| below(body)).max().unwrap_or(0),
+        let (mut kind, mut child) = (CU_GRAPH_NODE_TYPE_EMPTY, ptr::null_mut());
+        // SAFETY: a node of this session and a valid out pointer.
+        let known = unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) } == CUDA_SUCCESS;
+        match kind {
+            // SAFETY: as above. Only of a child graph node: the driver logs what it refuses, for the program to read.
+            CU_GRAPH_NODE_TYPE_GRAPH
+                if known && unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut child) } == CUDA_SUCCESS =>
+            {
+                below(child)
+            }
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                s.graph_nodes.inside.of(node).map(|(_, body)| below(body)).max().unwrap_or(0)
+            }
+            _ => 0,
         }
     };
     1 + nodes_of(s.driver, graph).into_iter().map(of_node).max().unwrap_or(0)
@@ -103,4 +121,39 @@ pub fn admit_change(s: &Session, graph: CUgraph, params: &Params) -> Result<(), 
         return Err(Stop::Code(CUDA_ERROR_INVALID_VALUE));
     }
     admit(s, graph, params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(at: usize) -> CUgraphNode {
+        at as CUgraphNode
+    }
+
+    fn graph(at: usize) -> CUgraph {
+        at as CUgraph
+    }
+
+    #[test]
+    fn a_graph_that_is_gone_lies_nowhere() {
+        let mut state = State::default();
+        state.graph_of.insert(11, 1);
+        state.inside.put(node(11), 7, graph(2));
+        assert_eq!(around(&state, graph(2)), [2, 1]);
+        state.inside.forget(graph(2));
+        assert_eq!(around(&state, graph(2)), [2]);
+        assert_eq!(state.inside.of(node(11)).count(), 0);
+    }
+
+    /// The driver may give an address to a graph of which this worker was not told that it is another.
+    #[test]
+    fn graphs_that_seem_to_lie_in_each_other_are_too_deep() {
+        let mut state = State::default();
+        for (inner, outer) in [(1, 2), (2, 1)] {
+            state.graph_of.insert(10 + inner, outer);
+            state.inside.put(node(10 + inner), 7, graph(inner));
+        }
+        assert_eq!(around(&state, graph(1)).len(), LEVELS_MAX + 1);
+    }
 }
