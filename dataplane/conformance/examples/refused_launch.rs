@@ -65,6 +65,30 @@ impl Scene {
         }
     }
 
+    fn launch_in_capture(&mut self) -> CUresult {
+        // SAFETY: a stream of this scene.
+        ok(unsafe {
+            sys::cuStreamBeginCapture_v2(self.stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)
+        });
+        self.launch()
+    }
+
+    fn add_to_graph(&mut self) -> CUresult {
+        let mut arguments = [(&raw mut self.address).cast::<c_void>()];
+        let (mut graph, mut node) = (null_mut(), null_mut());
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut kernel: sys::CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
+        kernel.func = self.function;
+        (kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ) = (1, 1, 1);
+        (kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ) = (1, 1, 1);
+        kernel.kernelParams = arguments.as_mut_ptr();
+        // SAFETY: valid out pointers; the kernel has this one parameter.
+        unsafe {
+            ok(sys::cuGraphCreate(&mut graph, 0));
+            sys::cuGraphAddKernelNode_v2(&mut node, graph, std::ptr::null(), 0, &kernel)
+        }
+    }
+
     /// The first answer that is not "not ready".
     fn poll(&self, ask: impl Fn() -> CUresult) -> CUresult {
         let began = Instant::now();
@@ -121,20 +145,32 @@ const WAYS: [(&str, Way); 13] = [
     }),
 ];
 
+/// Whether the launch is refused, and whoever asks behind it is told.
+fn is_right(name: &str, launch: Way, way: Way) -> bool {
+    let mut scene = Scene::new();
+    let launched = launch(&mut scene);
+    let told = way(&mut scene);
+    let right = launched == CUresult::CUDA_ERROR_NOT_SUPPORTED && told == CUresult::CUDA_ERROR_LAUNCH_FAILED;
+    println!("{} {name}: the launch {launched:?}, then {told:?}", if right { "PASS" } else { "FAIL" });
+    // SAFETY: made by this scene.
+    unsafe { sys::cuCtxDestroy_v2(scene.context) };
+    right
+}
+
 fn main() -> ExitCode {
     // SAFETY: the first call.
     ok(unsafe { sys::cuInit(0) });
     let mut good = true;
     for (name, way) in WAYS {
-        let mut scene = Scene::new();
-        let launched = scene.launch();
-        let told = way(&mut scene);
-        let right = launched == CUresult::CUDA_ERROR_NOT_SUPPORTED && told == CUresult::CUDA_ERROR_LAUNCH_FAILED;
-        println!("{} {name}: the launch {launched:?}, then {told:?}", if right { "PASS" } else { "FAIL" });
-        good &= right;
-        // SAFETY: made by this scene.
-        unsafe { sys::cuCtxDestroy_v2(scene.context) };
+        good &= is_right(name, Scene::launch, way);
     }
+    // SAFETY: takes nothing.
+    let synchronize: Way = |_| unsafe { sys::cuCtxSynchronize() };
+    good &= is_right("a node of a graph", Scene::add_to_graph, synchronize);
+    // A stream that is captured is not waited for.
+    // SAFETY: a stream of the scene.
+    let other: Way = |s| unsafe { sys::cuStreamSynchronize(s.other) };
+    good &= is_right("a launch that is captured", Scene::launch_in_capture, other);
     let ran = HOST_FUNCTION_RAN.load(Ordering::SeqCst);
     println!("{} a host function behind it does not run", if ran { "FAIL" } else { "PASS" });
     if good && !ran { ExitCode::SUCCESS } else { ExitCode::FAILURE }
