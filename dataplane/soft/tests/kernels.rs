@@ -458,31 +458,3 @@ fn launch_limits_are_checked_at_once() {
     ok(g.launch("recursion", 1, 32, 60 << 10, &mut args![o.at]));
     ok(g.sync());
 }
-
-/// `cargo test --release -p orion-soft --test kernels -- --ignored --nocapture speed` prints thread instructions per
-/// second. Counts are of the PTX loop bodies, by hand.
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let g = Gpu::new();
-    let o = Buffer::<i32>::zeroed(1);
-    let rounds = 200_000i64;
-    ok(g.sync());
-    let t = std::time::Instant::now();
-    ok(g.launch("spin", 1, 1024, 0, &mut args![rounds, o.at]));
-    ok(g.sync());
-    let s = t.elapsed().as_secs_f64();
-    // NVVM unrolls by four: 4 * 3 + 3 instructions for four rounds.
-    println!("spin, one block of 1024: {:.0} M/s", rounds as f64 * 1024.0 * 15.0 / 4.0 / s / 1e6);
-    let n = 256usize;
-    let (a, b, c) = (Buffer::<f32>::zeroed(n * n), Buffer::<f32>::zeroed(n * n), Buffer::<f32>::zeroed(n * n));
-    ok(g.sync());
-    let t = std::time::Instant::now();
-    ok(g.launch_on(null_mut(), "matmul", [16, 16, 1], [16, 16, 1], 0, &mut args![a.at, b.at, c.at, n as i32]));
-    ok(g.sync());
-    let s = t.elapsed().as_secs_f64();
-    println!(
-        "matmul, 256 blocks: {:.0} M multiply-adds/s, about three instructions each",
-        (n * n * n) as f64 / s / 1e6
-    );
-}

@@ -4,6 +4,7 @@ mod common;
 
 use std::ffi::CString;
 
+use common::random::Random;
 use common::*;
 use orion_cuda::sys::{
     CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_SUCCESS,
@@ -37,21 +38,6 @@ fn every_code_of_eight_bits_has_its_value() {
             0x7d.. => assert!(y.is_nan()),
             _ => assert_eq!(y.to_bits(), by_formula(code.into(), 8, 5).to_bits(), "e5m2 {code:#x}"),
         }
-    }
-}
-
-/// Numbers that differ from run to run of a loop and not from run to run of the test.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
     }
 }
 
@@ -1033,57 +1019,5 @@ fn products_that_are_not_there_are_refused_in_words() {
         let program = orion_soft::ptx::decode::decode(&module, &Default::default());
         let why = program.funcs[0].unsupported.as_deref().unwrap_or("it runs");
         assert!(why.contains(reason), "{instruction}: {why}");
-    }
-}
-
-/// What this process has used, whatever else the machine does.
-fn processor_seconds() -> f64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a place for what the call writes.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) }, 0);
-    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
-}
-
-/// `cargo test --release -p orion-soft --test matrix -- --ignored --nocapture speed` prints nanoseconds per instruction
-/// and multiply-adds per second of one core.
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let d = "{%r10, %r11, %r12, %r13}";
-    let mut rows =
-        vec![("load_x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r2];".to_string(), 0)];
-    let mut form = |name, types: &str, k: usize| {
-        let instruction = format!("mma.sync.aligned.m16n8k{k}.row.col.{types}");
-        rows.push((name, format!("{instruction} {d}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {d};"), 16 * 8 * k));
-    };
-    form("f16", "f32.f16.f16.f32", 16);
-    form("bf16", "f32.bf16.bf16.f32", 16);
-    form("tf32", "f32.tf32.tf32.f32", 8);
-    form("e4m3", "f32.e4m3.e4m3.f32", 32);
-    form("s8", "s32.s8.s8.s32", 32);
-    let half = "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16";
-    let half = format!("{half} {{%r10, %r11}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11}};");
-    rows.push(("f16_to_f16", half, 2048));
-    let body = |instruction: &str| {
-        let mut text = TO_SHARED.to_string() + "mov.u32 %r2, %r1; mov.u32 %r1, 0;";
-        for r in 4..14 {
-            text += &format!("ld.global.b32 %r{r}, [%at0+{}];\n", 128 * (r - 4));
-        }
-        text += "turn:\n";
-        text += &instruction.repeat(8);
-        text + "add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 10000; @%p bra turn; st.global.b32 [%at1], %r10;"
-    };
-    let bodies: Vec<(&str, String)> = rows.iter().map(|(name, i, _)| (*name, body(i))).collect();
-    let g = kernels(&bodies.iter().map(|(n, b)| (*n, b.as_str())).collect::<Vec<_>>());
-    let mut r = Random(3);
-    for (name, _, products) in rows {
-        let input: Vec<u32> = (0..512).map(|_| r.next() as u32 & 0xbbbb_bbbb).collect();
-        let (input, out) = (Buffer::new(&input), Buffer::<u32>::zeroed(512));
-        ok(g.sync());
-        let before = processor_seconds();
-        ok(g.launch(name, 1, 32, 0, &mut args![input.at, out.at]));
-        ok(g.sync());
-        let s = (processor_seconds() - before) / 80_000.0;
-        println!("{name}: {:.0} ns, {:.2} G multiply-adds/s", s * 1e9, products as f64 / s / 1e9);
     }
 }

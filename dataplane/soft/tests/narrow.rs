@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::random::Random;
 use common::*;
 
 /// A format as a table of its magnitudes, which a sign may precede.

@@ -5,6 +5,7 @@ mod common;
 
 use std::ffi::CString;
 
+use common::random::Random;
 use common::*;
 use orion_cuda::sys::CUDA_ERROR_NOT_SUPPORTED;
 

@@ -7,6 +7,7 @@ mod common;
 use std::ffi::CString;
 use std::fmt::Write as _;
 
+use common::random::Random;
 use common::*;
 
 /// Registers of 32 bits; half as many of 64 bits are there too.
@@ -14,13 +15,8 @@ const REGISTERS: usize = 160;
 const RESULTS: usize = 12;
 const KERNELS: u64 = 60;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
+fn below(r: &mut Random, n: usize) -> usize {
+    r.below(n as u64) as usize
 }
 
 enum Line {
@@ -62,8 +58,8 @@ fn lines(r: &mut Random) -> Vec<Line> {
             all.push(Line::Begin);
         }
         for _ in 0..40 {
-            if r.below(12) == 0 {
-                all.push(Line::Skip { bit: r.below(5), lines: 3 });
+            if below(r, 12) == 0 {
+                all.push(Line::Skip { bit: below(r, 5), lines: 3 });
                 all.extend((0..3).map(|_| action(r)));
             }
             all.push(action(r));
@@ -76,14 +72,14 @@ fn lines(r: &mut Random) -> Vec<Line> {
 }
 
 fn action(r: &mut Random) -> Line {
-    let wide = r.below(3) == 0;
+    let wide = below(r, 3) == 0;
     let n = if wide { REGISTERS / 2 } else { REGISTERS };
     // Near each other, so that most are needed for a short while.
-    let d = r.below(n);
-    let mut near = || (d + n - r.below(24)) % n;
+    let d = below(r, n);
+    let mut near = || (d + n - below(r, 24)) % n;
     let (a, b) = (near(), near());
-    let guard = (r.below(4) == 0).then(|| (r.below(5), r.below(2) == 0));
-    Line::Do { op: r.below(OPS.len()), d, a, b, guard, wide }
+    let guard = (below(r, 4) == 0).then(|| (below(r, 5), below(r, 2) == 0));
+    Line::Do { op: below(r, OPS.len()), d, a, b, guard, wide }
 }
 
 fn text(lines: &[Line]) -> String {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::random::Random;
 use common::*;
 
 /// A word's part by its selector, as a number.

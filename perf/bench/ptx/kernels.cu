@@ -73,3 +73,18 @@ extern "C" __global__ void gelu(const float *in, float *out, int n) {
         }
     }
 }
+
+// Products of tensor cores: each warp adds the same one to its sums, n times eight.
+extern "C" __global__ void __launch_bounds__(256) products(const unsigned *in, float *out, int n) {
+    int thread = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned a = in[threadIdx.x % 32], b = in[32 + threadIdx.x % 32];
+    float d[4] = {};
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                         "{%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, {%0, %1, %2, %3};"
+                         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a), "r"(b));
+    }
+    *reinterpret_cast<float4 *>(&out[thread * 4]) = make_float4(d[0], d[1], d[2], d[3]);
+}

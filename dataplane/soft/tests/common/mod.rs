@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod random;
+
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
@@ -169,21 +171,5 @@ impl<const BITS: usize> Elementwise<BITS> {
         let grid = (d.n / block) as u32;
         ok(self.0.launch(&format!("k{i}"), grid, block as u32, 0, &mut args![a.at, b.at, c.at, d.at]));
         d.read()
-    }
-}
-
-/// A generator of the same numbers everywhere (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.next() as usize % of.len()]
     }
 }

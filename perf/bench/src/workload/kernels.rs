@@ -32,6 +32,7 @@ pub fn measure(library: &Path, rows: usize, launches: usize) -> Result<Vec<Sampl
     let fractions = numbers(ELEMENTS, 3);
     add(&mut bench, &whole, &fractions)?;
     gelu(&mut bench, &fractions)?;
+    products(&mut bench, rows / 8)?;
     Ok(bench.samples)
 }
 
@@ -137,6 +138,24 @@ fn add(bench: &mut Bench, a: &[f32], b: &[f32]) -> Result<(), String> {
     let grid = [(a.len() / BLOCK) as u32, 1];
     let got = bench.time("a + b of 1 Mi", "add", grid, &buffers, a.len(), a.len())?;
     check("add", &got, |i| a[i] + b[i], 0.0)
+}
+
+/// Half precision by tensor cores: each warp adds the same product of 16 x 8 x 16 to its sums, eight times a turn.
+fn products(bench: &mut Bench, turns: usize) -> Result<(), String> {
+    const BLOCKS: usize = 16;
+    const HALF_ONE: u32 = 0x3c00_3c00;
+    const HALF_TWO: u32 = 0x4000_4000;
+    // A lane has two elements of a column, of which the even ones are twos.
+    let column = |lane: usize| if (lane / 4).is_multiple_of(2) { HALF_TWO } else { HALF_ONE };
+    let input: Vec<f32> = (0..64).map(|i| f32::from_bits(if i < 32 { HALF_ONE } else { column(i - 32) })).collect();
+    let results = BLOCKS * BLOCK * 4;
+    let buffers = [bench.to_device(&input)?, bench.to_device(&vec![0.0; results])?];
+    let warps = BLOCKS * BLOCK / 32;
+    let case = format!("mma m16n8k16 of halves, {} of them", warps * turns * 8);
+    let got = bench.time(&case, "products", [BLOCKS as u32, 1], &buffers, turns, results)?;
+    // Sums 0 and 2 of a lane are in an even column, 1 and 3 in the next.
+    let want = |i: usize| (16 * 8 * turns) as f32 * if i.is_multiple_of(2) { 2.0 } else { 1.0 };
+    check("products", &got, want, 0.0)
 }
 
 fn gelu(bench: &mut Bench, values: &[f32]) -> Result<(), String> {

@@ -16,24 +16,12 @@ const SHARED_BYTES: usize = 2048;
 const GLOBAL_BYTES: u64 = 4096;
 const TRIES: usize = 24;
 
-struct Random(u64);
+#[path = "../../../tests/common/random.rs"]
+mod random;
+
+use random::Random;
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-
     /// Bits that are ordinary, or where something changes: zeros, infinities, NaN, subnormals, the ends of integers,
     /// halves between whole numbers.
     fn word32(&mut self) -> u32 {
@@ -64,7 +52,7 @@ impl Random {
             0x7f7f_ffff,
         ];
         match self.below(4) {
-            0 => self.one(&EDGES),
+            0 => self.pick(&EDGES),
             1 => ((self.below(4000) as f32 - 2000.0) / 16.0).to_bits(),
             2 => (self.below(256) as u32) << self.below(25),
             _ => self.next() as u32,
@@ -73,9 +61,17 @@ impl Random {
 
     fn word64(&mut self) -> u64 {
         match self.below(5) {
-            0 => {
-                self.one(&[0, 1, u64::MAX, 1 << 63, i64::MAX as u64, 0x7ff0 << 48, 0xfff0 << 48, 0x7ff8 << 48, 1 << 31])
-            }
+            0 => self.pick(&[
+                0,
+                1,
+                u64::MAX,
+                1 << 63,
+                i64::MAX as u64,
+                0x7ff0 << 48,
+                0xfff0 << 48,
+                0x7ff8 << 48,
+                1 << 31,
+            ]),
             1 => f64::from(f32::from_bits(self.word32())).to_bits(),
             2 => self.word32().into(),
             3 => ((self.below(4000) as f64 - 2000.0) / 16.0).to_bits(),
