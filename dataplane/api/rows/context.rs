@@ -1,4 +1,4 @@
-//! Contexts, primary contexts, peer access.
+//! Contexts and primary contexts.
 
 /// Counted here; the worker retains the context when it is first used.
 #[by_hand(0x0180, local::context)]
@@ -206,11 +206,3 @@ fn cuCtxAttach(pctx: *mut CUcontext, flags: u32);
 #[since(2000)]
 #[destroys(ctx)]
 fn cuCtxDetach(ctx: CUcontext);
-
-#[call(0x018e)]
-#[since(4000)]
-fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32);
-
-#[call(0x018f)]
-#[since(4000)]
-fn cuCtxDisablePeerAccess(peerContext: CUcontext);

@@ -53,14 +53,6 @@ fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char);
 fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: i32, dev: CUdevice);
 
 #[local(device)]
-#[since(4000)]
-fn cuDeviceCanAccessPeer(canAccessPeer: *mut i32, dev: CUdevice, peerDev: CUdevice);
-
-#[local(device)]
-#[since(8000)]
-fn cuDeviceGetP2PAttribute(value: *mut i32, attrib: CUdevice_P2PAttribute, srcDevice: CUdevice, dstDevice: CUdevice);
-
-#[local(device)]
 #[since(11010)]
 fn cuDeviceGetTexture1DLinearMaxWidth(
     maxWidthInElements: *mut usize,
@@ -87,18 +79,6 @@ fn cuDeviceGetHostAtomicCapabilities(
     operations: In<[CUatomicOperation; count]>,
     count: u32,
     dev: CUdevice,
-);
-
-#[call(0x0101)]
-#[since(13000)]
-#[no_context]
-#[limit(64)]
-fn cuDeviceGetP2PAtomicCapabilities(
-    capabilities: Out<[u32; count]>,
-    operations: In<[CUatomicOperation; count]>,
-    count: u32,
-    srcDevice: CUdevice,
-    dstDevice: CUdevice,
 );
 
 #[call(0x0102)]

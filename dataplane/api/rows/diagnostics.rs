@@ -1,4 +1,4 @@
-//! Core dumps, logs, checkpoints, debuggers.
+//! Core dumps, checkpoints, debuggers.
 
 /// Core dumps of the GPU are written on its own host, where a session has no files.
 #[refuse(CUDA_ERROR_NOT_SUPPORTED)]
@@ -19,38 +19,6 @@ fn cuCoredumpSetAttribute(attrib: CUcoredumpSettings, value: *mut c_void, size: 
 #[refuse(CUDA_ERROR_NOT_SUPPORTED)]
 #[since(12010)]
 fn cuCoredumpSetAttributeGlobal(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize);
-
-/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
-/// call that caused them.
-#[local(logs)]
-#[since(12090)]
-#[creates(callback_out)]
-fn cuLogsRegisterCallback(callbackFunc: CUlogsCallback, userData: *mut c_void, callback_out: *mut CUlogsCallbackHandle);
-
-/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
-/// call that caused them.
-#[local(logs)]
-#[since(12090)]
-#[destroys(callback)]
-fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle);
-
-/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
-/// call that caused them.
-#[local(logs)]
-#[since(12090)]
-fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: u32);
-
-/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
-/// call that caused them.
-#[local(logs)]
-#[since(12090)]
-fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: u32);
-
-/// Kept in the client: the shim's own messages, and those of the worker's driver, which come with the reply to the
-/// call that caused them.
-#[local(logs)]
-#[since(12090)]
-fn cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: u32);
 
 /// The process named would be one of this host, and the GPU's state is in the worker's.
 #[refuse(CUDA_ERROR_NOT_SUPPORTED)]

@@ -1,4 +1,4 @@
-//! Launches, function attributes, occupancy.
+//! Launches and attributes of functions.
 
 /// Arguments are packed with the layout learned when the function was loaded. Geometry is checked in the shim, so
 /// the errors CUDA reports at once are reported at once.
@@ -47,12 +47,6 @@ fn cuLaunchCooperativeKernel(
     kernelParams: *mut *mut c_void,
 );
 
-/// The function runs in the application's process.
-#[by_hand(0x0301, callback)]
-#[since(10000)]
-#[per_thread(ptsz)]
-fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void);
-
 /// Known here once asked or set.
 #[by_hand(0x0302, execution)]
 #[since(2020)]
@@ -94,68 +88,6 @@ fn cuFuncLoad(function: CUfunction);
 #[since(11000)]
 #[finds(hmod)]
 fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
-
-/// All occupancy questions go by this id; answers are kept by their arguments.
-#[by_hand(0x0304, execution)]
-#[since(6050)]
-fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    numBlocks: *mut i32,
-    func: CUfunction,
-    blockSize: i32,
-    dynamicSMemSize: usize,
-);
-
-#[client(execution)]
-#[since(7000)]
-fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    numBlocks: *mut i32,
-    func: CUfunction,
-    blockSize: i32,
-    dynamicSMemSize: usize,
-    flags: u32,
-);
-
-#[client(execution)]
-#[since(10020)]
-fn cuOccupancyAvailableDynamicSMemPerBlock(
-    dynamicSmemSize: *mut usize,
-    func: CUfunction,
-    numBlocks: i32,
-    blockSize: i32,
-);
-
-#[client(execution)]
-#[since(11070)]
-fn cuOccupancyMaxActiveClusters(numClusters: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
-
-#[client(execution)]
-#[since(11070)]
-fn cuOccupancyMaxPotentialClusterSize(clusterSize: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
-
-/// The application's size function runs here.
-#[client(execution)]
-#[since(6050)]
-fn cuOccupancyMaxPotentialBlockSize(
-    minGridSize: *mut i32,
-    blockSize: *mut i32,
-    func: CUfunction,
-    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-    dynamicSMemSize: usize,
-    blockSizeLimit: i32,
-);
-
-/// The application's size function runs here.
-#[client(execution)]
-#[since(7000)]
-fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-    minGridSize: *mut i32,
-    blockSize: *mut i32,
-    func: CUfunction,
-    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-    dynamicSMemSize: usize,
-    blockSizeLimit: i32,
-    flags: u32,
-);
 
 /// Removed in CUDA 13 and deprecated since 11.3; launch on each device and synchronise.
 #[refuse(CUDA_ERROR_NOT_SUPPORTED)]

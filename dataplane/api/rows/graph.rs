@@ -581,42 +581,6 @@ fn cuGraphKernelNodeSetAttribute(hNode: CUgraphNode, attr: CUkernelNodeAttrID, v
 #[since(11030)]
 fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32);
 
-/// The destructor runs in the application's process.
-#[by_hand(0x0746, callback)]
-#[since(11030)]
-#[creates(object_out)]
-fn cuUserObjectCreate(
-    object_out: *mut CUuserObject,
-    ptr: *mut c_void,
-    destroy: CUhostFn,
-    initialRefcount: u32,
-    flags: u32,
-);
-
-/// The destructor runs in the application's process.
-#[by_hand(0x0747, callback)]
-#[since(11030)]
-#[creates(object)]
-fn cuUserObjectRetain(object: CUuserObject, count: u32);
-
-/// The destructor runs in the application's process.
-#[by_hand(0x0748, callback)]
-#[since(11030)]
-#[destroys(object)]
-fn cuUserObjectRelease(object: CUuserObject, count: u32);
-
-/// The destructor runs in the application's process.
-#[by_hand(0x0749, callback)]
-#[since(11030)]
-#[creates(object)]
-fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
-
-/// The destructor runs in the application's process.
-#[by_hand(0x074a, callback)]
-#[since(11030)]
-#[destroys(object)]
-fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32);
-
 #[client(graph)]
 #[since(12020)]
 #[creates(phGraphNode, hGraph)]

@@ -279,674 +279,451 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexObjectCreate(
-    pTexObject: *mut CUtexObject,
-    pResDesc: *const CUDA_RESOURCE_DESC,
-    pTexDesc: *const CUDA_TEXTURE_DESC,
-    pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
+pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLaunchHostFunc(hStream, fn_, userData) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLaunchHostFunc(hStream, fn_, userData) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLaunchHostFunc_ptsz(hStream, fn_, userData) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamAddCallback(
+    hStream: CUstream,
+    callback: CUstreamCallback,
+    userData: *mut c_void,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) };
+        return unsafe { recorded::cuStreamAddCallback(hStream, callback, userData, flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
+    unsafe { plain::cuStreamAddCallback(hStream, callback, userData, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSurfObjectCreate(
-    pSurfObject: *mut CUsurfObject,
-    pResDesc: *const CUDA_RESOURCE_DESC,
+pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
+    hStream: CUstream,
+    callback: CUstreamCallback,
+    userData: *mut c_void,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSurfObjectCreate(pSurfObject, pResDesc) };
+        return unsafe { recorded::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuSurfObjectCreate(pSurfObject, pResDesc) }
+    unsafe { plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexObjectDestroy(texObject) };
+        return unsafe { recorded::cuThreadExchangeStreamCaptureMode(mode) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexObjectDestroy(texObject) }
+    unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
+pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSurfObjectDestroy(surfObject) };
+        return unsafe { recorded::cuStreamBeginCapture(hStream) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuSurfObjectDestroy(surfObject) }
+    unsafe { plain::cuStreamBeginCapture(hStream) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
-    pResDesc: *mut CUDA_RESOURCE_DESC,
-    texObject: CUtexObject,
-) -> CUresult {
+pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexObjectGetResourceDesc(pResDesc, texObject) };
+        return unsafe { recorded::cuStreamBeginCapture_ptsz(hStream) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexObjectGetResourceDesc(pResDesc, texObject) }
+    unsafe { plain::cuStreamBeginCapture_ptsz(hStream) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
-    pResDesc: *mut CUDA_RESOURCE_DESC,
-    surfObject: CUsurfObject,
-) -> CUresult {
+pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSurfObjectGetResourceDesc(pResDesc, surfObject) };
+        return unsafe { recorded::cuStreamBeginCapture_v2(hStream, mode) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
+    unsafe { plain::cuStreamBeginCapture_v2(hStream, mode) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
-    pTexDesc: *mut CUDA_TEXTURE_DESC,
-    texObject: CUtexObject,
-) -> CUresult {
+pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexObjectGetTextureDesc(pTexDesc, texObject) };
+        return unsafe { recorded::cuStreamBeginCapture_v2_ptsz(hStream, mode) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
+    unsafe { plain::cuStreamBeginCapture_v2_ptsz(hStream, mode) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
-    pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
-    texObject: CUtexObject,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTensorMapEncodeTiled(
-    tensorMap: *mut CUtensorMap,
-    tensorDataType: CUtensorMapDataType,
-    tensorRank: cuuint32_t,
-    globalAddress: *mut c_void,
-    globalDim: *const cuuint64_t,
-    globalStrides: *const cuuint64_t,
-    boxDim: *const cuuint32_t,
-    elementStrides: *const cuuint32_t,
-    interleave: CUtensorMapInterleave,
-    swizzle: CUtensorMapSwizzle,
-    l2Promotion: CUtensorMapL2promotion,
-    oobFill: CUtensorMapFloatOOBfill,
+pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
+    hStream: CUstream,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    dependencyData: *const CUgraphEdgeData,
+    numDependencies: usize,
+    mode: CUstreamCaptureMode,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
-            recorded::cuTensorMapEncodeTiled(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                boxDim,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            )
+            recorded::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
         };
     }
     // SAFETY: the same.
-    unsafe {
-        plain::cuTensorMapEncodeTiled(
-            tensorMap,
-            tensorDataType,
-            tensorRank,
-            globalAddress,
-            globalDim,
-            globalStrides,
-            boxDim,
-            elementStrides,
-            interleave,
-            swizzle,
-            l2Promotion,
-            oobFill,
-        )
-    }
+    unsafe { plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
-    tensorMap: *mut CUtensorMap,
-    tensorDataType: CUtensorMapDataType,
-    tensorRank: cuuint32_t,
-    globalAddress: *mut c_void,
-    globalDim: *const cuuint64_t,
-    globalStrides: *const cuuint64_t,
-    pixelBoxLowerCorner: *const c_int,
-    pixelBoxUpperCorner: *const c_int,
-    channelsPerPixel: cuuint32_t,
-    pixelsPerColumn: cuuint32_t,
-    elementStrides: *const cuuint32_t,
-    interleave: CUtensorMapInterleave,
-    swizzle: CUtensorMapSwizzle,
-    l2Promotion: CUtensorMapL2promotion,
-    oobFill: CUtensorMapFloatOOBfill,
+pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
+    hStream: CUstream,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    dependencyData: *const CUgraphEdgeData,
+    numDependencies: usize,
+    mode: CUstreamCaptureMode,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
-            recorded::cuTensorMapEncodeIm2col(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCorner,
-                pixelBoxUpperCorner,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuTensorMapEncodeIm2col(
-            tensorMap,
-            tensorDataType,
-            tensorRank,
-            globalAddress,
-            globalDim,
-            globalStrides,
-            pixelBoxLowerCorner,
-            pixelBoxUpperCorner,
-            channelsPerPixel,
-            pixelsPerColumn,
-            elementStrides,
-            interleave,
-            swizzle,
-            l2Promotion,
-            oobFill,
-        )
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
-    tensorMap: *mut CUtensorMap,
-    tensorDataType: CUtensorMapDataType,
-    tensorRank: cuuint32_t,
-    globalAddress: *mut c_void,
-    globalDim: *const cuuint64_t,
-    globalStrides: *const cuuint64_t,
-    pixelBoxLowerCornerWidth: c_int,
-    pixelBoxUpperCornerWidth: c_int,
-    channelsPerPixel: cuuint32_t,
-    pixelsPerColumn: cuuint32_t,
-    elementStrides: *const cuuint32_t,
-    interleave: CUtensorMapInterleave,
-    mode: CUtensorMapIm2ColWideMode,
-    swizzle: CUtensorMapSwizzle,
-    l2Promotion: CUtensorMapL2promotion,
-    oobFill: CUtensorMapFloatOOBfill,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuTensorMapEncodeIm2colWide(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCornerWidth,
-                pixelBoxUpperCornerWidth,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
+            recorded::cuStreamBeginCaptureToGraph_ptsz(
+                hStream,
+                hGraph,
+                dependencies,
+                dependencyData,
+                numDependencies,
                 mode,
-                swizzle,
-                l2Promotion,
-                oobFill,
             )
         };
     }
     // SAFETY: the same.
     unsafe {
-        plain::cuTensorMapEncodeIm2colWide(
-            tensorMap,
-            tensorDataType,
-            tensorRank,
-            globalAddress,
-            globalDim,
-            globalStrides,
-            pixelBoxLowerCornerWidth,
-            pixelBoxUpperCornerWidth,
-            channelsPerPixel,
-            pixelsPerColumn,
-            elementStrides,
-            interleave,
-            mode,
-            swizzle,
-            l2Promotion,
-            oobFill,
+        plain::cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamEndCapture(hStream, phGraph) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamEndCapture(hStream, phGraph) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamEndCapture_ptsz(hStream, phGraph) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamEndCapture_ptsz(hStream, phGraph) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamIsCapturing(hStream, captureStatus) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamIsCapturing(hStream, captureStatus) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
+    hStream: CUstream,
+    captureStatus: *mut CUstreamCaptureStatus,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamIsCapturing_ptsz(hStream, captureStatus) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamIsCapturing_ptsz(hStream, captureStatus) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamGetCaptureInfo(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut *const CUgraphNode,
+    numDependencies_out: *mut usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuStreamGetCaptureInfo_v2(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        };
+    }
+    // SAFETY: the same.
+    unsafe {
+        plain::cuStreamGetCaptureInfo_v2(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            numDependencies_out,
         )
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTensorMapReplaceAddress(
-    tensorMap: *mut CUtensorMap,
-    globalAddress: *mut c_void,
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut *const CUgraphNode,
+    numDependencies_out: *mut usize,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTensorMapReplaceAddress(tensorMap, globalAddress) };
+        return unsafe {
+            recorded::cuStreamGetCaptureInfo_v2_ptsz(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
+    unsafe {
+        plain::cuStreamGetCaptureInfo_v2_ptsz(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            numDependencies_out,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetArray(hTexRef, hArray, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetArray(hTexRef, hArray, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
-    hTexRef: CUtexref,
-    hMipmappedArray: CUmipmappedArray,
-    Flags: c_uint,
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut *const CUgraphNode,
+    edgeData_out: *mut *const CUgraphEdgeData,
+    numDependencies_out: *mut usize,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) };
+        return unsafe {
+            recorded::cuStreamGetCaptureInfo_v3(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) }
+    unsafe {
+        plain::cuStreamGetCaptureInfo_v3(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            edgeData_out,
+            numDependencies_out,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddress_v2(
-    ByteOffset: *mut usize,
-    hTexRef: CUtexref,
-    dptr: CUdeviceptr,
-    bytes: usize,
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut cuuint64_t,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut *const CUgraphNode,
+    edgeData_out: *mut *const CUgraphEdgeData,
+    numDependencies_out: *mut usize,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) };
+        return unsafe {
+            recorded::cuStreamGetCaptureInfo_v3_ptsz(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) }
+    unsafe {
+        plain::cuStreamGetCaptureInfo_v3_ptsz(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            edgeData_out,
+            numDependencies_out,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
-    hTexRef: CUtexref,
-    desc: *const CUDA_ARRAY_DESCRIPTOR,
-    dptr: CUdeviceptr,
-    Pitch: usize,
+pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+    hStream: CUstream,
+    dependencies: *mut CUgraphNode,
+    numDependencies: usize,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) };
+        return unsafe { recorded::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) }
+    unsafe { plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetFormat(
-    hTexRef: CUtexref,
-    fmt: CUarray_format,
-    NumPackedComponents: c_int,
+pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
+    hStream: CUstream,
+    dependencies: *mut CUgraphNode,
+    numDependencies: usize,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) };
+        return unsafe {
+            recorded::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) }
+    unsafe { plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddressMode(hTexRef, dim, am) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddressMode(hTexRef, dim, am) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetFilterMode(hTexRef, fm) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetMipmapFilterMode(hTexRef, fm) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetMipmapFilterMode(hTexRef, fm) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetMipmapLevelBias(hTexRef, bias) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetMipmapLevelBias(hTexRef, bias) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
-    hTexRef: CUtexref,
-    minMipmapLevelClamp: f32,
-    maxMipmapLevelClamp: f32,
+pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
+    hStream: CUstream,
+    dependencies: *mut CUgraphNode,
+    dependencyData: *const CUgraphEdgeData,
+    numDependencies: usize,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) };
+        return unsafe {
+            recorded::cuStreamUpdateCaptureDependencies_v2(
+                hStream,
+                dependencies,
+                dependencyData,
+                numDependencies,
+                flags,
+            )
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) }
+    unsafe {
+        plain::cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, dependencyData, numDependencies, flags)
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetBorderColor(hTexRef, pBorderColor) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetBorderColor(hTexRef, pBorderColor) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetFlags(hTexRef, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetAddress_v2(pdptr, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetAddress_v2(pdptr, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetArray(phArray, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetArray(phArray, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
-    phMipmappedArray: *mut CUmipmappedArray,
-    hTexRef: CUtexref,
+pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
+    hStream: CUstream,
+    dependencies: *mut CUgraphNode,
+    dependencyData: *const CUgraphEdgeData,
+    numDependencies: usize,
+    flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) };
+        return unsafe {
+            recorded::cuStreamUpdateCaptureDependencies_v2_ptsz(
+                hStream,
+                dependencies,
+                dependencyData,
+                numDependencies,
+                flags,
+            )
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRef: CUtexref, dim: c_int) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetAddressMode(pam, hTexRef, dim) };
+    unsafe {
+        plain::cuStreamUpdateCaptureDependencies_v2_ptsz(hStream, dependencies, dependencyData, numDependencies, flags)
     }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetAddressMode(pam, hTexRef, dim) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetFilterMode(pfm, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetFormat(
-    pFormat: *mut CUarray_format,
-    pNumChannels: *mut c_int,
-    hTexRef: CUtexref,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetMipmapFilterMode(pfm, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetMipmapLevelBias(pbias, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
-    pminMipmapLevelClamp: *mut f32,
-    pmaxMipmapLevelClamp: *mut f32,
-    hTexRef: CUtexref,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetBorderColor(pBorderColor, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetBorderColor(pBorderColor, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetFlags(pFlags, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetFlags(pFlags, hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefCreate(pTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefCreate(pTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefDestroy(hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefDestroy(hTexRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSurfRefSetArray(hSurfRef, hArray, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuSurfRefSetArray(hSurfRef, hArray, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSurfRefGetArray(phArray, hSurfRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuSurfRefGetArray(phArray, hSurfRef) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
-    hTexRef: CUtexref,
-    desc: *const CUDA_ARRAY_DESCRIPTOR,
-    dptr: CUdeviceptr,
-    Pitch: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddress(
-    ByteOffset: *mut c_uint,
-    hTexRef: CUtexref,
-    dptr: CUdeviceptr_v1,
-    bytes: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefSetAddress2D(
-    hTexRef: CUtexref,
-    desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
-    dptr: CUdeviceptr_v1,
-    Pitch: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuTexRefGetAddress(pdptr, hTexRef) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuTexRefGetAddress(pdptr, hTexRef) }
 }
 
 #[unsafe(no_mangle)]
@@ -1374,26 +1151,6 @@ pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
     }
     // SAFETY: the same.
     unsafe { plain::cuCtxDetach(ctx) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuCtxEnablePeerAccess(peerContext, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuCtxEnablePeerAccess(peerContext, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuCtxDisablePeerAccess(peerContext) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuCtxDisablePeerAccess(peerContext) }
 }
 
 #[unsafe(no_mangle)]
@@ -2183,344 +1940,6 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2_ptsz(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD8Async(dstDevice, uc, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD8Async(dstDevice, uc, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
-    dstDevice: CUdeviceptr,
-    uc: c_uchar,
-    N: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD16Async(
-    dstDevice: CUdeviceptr,
-    us: c_ushort,
-    N: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD16Async(dstDevice, us, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD16Async(dstDevice, us, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
-    dstDevice: CUdeviceptr,
-    us: c_ushort,
-    N: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD32Async(dstDevice, ui, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD32Async(dstDevice, ui, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
-    dstDevice: CUdeviceptr,
-    ui: c_uint,
-    N: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D8Async(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    uc: c_uchar,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    uc: c_uchar,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D16Async(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    us: c_ushort,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    us: c_ushort,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D32Async(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    ui: c_uint,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    ui: c_uint,
-    Width: usize,
-    Height: usize,
-    hStream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD8_v2(dstDevice, uc, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD8_v2_ptds(dstDevice, uc, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD8_v2_ptds(dstDevice, uc, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD16_v2(dstDevice, us, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD16_v2(dstDevice, us, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD16_v2_ptds(dstDevice, us, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD16_v2_ptds(dstDevice, us, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD32_v2(dstDevice, ui, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD32_v2(dstDevice, ui, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD32_v2_ptds(dstDevice, ui, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD32_v2_ptds(dstDevice, ui, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D8_v2(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    uc: c_uchar,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    uc: c_uchar,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D16_v2(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    us: c_ushort,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    us: c_ushort,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D32_v2(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    ui: c_uint,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
-    dstDevice: CUdeviceptr,
-    dstPitch: usize,
-    ui: c_uint,
-    Width: usize,
-    Height: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoD(
     dstDevice: CUdeviceptr_v1,
     srcHost: *const c_void,
@@ -2762,84 +2181,6 @@ pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD8(dstDevice, uc, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD8(dstDevice, uc, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD16(dstDevice, us, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD16(dstDevice, us, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD32(dstDevice, ui, N) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD32(dstDevice, ui, N) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D8(
-    dstDevice: CUdeviceptr_v1,
-    dstPitch: c_uint,
-    uc: c_uchar,
-    Width: c_uint,
-    Height: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D16(
-    dstDevice: CUdeviceptr_v1,
-    dstPitch: c_uint,
-    us: c_ushort,
-    Width: c_uint,
-    Height: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD2D32(
-    dstDevice: CUdeviceptr_v1,
-    dstPitch: c_uint,
-    ui: c_uint,
-    Width: c_uint,
-    Height: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -2970,35 +2311,6 @@ pub unsafe extern "C" fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceCanAccessPeer(
-    canAccessPeer: *mut c_int,
-    dev: CUdevice,
-    peerDev: CUdevice,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
-    value: *mut c_int,
-    attrib: CUdevice_P2PAttribute,
-    srcDevice: CUdevice,
-    dstDevice: CUdevice,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
     maxWidthInElements: *mut usize,
     format: CUarray_format,
@@ -3054,24 +2366,6 @@ pub unsafe extern "C" fn cuDeviceGetHostAtomicCapabilities(
     }
     // SAFETY: the same.
     unsafe { plain::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
-    capabilities: *mut c_uint,
-    operations: *const CUatomicOperation,
-    count: c_uint,
-    srcDevice: CUdevice,
-    dstDevice: CUdevice,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
-        };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice) }
 }
 
 #[unsafe(no_mangle)]
@@ -3172,69 +2466,6 @@ pub unsafe extern "C" fn cuCoredumpSetAttributeGlobal(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLogsRegisterCallback(
-    callbackFunc: CUlogsCallback,
-    userData: *mut c_void,
-    callback_out: *mut CUlogsCallbackHandle,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLogsRegisterCallback(callbackFunc, userData, callback_out) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLogsUnregisterCallback(callback) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLogsUnregisterCallback(callback) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLogsCurrent(iterator_out, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLogsCurrent(iterator_out, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLogsDumpToFile(
-    iterator: *mut CUlogIterator,
-    pathToFile: *const c_char,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLogsDumpToFile(iterator, pathToFile, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLogsDumpToFile(iterator, pathToFile, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLogsDumpToMemory(
-    iterator: *mut CUlogIterator,
-    buffer: *mut c_char,
-    size: *mut usize,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLogsDumpToMemory(iterator, buffer, size, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLogsDumpToMemory(iterator, buffer, size, flags) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -3292,6 +2523,57 @@ pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUchec
     }
     // SAFETY: the same.
     unsafe { plain::cuCheckpointProcessUnlock(pid, args) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    cudaVersion: c_int,
+    flags: cuuint64_t,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuGetProcAddress(symbol, pfn, cudaVersion, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    cudaVersion: c_int,
+    flags: cuuint64_t,
+    symbolStatus: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuGetErrorString(error, pStr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuGetErrorString(error, pStr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuGetErrorName(error, pStr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuGetErrorName(error, pStr) }
 }
 
 #[unsafe(no_mangle)]
@@ -3402,140 +2684,6 @@ pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUe
     }
     // SAFETY: the same.
     unsafe { plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuImportExternalMemory(
-    extMem_out: *mut CUexternalMemory,
-    memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuImportExternalMemory(extMem_out, memHandleDesc) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuImportExternalMemory(extMem_out, memHandleDesc) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
-    devPtr: *mut CUdeviceptr,
-    extMem: CUexternalMemory,
-    bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
-    mipmap: *mut CUmipmappedArray,
-    extMem: CUexternalMemory,
-    mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuDestroyExternalMemory(extMem) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuDestroyExternalMemory(extMem) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuImportExternalSemaphore(
-    extSem_out: *mut CUexternalSemaphore,
-    semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuImportExternalSemaphore(extSem_out, semHandleDesc) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuImportExternalSemaphore(extSem_out, semHandleDesc) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuDestroyExternalSemaphore(extSem) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuDestroyExternalSemaphore(extSem) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
-    extSemArray: *const CUexternalSemaphore,
-    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-    numExtSems: c_uint,
-    stream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
-    extSemArray: *const CUexternalSemaphore,
-    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-    numExtSems: c_uint,
-    stream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
-    extSemArray: *const CUexternalSemaphore,
-    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-    numExtSems: c_uint,
-    stream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
-    extSemArray: *const CUexternalSemaphore,
-    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-    numExtSems: c_uint,
-    stream: CUstream,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) }
 }
 
 #[unsafe(no_mangle)]
@@ -3763,26 +2911,6 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel_ptsz(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLaunchHostFunc(hStream, fn_, userData) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLaunchHostFunc(hStream, fn_, userData) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLaunchHostFunc_ptsz(hStream, fn_, userData) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetAttribute(
     pi: *mut c_int,
     attrib: CUfunction_attribute,
@@ -3879,167 +3007,6 @@ pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction)
     }
     // SAFETY: the same.
     unsafe { plain::cuFuncGetModule(hmod, hfunc) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    numBlocks: *mut c_int,
-    func: CUfunction,
-    blockSize: c_int,
-    dynamicSMemSize: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
-        };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    numBlocks: *mut c_int,
-    func: CUfunction,
-    blockSize: c_int,
-    dynamicSMemSize: usize,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                numBlocks,
-                func,
-                blockSize,
-                dynamicSMemSize,
-                flags,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
-    dynamicSmemSize: *mut usize,
-    func: CUfunction,
-    numBlocks: c_int,
-    blockSize: c_int,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
-        };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
-    numClusters: *mut c_int,
-    func: CUfunction,
-    config: *const CUlaunchConfig,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuOccupancyMaxActiveClusters(numClusters, func, config) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuOccupancyMaxActiveClusters(numClusters, func, config) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
-    clusterSize: *mut c_int,
-    func: CUfunction,
-    config: *const CUlaunchConfig,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
-    minGridSize: *mut c_int,
-    blockSize: *mut c_int,
-    func: CUfunction,
-    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-    dynamicSMemSize: usize,
-    blockSizeLimit: c_int,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuOccupancyMaxPotentialBlockSize(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuOccupancyMaxPotentialBlockSize(
-            minGridSize,
-            blockSize,
-            func,
-            blockSizeToDynamicSMemSize,
-            dynamicSMemSize,
-            blockSizeLimit,
-        )
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-    minGridSize: *mut c_int,
-    blockSize: *mut c_int,
-    func: CUfunction,
-    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-    dynamicSMemSize: usize,
-    blockSizeLimit: c_int,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuOccupancyMaxPotentialBlockSizeWithFlags(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-                flags,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
-            minGridSize,
-            blockSize,
-            func,
-            blockSizeToDynamicSMemSize,
-            dynamicSMemSize,
-            blockSizeLimit,
-            flags,
-        )
-    }
 }
 
 #[unsafe(no_mangle)]
@@ -4159,6 +3126,153 @@ pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTe
     }
     // SAFETY: the same.
     unsafe { plain::cuParamSetTexRef(hfunc, texunit, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetExportTable(
+    ppExportTable: *mut *const c_void,
+    pExportTableId: *const CUuuid,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuGetExportTable(ppExportTable, pExportTableId) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuGetExportTable(ppExportTable, pExportTableId) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuImportExternalMemory(
+    extMem_out: *mut CUexternalMemory,
+    memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuImportExternalMemory(extMem_out, memHandleDesc) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuImportExternalMemory(extMem_out, memHandleDesc) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
+    devPtr: *mut CUdeviceptr,
+    extMem: CUexternalMemory,
+    bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
+    mipmap: *mut CUmipmappedArray,
+    extMem: CUexternalMemory,
+    mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuDestroyExternalMemory(extMem) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuDestroyExternalMemory(extMem) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuImportExternalSemaphore(
+    extSem_out: *mut CUexternalSemaphore,
+    semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuImportExternalSemaphore(extSem_out, semHandleDesc) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuImportExternalSemaphore(extSem_out, semHandleDesc) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuDestroyExternalSemaphore(extSem) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuDestroyExternalSemaphore(extSem) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
+    extSemArray: *const CUexternalSemaphore,
+    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+    numExtSems: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
+    extSemArray: *const CUexternalSemaphore,
+    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+    numExtSems: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
+    extSemArray: *const CUexternalSemaphore,
+    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+    numExtSems: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
+    extSemArray: *const CUexternalSemaphore,
+    paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+    numExtSems: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) }
 }
 
 #[unsafe(no_mangle)]
@@ -5372,67 +4486,6 @@ pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_ch
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuUserObjectCreate(
-    object_out: *mut CUuserObject,
-    ptr: *mut c_void,
-    destroy: CUhostFn,
-    initialRefcount: c_uint,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuUserObjectRetain(object, count) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuUserObjectRetain(object, count) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuUserObjectRelease(object, count) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuUserObjectRelease(object, count) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGraphRetainUserObject(
-    graph: CUgraph,
-    object: CUuserObject,
-    count: c_uint,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGraphRetainUserObject(graph, object, count, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuGraphRetainUserObject(graph, object, count, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGraphReleaseUserObject(graph, object, count) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuGraphReleaseUserObject(graph, object, count) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphAddNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -6156,6 +5209,114 @@ pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut 
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostAlloc(pp, bytesize, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostAlloc(pp, bytesize, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemAllocHost_v2(pp, bytesize) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemAllocHost_v2(pp, bytesize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemFreeHost(p) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemFreeHost(p) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
+    pdptr: *mut CUdeviceptr,
+    p: *mut c_void,
+    Flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostGetFlags(pFlags, p) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostGetFlags(pFlags, p) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostRegister_v2(p, bytesize, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostRegister_v2(p, bytesize, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostUnregister(p) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostUnregister(p) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostRegister(p, bytesize, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostRegister(p, bytesize, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemAllocHost(pp, bytesize) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemAllocHost(pp, bytesize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetDevicePointer(
+    pdptr: *mut CUdeviceptr_v1,
+    p: *mut c_void,
+    Flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemHostGetDevicePointer(pdptr, p, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemHostGetDevicePointer(pdptr, p, Flags) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -6176,101 +5337,71 @@ pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGetErrorString(error, pStr) };
+        return unsafe { recorded::cuIpcGetEventHandle(pHandle, event) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuGetErrorString(error, pStr) }
+    unsafe { plain::cuIpcGetEventHandle(pHandle, event) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGetErrorName(error, pStr) };
+        return unsafe { recorded::cuIpcOpenEventHandle(phEvent, handle) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuGetErrorName(error, pStr) }
+    unsafe { plain::cuIpcOpenEventHandle(phEvent, handle) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetProcAddress(
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    cudaVersion: c_int,
-    flags: cuuint64_t,
+pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuIpcGetMemHandle(pHandle, dptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
+    pdptr: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    Flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGetProcAddress(symbol, pfn, cudaVersion, flags) };
+        return unsafe { recorded::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
+    unsafe { plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetProcAddress_v2(
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    cudaVersion: c_int,
-    flags: cuuint64_t,
-    symbolStatus: *mut CUdriverProcAddressQueryResult,
+pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuIpcCloseMemHandle(dptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuIpcCloseMemHandle(dptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuIpcOpenMemHandle(
+    pdptr: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    Flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) };
+        return unsafe { recorded::cuIpcOpenMemHandle(pdptr, handle, Flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetExportTable(
-    ppExportTable: *mut *const c_void,
-    pExportTableId: *const CUuuid,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuGetExportTable(ppExportTable, pExportTableId) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuGetExportTable(ppExportTable, pExportTableId) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuProfilerInitialize(
-    configFile: *const c_char,
-    outputFile: *const c_char,
-    outputMode: u32,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuProfilerInitialize(configFile, outputFile, outputMode) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuProfilerInitialize(configFile, outputFile, outputMode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuProfilerStart() };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuProfilerStart() }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuProfilerStop() };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuProfilerStop() }
+    unsafe { plain::cuIpcOpenMemHandle(pdptr, handle, Flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -6543,190 +5674,194 @@ pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemGetInfo_v2(free, total) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemGetInfo_v2(free, total) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemAlloc_v2(dptr, bytesize) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemAlloc_v2(dptr, bytesize) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocPitch_v2(
-    dptr: *mut CUdeviceptr,
-    pPitch: *mut usize,
-    WidthInBytes: usize,
-    Height: usize,
-    ElementSizeBytes: c_uint,
+pub unsafe extern "C" fn cuLinkCreate_v2(
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+    stateOut: *mut CUlinkState,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) };
+        return unsafe { recorded::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
+    unsafe { plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemFree_v2(dptr) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemFree_v2(dptr) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetAddressRange_v2(
-    pbase: *mut CUdeviceptr,
-    psize: *mut usize,
-    dptr: CUdeviceptr,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemGetAddressRange_v2(pbase, psize, dptr) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemGetAddressRange_v2(pbase, psize, dptr) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostAlloc(pp, bytesize, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostAlloc(pp, bytesize, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemAllocHost_v2(pp, bytesize) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemAllocHost_v2(pp, bytesize) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemFreeHost(p) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemFreeHost(p) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
-    pdptr: *mut CUdeviceptr,
-    p: *mut c_void,
-    Flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostGetFlags(pFlags, p) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostGetFlags(pFlags, p) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostRegister_v2(p, bytesize, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostRegister_v2(p, bytesize, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostUnregister(p) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostUnregister(p) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostRegister(p, bytesize, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMemHostRegister(p, bytesize, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuPointerGetAttribute(
+pub unsafe extern "C" fn cuLinkAddData_v2(
+    state: CUlinkState,
+    type_: CUjitInputType,
     data: *mut c_void,
-    attribute: CUpointer_attribute,
-    ptr: CUdeviceptr,
+    size: usize,
+    name: *const c_char,
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuPointerGetAttribute(data, attribute, ptr) };
+        return unsafe {
+            recorded::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
+        };
     }
     // SAFETY: the same.
-    unsafe { plain::cuPointerGetAttribute(data, attribute, ptr) }
+    unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuPointerGetAttributes(
-    numAttributes: c_uint,
-    attributes: *mut CUpointer_attribute,
-    data: *mut *mut c_void,
-    ptr: CUdeviceptr,
+pub unsafe extern "C" fn cuLinkAddFile_v2(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    path: *const c_char,
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuPointerGetAttributes(numAttributes, attributes, data, ptr) };
+        return unsafe { recorded::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
+    unsafe { plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuPointerSetAttribute(
-    value: *const c_void,
-    attribute: CUpointer_attribute,
-    ptr: CUdeviceptr,
+pub unsafe extern "C" fn cuLinkComplete(
+    state: CUlinkState,
+    cubinOut: *mut *mut c_void,
+    sizeOut: *mut usize,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuPointerSetAttribute(value, attribute, ptr) };
+        return unsafe { recorded::cuLinkComplete(state, cubinOut, sizeOut) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuPointerSetAttribute(value, attribute, ptr) }
+    unsafe { plain::cuLinkComplete(state, cubinOut, sizeOut) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLinkDestroy(state) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLinkDestroy(state) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLinkCreate(
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+    stateOut: *mut CUlinkState,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLinkCreate(numOptions, options, optionValues, stateOut) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLinkCreate(numOptions, options, optionValues, stateOut) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLinkAddData(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    name: *const c_char,
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLinkAddFile(
+    state: CUlinkState,
+    type_: CUjitInputType,
+    path: *const c_char,
+    numOptions: c_uint,
+    options: *mut CUjit_option,
+    optionValues: *mut *mut c_void,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLinkAddFile(state, type_, path, numOptions, options, optionValues) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLogsRegisterCallback(
+    callbackFunc: CUlogsCallback,
+    userData: *mut c_void,
+    callback_out: *mut CUlogsCallbackHandle,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLogsRegisterCallback(callbackFunc, userData, callback_out) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLogsUnregisterCallback(callback) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLogsUnregisterCallback(callback) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLogsCurrent(iterator_out, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLogsCurrent(iterator_out, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLogsDumpToFile(
+    iterator: *mut CUlogIterator,
+    pathToFile: *const c_char,
+    flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLogsDumpToFile(iterator, pathToFile, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLogsDumpToFile(iterator, pathToFile, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLogsDumpToMemory(
+    iterator: *mut CUlogIterator,
+    buffer: *mut c_char,
+    size: *mut usize,
+    flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuLogsDumpToMemory(iterator, buffer, size, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuLogsDumpToMemory(iterator, buffer, size, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -7091,6 +6226,66 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2_ptsz(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemGetInfo_v2(free, total) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemGetInfo_v2(free, total) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemAlloc_v2(dptr, bytesize) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemAlloc_v2(dptr, bytesize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocPitch_v2(
+    dptr: *mut CUdeviceptr,
+    pPitch: *mut usize,
+    WidthInBytes: usize,
+    Height: usize,
+    ElementSizeBytes: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemFree_v2(dptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemFree_v2(dptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAddressRange_v2(
+    pbase: *mut CUdeviceptr,
+    psize: *mut usize,
+    dptr: CUdeviceptr,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemGetAddressRange_v2(pbase, psize, dptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemGetAddressRange_v2(pbase, psize, dptr) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
     handle: *mut c_void,
     dptr: CUdeviceptr,
@@ -7157,74 +6352,6 @@ pub unsafe extern "C" fn cuMemGetAttribute_v2() -> CUresult {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcGetEventHandle(pHandle, event) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcGetEventHandle(pHandle, event) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcOpenEventHandle(phEvent, handle) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcOpenEventHandle(phEvent, handle) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcGetMemHandle(pHandle, dptr) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
-    pdptr: *mut CUdeviceptr,
-    handle: CUipcMemHandle,
-    Flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcCloseMemHandle(dptr) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcCloseMemHandle(dptr) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcOpenMemHandle(
-    pdptr: *mut CUdeviceptr,
-    handle: CUipcMemHandle,
-    Flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuIpcOpenMemHandle(pdptr, handle, Flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuIpcOpenMemHandle(pdptr, handle, Flags) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -7285,27 +6412,419 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+pub unsafe extern "C" fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemAllocHost(pp, bytesize) };
+        return unsafe { recorded::cuMemsetD8Async(dstDevice, uc, N, hStream) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuMemAllocHost(pp, bytesize) }
+    unsafe { plain::cuMemsetD8Async(dstDevice, uc, N, hStream) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostGetDevicePointer(
-    pdptr: *mut CUdeviceptr_v1,
-    p: *mut c_void,
-    Flags: c_uint,
+pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
+    dstDevice: CUdeviceptr,
+    uc: c_uchar,
+    N: usize,
+    hStream: CUstream,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMemHostGetDevicePointer(pdptr, p, Flags) };
+        return unsafe { recorded::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuMemHostGetDevicePointer(pdptr, p, Flags) }
+    unsafe { plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD16Async(
+    dstDevice: CUdeviceptr,
+    us: c_ushort,
+    N: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD16Async(dstDevice, us, N, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD16Async(dstDevice, us, N, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
+    dstDevice: CUdeviceptr,
+    us: c_ushort,
+    N: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD32Async(dstDevice, ui, N, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD32Async(dstDevice, ui, N, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
+    dstDevice: CUdeviceptr,
+    ui: c_uint,
+    N: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D8Async(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    uc: c_uchar,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    uc: c_uchar,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D16Async(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    us: c_ushort,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    us: c_ushort,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D32Async(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    ui: c_uint,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    ui: c_uint,
+    Width: usize,
+    Height: usize,
+    hStream: CUstream,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD8_v2(dstDevice, uc, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD8_v2_ptds(dstDevice, uc, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD8_v2_ptds(dstDevice, uc, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD16_v2(dstDevice, us, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD16_v2(dstDevice, us, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD16_v2_ptds(dstDevice, us, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD16_v2_ptds(dstDevice, us, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD32_v2(dstDevice, ui, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD32_v2(dstDevice, ui, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD32_v2_ptds(dstDevice, ui, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD32_v2_ptds(dstDevice, ui, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D8_v2(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    uc: c_uchar,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    uc: c_uchar,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D16_v2(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    us: c_ushort,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    us: c_ushort,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D32_v2(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    ui: c_uint,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
+    dstDevice: CUdeviceptr,
+    dstPitch: usize,
+    ui: c_uint,
+    Width: usize,
+    Height: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD8(dstDevice, uc, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD8(dstDevice, uc, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD16(dstDevice, us, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD16(dstDevice, us, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD32(dstDevice, ui, N) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD32(dstDevice, ui, N) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D8(
+    dstDevice: CUdeviceptr_v1,
+    dstPitch: c_uint,
+    uc: c_uchar,
+    Width: c_uint,
+    Height: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D16(
+    dstDevice: CUdeviceptr_v1,
+    dstPitch: c_uint,
+    us: c_ushort,
+    Width: c_uint,
+    Height: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD2D32(
+    dstDevice: CUdeviceptr_v1,
+    dstPitch: c_uint,
+    ui: c_uint,
+    Width: c_uint,
+    Height: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) }
 }
 
 #[unsafe(no_mangle)]
@@ -7424,134 +6943,6 @@ pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkCreate_v2(
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-    stateOut: *mut CUlinkState,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkAddData_v2(
-    state: CUlinkState,
-    type_: CUjitInputType,
-    data: *mut c_void,
-    size: usize,
-    name: *const c_char,
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
-        };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkAddFile_v2(
-    state: CUlinkState,
-    type_: CUjitInputType,
-    path: *const c_char,
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkComplete(
-    state: CUlinkState,
-    cubinOut: *mut *mut c_void,
-    sizeOut: *mut usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkComplete(state, cubinOut, sizeOut) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkComplete(state, cubinOut, sizeOut) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkDestroy(state) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkDestroy(state) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkCreate(
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-    stateOut: *mut CUlinkState,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkCreate(numOptions, options, optionValues, stateOut) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkCreate(numOptions, options, optionValues, stateOut) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkAddData(
-    state: CUlinkState,
-    type_: CUjitInputType,
-    data: *mut c_void,
-    size: usize,
-    name: *const c_char,
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLinkAddFile(
-    state: CUlinkState,
-    type_: CUjitInputType,
-    path: *const c_char,
-    numOptions: c_uint,
-    options: *mut CUjit_option,
-    optionValues: *mut *mut c_void,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuLinkAddFile(state, type_, path, numOptions, options, optionValues) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodule, name: *const c_char) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -7584,6 +6975,362 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
     }
     // SAFETY: the same.
     unsafe { plain::cuModuleGetGlobal(dptr, bytes, hmod, name) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastCreate(
+    mcHandle: *mut CUmemGenericAllocationHandle,
+    prop: *const CUmulticastObjectProp,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastCreate(mcHandle, prop) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastCreate(mcHandle, prop) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastAddDevice(mcHandle, dev) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastAddDevice(mcHandle, dev) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastBindMem(
+    mcHandle: CUmemGenericAllocationHandle,
+    mcOffset: usize,
+    memHandle: CUmemGenericAllocationHandle,
+    memOffset: usize,
+    size: usize,
+    flags: c_ulonglong,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastBindAddr(
+    mcHandle: CUmemGenericAllocationHandle,
+    mcOffset: usize,
+    memptr: CUdeviceptr,
+    size: usize,
+    flags: c_ulonglong,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastUnbind(
+    mcHandle: CUmemGenericAllocationHandle,
+    dev: CUdevice,
+    mcOffset: usize,
+    size: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastUnbind(mcHandle, dev, mcOffset, size) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMulticastGetGranularity(
+    granularity: *mut usize,
+    prop: *const CUmulticastObjectProp,
+    option: CUmulticastGranularity_flags,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuMulticastGetGranularity(granularity, prop, option) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuMulticastGetGranularity(granularity, prop, option) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    numBlocks: *mut c_int,
+    func: CUfunction,
+    blockSize: c_int,
+    dynamicSMemSize: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
+        };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    numBlocks: *mut c_int,
+    func: CUfunction,
+    blockSize: c_int,
+    dynamicSMemSize: usize,
+    flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                numBlocks,
+                func,
+                blockSize,
+                dynamicSMemSize,
+                flags,
+            )
+        };
+    }
+    // SAFETY: the same.
+    unsafe {
+        plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
+    dynamicSmemSize: *mut usize,
+    func: CUfunction,
+    numBlocks: c_int,
+    blockSize: c_int,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
+        };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
+    numClusters: *mut c_int,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuOccupancyMaxActiveClusters(numClusters, func, config) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuOccupancyMaxActiveClusters(numClusters, func, config) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
+    clusterSize: *mut c_int,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
+    minGridSize: *mut c_int,
+    blockSize: *mut c_int,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: c_int,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuOccupancyMaxPotentialBlockSize(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+            )
+        };
+    }
+    // SAFETY: the same.
+    unsafe {
+        plain::cuOccupancyMaxPotentialBlockSize(
+            minGridSize,
+            blockSize,
+            func,
+            blockSizeToDynamicSMemSize,
+            dynamicSMemSize,
+            blockSizeLimit,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    minGridSize: *mut c_int,
+    blockSize: *mut c_int,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: c_int,
+    flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+                flags,
+            )
+        };
+    }
+    // SAFETY: the same.
+    unsafe {
+        plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+            minGridSize,
+            blockSize,
+            func,
+            blockSizeToDynamicSMemSize,
+            dynamicSMemSize,
+            blockSizeLimit,
+            flags,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuCtxEnablePeerAccess(peerContext, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuCtxEnablePeerAccess(peerContext, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuCtxDisablePeerAccess(peerContext) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuCtxDisablePeerAccess(peerContext) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceCanAccessPeer(
+    canAccessPeer: *mut c_int,
+    dev: CUdevice,
+    peerDev: CUdevice,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
+    value: *mut c_int,
+    attrib: CUdevice_P2PAttribute,
+    srcDevice: CUdevice,
+    dstDevice: CUdevice,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
+    capabilities: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+    srcDevice: CUdevice,
+    dstDevice: CUdevice,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
+        };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerGetAttribute(
+    data: *mut c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuPointerGetAttribute(data, attribute, ptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuPointerGetAttribute(data, attribute, ptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerGetAttributes(
+    numAttributes: c_uint,
+    attributes: *mut CUpointer_attribute,
+    data: *mut *mut c_void,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuPointerGetAttributes(numAttributes, attributes, data, ptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerSetAttribute(
+    value: *const c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuPointerSetAttribute(value, attribute, ptr) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuPointerSetAttribute(value, attribute, ptr) }
 }
 
 #[unsafe(no_mangle)]
@@ -7868,6 +7615,40 @@ pub unsafe extern "C" fn cuMemPoolImportPointer(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuProfilerInitialize(
+    configFile: *const c_char,
+    outputFile: *const c_char,
+    outputMode: u32,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuProfilerInitialize(configFile, outputFile, outputMode) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuProfilerInitialize(configFile, outputFile, outputMode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuProfilerStart() };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuProfilerStart() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuProfilerStop() };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuProfilerStop() }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
@@ -8107,36 +7888,6 @@ pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult
     }
     // SAFETY: the same.
     unsafe { plain::cuStreamSynchronize_ptsz(hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamAddCallback(
-    hStream: CUstream,
-    callback: CUstreamCallback,
-    userData: *mut c_void,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamAddCallback(hStream, callback, userData, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamAddCallback(hStream, callback, userData, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
-    hStream: CUstream,
-    callback: CUstreamCallback,
-    userData: *mut c_void,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -8516,401 +8267,735 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2_ptsz(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuThreadExchangeStreamCaptureMode(mode) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamBeginCapture(hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamBeginCapture(hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamBeginCapture_ptsz(hStream) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamBeginCapture_ptsz(hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamBeginCapture_v2(hStream, mode) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamBeginCapture_v2(hStream, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamBeginCapture_v2_ptsz(hStream, mode) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamBeginCapture_v2_ptsz(hStream, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
-    hStream: CUstream,
-    hGraph: CUgraph,
-    dependencies: *const CUgraphNode,
-    dependencyData: *const CUgraphEdgeData,
-    numDependencies: usize,
-    mode: CUstreamCaptureMode,
+pub unsafe extern "C" fn cuTensorMapEncodeTiled(
+    tensorMap: *mut CUtensorMap,
+    tensorDataType: CUtensorMapDataType,
+    tensorRank: cuuint32_t,
+    globalAddress: *mut c_void,
+    globalDim: *const cuuint64_t,
+    globalStrides: *const cuuint64_t,
+    boxDim: *const cuuint32_t,
+    elementStrides: *const cuuint32_t,
+    interleave: CUtensorMapInterleave,
+    swizzle: CUtensorMapSwizzle,
+    l2Promotion: CUtensorMapL2promotion,
+    oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
-            recorded::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+            recorded::cuTensorMapEncodeTiled(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                boxDim,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            )
         };
     }
     // SAFETY: the same.
-    unsafe { plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode) }
+    unsafe {
+        plain::cuTensorMapEncodeTiled(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            boxDim,
+            elementStrides,
+            interleave,
+            swizzle,
+            l2Promotion,
+            oobFill,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
-    hStream: CUstream,
-    hGraph: CUgraph,
-    dependencies: *const CUgraphNode,
-    dependencyData: *const CUgraphEdgeData,
-    numDependencies: usize,
-    mode: CUstreamCaptureMode,
+pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
+    tensorMap: *mut CUtensorMap,
+    tensorDataType: CUtensorMapDataType,
+    tensorRank: cuuint32_t,
+    globalAddress: *mut c_void,
+    globalDim: *const cuuint64_t,
+    globalStrides: *const cuuint64_t,
+    pixelBoxLowerCorner: *const c_int,
+    pixelBoxUpperCorner: *const c_int,
+    channelsPerPixel: cuuint32_t,
+    pixelsPerColumn: cuuint32_t,
+    elementStrides: *const cuuint32_t,
+    interleave: CUtensorMapInterleave,
+    swizzle: CUtensorMapSwizzle,
+    l2Promotion: CUtensorMapL2promotion,
+    oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
-            recorded::cuStreamBeginCaptureToGraph_ptsz(
-                hStream,
-                hGraph,
-                dependencies,
-                dependencyData,
-                numDependencies,
+            recorded::cuTensorMapEncodeIm2col(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCorner,
+                pixelBoxUpperCorner,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            )
+        };
+    }
+    // SAFETY: the same.
+    unsafe {
+        plain::cuTensorMapEncodeIm2col(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            pixelBoxLowerCorner,
+            pixelBoxUpperCorner,
+            channelsPerPixel,
+            pixelsPerColumn,
+            elementStrides,
+            interleave,
+            swizzle,
+            l2Promotion,
+            oobFill,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
+    tensorMap: *mut CUtensorMap,
+    tensorDataType: CUtensorMapDataType,
+    tensorRank: cuuint32_t,
+    globalAddress: *mut c_void,
+    globalDim: *const cuuint64_t,
+    globalStrides: *const cuuint64_t,
+    pixelBoxLowerCornerWidth: c_int,
+    pixelBoxUpperCornerWidth: c_int,
+    channelsPerPixel: cuuint32_t,
+    pixelsPerColumn: cuuint32_t,
+    elementStrides: *const cuuint32_t,
+    interleave: CUtensorMapInterleave,
+    mode: CUtensorMapIm2ColWideMode,
+    swizzle: CUtensorMapSwizzle,
+    l2Promotion: CUtensorMapL2promotion,
+    oobFill: CUtensorMapFloatOOBfill,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe {
+            recorded::cuTensorMapEncodeIm2colWide(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCornerWidth,
+                pixelBoxUpperCornerWidth,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
                 mode,
+                swizzle,
+                l2Promotion,
+                oobFill,
             )
         };
     }
     // SAFETY: the same.
     unsafe {
-        plain::cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamEndCapture(hStream, phGraph) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamEndCapture(hStream, phGraph) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamEndCapture_ptsz(hStream, phGraph) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamEndCapture_ptsz(hStream, phGraph) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamIsCapturing(hStream, captureStatus) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamIsCapturing(hStream, captureStatus) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
-    hStream: CUstream,
-    captureStatus: *mut CUstreamCaptureStatus,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamIsCapturing_ptsz(hStream, captureStatus) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamIsCapturing_ptsz(hStream, captureStatus) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut *const CUgraphNode,
-    numDependencies_out: *mut usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamGetCaptureInfo_v2(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuStreamGetCaptureInfo_v2(
-            hStream,
-            captureStatus_out,
-            id_out,
-            graph_out,
-            dependencies_out,
-            numDependencies_out,
+        plain::cuTensorMapEncodeIm2colWide(
+            tensorMap,
+            tensorDataType,
+            tensorRank,
+            globalAddress,
+            globalDim,
+            globalStrides,
+            pixelBoxLowerCornerWidth,
+            pixelBoxUpperCornerWidth,
+            channelsPerPixel,
+            pixelsPerColumn,
+            elementStrides,
+            interleave,
+            mode,
+            swizzle,
+            l2Promotion,
+            oobFill,
         )
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut *const CUgraphNode,
-    numDependencies_out: *mut usize,
+pub unsafe extern "C" fn cuTensorMapReplaceAddress(
+    tensorMap: *mut CUtensorMap,
+    globalAddress: *mut c_void,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamGetCaptureInfo_v2_ptsz(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
-            )
-        };
+        return unsafe { recorded::cuTensorMapReplaceAddress(tensorMap, globalAddress) };
     }
     // SAFETY: the same.
-    unsafe {
-        plain::cuStreamGetCaptureInfo_v2_ptsz(
-            hStream,
-            captureStatus_out,
-            id_out,
-            graph_out,
-            dependencies_out,
-            numDependencies_out,
-        )
-    }
+    unsafe { plain::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut *const CUgraphNode,
-    edgeData_out: *mut *const CUgraphEdgeData,
-    numDependencies_out: *mut usize,
+pub unsafe extern "C" fn cuTexObjectCreate(
+    pTexObject: *mut CUtexObject,
+    pResDesc: *const CUDA_RESOURCE_DESC,
+    pTexDesc: *const CUDA_TEXTURE_DESC,
+    pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamGetCaptureInfo_v3(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            )
-        };
+        return unsafe { recorded::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) };
     }
     // SAFETY: the same.
-    unsafe {
-        plain::cuStreamGetCaptureInfo_v3(
-            hStream,
-            captureStatus_out,
-            id_out,
-            graph_out,
-            dependencies_out,
-            edgeData_out,
-            numDependencies_out,
-        )
-    }
+    unsafe { plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut cuuint64_t,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut *const CUgraphNode,
-    edgeData_out: *mut *const CUgraphEdgeData,
-    numDependencies_out: *mut usize,
+pub unsafe extern "C" fn cuSurfObjectCreate(
+    pSurfObject: *mut CUsurfObject,
+    pResDesc: *const CUDA_RESOURCE_DESC,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamGetCaptureInfo_v3_ptsz(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            )
-        };
+        return unsafe { recorded::cuSurfObjectCreate(pSurfObject, pResDesc) };
     }
     // SAFETY: the same.
-    unsafe {
-        plain::cuStreamGetCaptureInfo_v3_ptsz(
-            hStream,
-            captureStatus_out,
-            id_out,
-            graph_out,
-            dependencies_out,
-            edgeData_out,
-            numDependencies_out,
-        )
-    }
+    unsafe { plain::cuSurfObjectCreate(pSurfObject, pResDesc) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
-    hStream: CUstream,
-    dependencies: *mut CUgraphNode,
-    numDependencies: usize,
+pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexObjectDestroy(texObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexObjectDestroy(texObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSurfObjectDestroy(surfObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSurfObjectDestroy(surfObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
+    pResDesc: *mut CUDA_RESOURCE_DESC,
+    texObject: CUtexObject,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexObjectGetResourceDesc(pResDesc, texObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexObjectGetResourceDesc(pResDesc, texObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
+    pResDesc: *mut CUDA_RESOURCE_DESC,
+    surfObject: CUsurfObject,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSurfObjectGetResourceDesc(pResDesc, surfObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
+    pTexDesc: *mut CUDA_TEXTURE_DESC,
+    texObject: CUtexObject,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexObjectGetTextureDesc(pTexDesc, texObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
+    pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
+    texObject: CUtexObject,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetArray(hTexRef, hArray, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetArray(hTexRef, hArray, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
+    hTexRef: CUtexref,
+    hMipmappedArray: CUmipmappedArray,
+    Flags: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddress_v2(
+    ByteOffset: *mut usize,
+    hTexRef: CUtexref,
+    dptr: CUdeviceptr,
+    bytes: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
+    hTexRef: CUtexref,
+    desc: *const CUDA_ARRAY_DESCRIPTOR,
+    dptr: CUdeviceptr,
+    Pitch: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetFormat(
+    hTexRef: CUtexref,
+    fmt: CUarray_format,
+    NumPackedComponents: c_int,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddressMode(hTexRef, dim, am) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddressMode(hTexRef, dim, am) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetFilterMode(hTexRef, fm) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetMipmapFilterMode(hTexRef, fm) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetMipmapFilterMode(hTexRef, fm) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetMipmapLevelBias(hTexRef, bias) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetMipmapLevelBias(hTexRef, bias) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
+    hTexRef: CUtexref,
+    minMipmapLevelClamp: f32,
+    maxMipmapLevelClamp: f32,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetBorderColor(hTexRef, pBorderColor) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetBorderColor(hTexRef, pBorderColor) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetFlags(hTexRef, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetAddress_v2(pdptr, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetAddress_v2(pdptr, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetArray(phArray, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetArray(phArray, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
+    phMipmappedArray: *mut CUmipmappedArray,
+    hTexRef: CUtexref,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRef: CUtexref, dim: c_int) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetAddressMode(pam, hTexRef, dim) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetAddressMode(pam, hTexRef, dim) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetFilterMode(pfm, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetFormat(
+    pFormat: *mut CUarray_format,
+    pNumChannels: *mut c_int,
+    hTexRef: CUtexref,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetMipmapFilterMode(pfm, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetMipmapLevelBias(pbias, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
+    pminMipmapLevelClamp: *mut f32,
+    pmaxMipmapLevelClamp: *mut f32,
+    hTexRef: CUtexref,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetBorderColor(pBorderColor, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetBorderColor(pBorderColor, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetFlags(pFlags, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetFlags(pFlags, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefCreate(pTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefCreate(pTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefDestroy(hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefDestroy(hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSurfRefSetArray(hSurfRef, hArray, Flags) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSurfRefSetArray(hSurfRef, hArray, Flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuSurfRefGetArray(phArray, hSurfRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuSurfRefGetArray(phArray, hSurfRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
+    hTexRef: CUtexref,
+    desc: *const CUDA_ARRAY_DESCRIPTOR,
+    dptr: CUdeviceptr,
+    Pitch: usize,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddress(
+    ByteOffset: *mut c_uint,
+    hTexRef: CUtexref,
+    dptr: CUdeviceptr_v1,
+    bytes: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefSetAddress2D(
+    hTexRef: CUtexref,
+    desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
+    dptr: CUdeviceptr_v1,
+    Pitch: c_uint,
+) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuTexRefGetAddress(pdptr, hTexRef) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuTexRefGetAddress(pdptr, hTexRef) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuUserObjectCreate(
+    object_out: *mut CUuserObject,
+    ptr: *mut c_void,
+    destroy: CUhostFn,
+    initialRefcount: c_uint,
     flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) };
+        return unsafe { recorded::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) }
+    unsafe { plain::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
-    hStream: CUstream,
-    dependencies: *mut CUgraphNode,
-    numDependencies: usize,
+pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuUserObjectRetain(object, count) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuUserObjectRetain(object, count) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
+    if activity::on() {
+        // SAFETY: the caller's promises are the same.
+        return unsafe { recorded::cuUserObjectRelease(object, count) };
+    }
+    // SAFETY: the same.
+    unsafe { plain::cuUserObjectRelease(object, count) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphRetainUserObject(
+    graph: CUgraph,
+    object: CUuserObject,
+    count: c_uint,
     flags: c_uint,
 ) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
-        };
+        return unsafe { recorded::cuGraphRetainUserObject(graph, object, count, flags) };
     }
     // SAFETY: the same.
-    unsafe { plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags) }
+    unsafe { plain::cuGraphRetainUserObject(graph, object, count, flags) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
-    hStream: CUstream,
-    dependencies: *mut CUgraphNode,
-    dependencyData: *const CUgraphEdgeData,
-    numDependencies: usize,
-    flags: c_uint,
-) -> CUresult {
+pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
     if activity::on() {
         // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamUpdateCaptureDependencies_v2(
-                hStream,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                flags,
-            )
-        };
+        return unsafe { recorded::cuGraphReleaseUserObject(graph, object, count) };
     }
     // SAFETY: the same.
-    unsafe {
-        plain::cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, dependencyData, numDependencies, flags)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
-    hStream: CUstream,
-    dependencies: *mut CUgraphNode,
-    dependencyData: *const CUgraphEdgeData,
-    numDependencies: usize,
-    flags: c_uint,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe {
-            recorded::cuStreamUpdateCaptureDependencies_v2_ptsz(
-                hStream,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                flags,
-            )
-        };
-    }
-    // SAFETY: the same.
-    unsafe {
-        plain::cuStreamUpdateCaptureDependencies_v2_ptsz(hStream, dependencies, dependencyData, numDependencies, flags)
-    }
+    unsafe { plain::cuGraphReleaseUserObject(graph, object, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -9114,91 +9199,6 @@ pub unsafe extern "C" fn cuMemMapArrayAsync_ptsz(
     }
     // SAFETY: the same.
     unsafe { plain::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastCreate(
-    mcHandle: *mut CUmemGenericAllocationHandle,
-    prop: *const CUmulticastObjectProp,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastCreate(mcHandle, prop) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastCreate(mcHandle, prop) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastAddDevice(mcHandle, dev) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastAddDevice(mcHandle, dev) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastBindMem(
-    mcHandle: CUmemGenericAllocationHandle,
-    mcOffset: usize,
-    memHandle: CUmemGenericAllocationHandle,
-    memOffset: usize,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastBindAddr(
-    mcHandle: CUmemGenericAllocationHandle,
-    mcOffset: usize,
-    memptr: CUdeviceptr,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastUnbind(
-    mcHandle: CUmemGenericAllocationHandle,
-    dev: CUdevice,
-    mcOffset: usize,
-    size: usize,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastUnbind(mcHandle, dev, mcOffset, size) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMulticastGetGranularity(
-    granularity: *mut usize,
-    prop: *const CUmulticastObjectProp,
-    option: CUmulticastGranularity_flags,
-) -> CUresult {
-    if activity::on() {
-        // SAFETY: the caller's promises are the same.
-        return unsafe { recorded::cuMulticastGetGranularity(granularity, prop, option) };
-    }
-    // SAFETY: the same.
-    unsafe { plain::cuMulticastGetGranularity(granularity, prop, option) }
 }
 
 /// What the exports do.
@@ -9449,545 +9449,343 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectCreate(
-        pTexObject: *mut CUtexObject,
-        pResDesc: *const CUDA_RESOURCE_DESC,
-        pTexDesc: *const CUDA_TEXTURE_DESC,
-        pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
+    pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::callback::cuLaunchHostFunc(hStream, fn_, userData) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(
+        hStream: CUstream,
+        fn_: CUhostFn,
+        userData: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
+        unsafe { cuLaunchHostFunc(per_thread(hStream), fn_, userData) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectCreate(
-        pSurfObject: *mut CUsurfObject,
-        pResDesc: *const CUDA_RESOURCE_DESC,
+    pub unsafe extern "C" fn cuStreamAddCallback(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectCreate(pSurfObject, pResDesc) }
+        unsafe { crate::hand::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectDestroy(texObject) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectDestroy(surfObject) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
-        pResDesc: *mut CUDA_RESOURCE_DESC,
-        texObject: CUtexObject,
+    pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetResourceDesc(pResDesc, texObject) }
+        unsafe { cuStreamAddCallback(per_thread(hStream), callback, userData, flags) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
-        pResDesc: *mut CUDA_RESOURCE_DESC,
-        surfObject: CUsurfObject,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
+        unsafe { crate::hand::capture::cuThreadExchangeStreamCaptureMode(mode) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
-        pTexDesc: *mut CUDA_TEXTURE_DESC,
-        texObject: CUtexObject,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
+        unsafe { crate::hand::capture::cuStreamBeginCapture(hStream) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
-        pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
-        texObject: CUtexObject,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
+        unsafe { cuStreamBeginCapture(per_thread(hStream)) }
     }
 
-    #[inline(always)]
-    pub unsafe extern "C" fn cuTensorMapEncodeTiled(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        boxDim: *const cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::capture::cuStreamBeginCapture_v2(hStream, mode) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamBeginCapture_v2(per_thread(hStream), mode) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeTiled(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                boxDim,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            )
-        }
-    }
-
-    #[inline(always)]
-    pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        pixelBoxLowerCorner: *const c_int,
-        pixelBoxUpperCorner: *const c_int,
-        channelsPerPixel: cuuint32_t,
-        pixelsPerColumn: cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeIm2col(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCorner,
-                pixelBoxUpperCorner,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            )
-        }
-    }
-
-    #[inline(always)]
-    pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        pixelBoxLowerCornerWidth: c_int,
-        pixelBoxUpperCornerWidth: c_int,
-        channelsPerPixel: cuuint32_t,
-        pixelsPerColumn: cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        mode: CUtensorMapIm2ColWideMode,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeIm2colWide(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCornerWidth,
-                pixelBoxUpperCornerWidth,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
+            crate::hand::capture::cuStreamBeginCaptureToGraph(
+                hStream,
+                hGraph,
+                dependencies,
+                dependencyData,
+                numDependencies,
                 mode,
-                swizzle,
-                l2Promotion,
-                oobFill,
             )
         }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTensorMapReplaceAddress(
-        tensorMap: *mut CUtensorMap,
-        globalAddress: *mut c_void,
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
+        unsafe {
+            cuStreamBeginCaptureToGraph(
+                per_thread(hStream),
+                hGraph,
+                dependencies,
+                dependencyData,
+                numDependencies,
+                mode,
+            )
+        }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+    pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::capture::cuStreamEndCapture(hStream, phGraph) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
-        hTexRef: CUtexref,
-        hMipmappedArray: CUmipmappedArray,
-        Flags: c_uint,
+    pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamEndCapture(per_thread(hStream), phGraph) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamIsCapturing(
+        hStream: CUstream,
+        captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetMipmappedArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::capture::cuStreamIsCapturing(hStream, captureStatus) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress_v2(
-        ByteOffset: *mut usize,
-        hTexRef: CUtexref,
-        dptr: CUdeviceptr,
-        bytes: usize,
+    pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
+        hStream: CUstream,
+        captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddress_v2",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamIsCapturing(per_thread(hStream), captureStatus) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR,
-        dptr: CUdeviceptr,
-        Pitch: usize,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddress2D_v3",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFormat(
-        hTexRef: CUtexref,
-        fmt: CUarray_format,
-        NumPackedComponents: c_int,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetFormat",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamGetCaptureInfo(per_thread(hStream), captureStatus_out, id_out) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddressMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetFilterMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetMipmapFilterMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetMipmapLevelBias",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
-        hTexRef: CUtexref,
-        minMipmapLevelClamp: f32,
-        maxMipmapLevelClamp: f32,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetMipmapLevelClamp",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::capture::cuStreamGetCaptureInfo_v2(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetMaxAnisotropy",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetBorderColor",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetFlags",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetAddress_v2",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
-        phMipmappedArray: *mut CUmipmappedArray,
-        hTexRef: CUtexref,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetMipmappedArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            cuStreamGetCaptureInfo_v2(
+                per_thread(hStream),
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                numDependencies_out,
+            )
+        }
     }
 
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddressMode(
-        pam: *mut CUaddress_mode,
-        hTexRef: CUtexref,
-        dim: c_int,
+    #[inline(always)]
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetAddressMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::capture::cuStreamGetCaptureInfo_v3(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        }
     }
 
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetFilterMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFormat(
-        pFormat: *mut CUarray_format,
-        pNumChannels: *mut c_int,
-        hTexRef: CUtexref,
+    #[inline(always)]
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetFormat",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            cuStreamGetCaptureInfo_v3(
+                per_thread(hStream),
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            )
+        }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetMipmapFilterMode",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetMipmapLevelBias",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
-        pminMipmapLevelClamp: *mut f32,
-        pmaxMipmapLevelClamp: *mut f32,
-        hTexRef: CUtexref,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetMipmapLevelClamp",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
+        let q = calls::cuStreamUpdateCaptureDependencies {
+            hStream: hStream as u64,
+            dependencies: sent_dependencies,
+            numDependencies,
+            flags,
+        };
+        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetMaxAnisotropy",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetBorderColor",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetFlags",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefCreate",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefDestroy",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
-        refuse::refused(
-            "cuSurfRefSetArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
-        refuse::refused(
-            "cuSurfRefGetArray",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR,
-        dptr: CUdeviceptr,
-        Pitch: usize,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddress2D_v2",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuStreamUpdateCaptureDependencies(per_thread(hStream), dependencies, numDependencies, flags) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress(
-        ByteOffset: *mut c_uint,
-        hTexRef: CUtexref,
-        dptr: CUdeviceptr_v1,
-        bytes: c_uint,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddress",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if numDependencies as usize > 4096 {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_dependencyData = if dependencyData.is_null() {
+            None
+        } else {
+            Some(unsafe { bytes_at(dependencyData.cast(), numDependencies as usize * size_of::<CUgraphEdgeData>()) })
+        };
+        let q = calls::cuStreamUpdateCaptureDependencies_v2 {
+            hStream: hStream as u64,
+            dependencies: sent_dependencies,
+            dependencyData: sent_dependencyData,
+            numDependencies,
+            flags,
+        };
+        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
-        dptr: CUdeviceptr_v1,
-        Pitch: c_uint,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
-        refuse::refused(
-            "cuTexRefSetAddress2D",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
-        refuse::refused(
-            "cuTexRefGetAddress",
-            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            cuStreamUpdateCaptureDependencies_v2(
+                per_thread(hStream),
+                dependencies,
+                dependencyData,
+                numDependencies,
+                flags,
+            )
+        }
     }
 
     #[inline(never)]
@@ -10257,20 +10055,6 @@ mod plain {
     pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { crate::local::context::cuCtxDetach(ctx) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
-        let q = calls::cuCtxEnablePeerAccess { peerContext: peerContext as u64, Flags };
-        let result = answer(call(ops::CU_CTX_ENABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
-        let q = calls::cuCtxDisablePeerAccess { peerContext: peerContext as u64 };
-        let result = answer(call(ops::CU_CTX_DISABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
     }
 
     #[inline(never)]
@@ -10868,258 +10652,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8Async(
-        dstDevice: CUdeviceptr,
-        uc: c_uchar,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8Async(dstDevice, uc, N, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
-        dstDevice: CUdeviceptr,
-        uc: c_uchar,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD8Async(dstDevice, uc, N, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16Async(
-        dstDevice: CUdeviceptr,
-        us: c_ushort,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16Async(dstDevice, us, N, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
-        dstDevice: CUdeviceptr,
-        us: c_ushort,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD16Async(dstDevice, us, N, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32Async(
-        dstDevice: CUdeviceptr,
-        ui: c_uint,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32Async(dstDevice, ui, N, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
-        dstDevice: CUdeviceptr,
-        ui: c_uint,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD32Async(dstDevice, ui, N, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuMemcpyHtoD(
         dstDevice: CUdeviceptr_v1,
         srcHost: *const c_void,
@@ -11347,78 +10879,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
-        refuse::refused(
-            "cuMemsetD8",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
-        refuse::refused(
-            "cuMemsetD16",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
-        refuse::refused(
-            "cuMemsetD32",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        uc: c_uchar,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        refuse::refused(
-            "cuMemsetD2D8",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        us: c_ushort,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        refuse::refused(
-            "cuMemsetD2D16",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        ui: c_uint,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        refuse::refused(
-            "cuMemsetD2D32",
-            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { crate::local::device::cuDeviceGet(device, ordinal) }
@@ -11509,27 +10969,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
-        canAccessPeer: *mut c_int,
-        dev: CUdevice,
-        peerDev: CUdevice,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
-        value: *mut c_int,
-        attrib: CUdevice_P2PAttribute,
-        srcDevice: CUdevice,
-        dstDevice: CUdevice,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
         maxWidthInElements: *mut usize,
         format: CUarray_format,
@@ -11583,37 +11022,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuDeviceGetHostAtomicCapabilities_reply::decode(r)?;
-                (*r).finish()?;
-                // SAFETY: not null, and the caller's to write.
-                unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
-                Ok(CUDA_SUCCESS)
-            },
-        ));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
-        capabilities: *mut c_uint,
-        operations: *const CUatomicOperation,
-        count: c_uint,
-        srcDevice: CUdevice,
-        dstDevice: CUdevice,
-    ) -> CUresult {
-        if count as usize > 64 || (capabilities.is_null() && count != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if count as usize > 64 || (operations.is_null() && count != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_operations = unsafe { bytes_at(operations.cast(), count as usize * size_of::<CUatomicOperation>()) };
-        let q = calls::cuDeviceGetP2PAtomicCapabilities { operations: sent_operations, count, srcDevice, dstDevice };
-        let result = answer(call(
-            ops::CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES,
-            |w| q.encode(w),
-            |r| {
-                let a = calls::cuDeviceGetP2PAtomicCapabilities_reply::decode(r)?;
                 (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
@@ -11712,49 +11120,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuLogsRegisterCallback(
-        callbackFunc: CUlogsCallback,
-        userData: *mut c_void,
-        callback_out: *mut CUlogsCallbackHandle,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsUnregisterCallback(callback) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsCurrent(iterator_out, flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsDumpToFile(
-        iterator: *mut CUlogIterator,
-        pathToFile: *const c_char,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsDumpToFile(iterator, pathToFile, flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsDumpToMemory(
-        iterator: *mut CUlogIterator,
-        buffer: *mut c_char,
-        size: *mut usize,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsDumpToMemory(iterator, buffer, size, flags) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
         refuse::refused(
             "cuCheckpointProcessGetRestoreThreadId",
@@ -11809,6 +11174,41 @@ mod plain {
             "The process named would be one of this host, and the GPU's state is in the worker's.",
         );
         CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetProcAddress(
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cudaVersion: c_int,
+        flags: cuuint64_t,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::proc_address::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetProcAddress_v2(
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cudaVersion: c_int,
+        flags: cuuint64_t,
+        symbolStatus: *mut CUdriverProcAddressQueryResult,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::proc_address::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::error::cuGetErrorString(error, pStr) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::error::cuGetErrorName(error, pStr) }
     }
 
     #[inline(never)]
@@ -11911,130 +11311,6 @@ mod plain {
             },
         ));
         result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuImportExternalMemory(
-        extMem_out: *mut CUexternalMemory,
-        memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-    ) -> CUresult {
-        refuse::refused(
-            "cuImportExternalMemory",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
-        devPtr: *mut CUdeviceptr,
-        extMem: CUexternalMemory,
-        bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-    ) -> CUresult {
-        refuse::refused(
-            "cuExternalMemoryGetMappedBuffer",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
-        mipmap: *mut CUmipmappedArray,
-        extMem: CUexternalMemory,
-        mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
-    ) -> CUresult {
-        refuse::refused(
-            "cuExternalMemoryGetMappedMipmappedArray",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
-        refuse::refused(
-            "cuDestroyExternalMemory",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuImportExternalSemaphore(
-        extSem_out: *mut CUexternalSemaphore,
-        semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
-    ) -> CUresult {
-        refuse::refused(
-            "cuImportExternalSemaphore",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
-        refuse::refused(
-            "cuDestroyExternalSemaphore",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        refuse::refused(
-            "cuSignalExternalSemaphoresAsync",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        refuse::refused(
-            "cuSignalExternalSemaphoresAsync",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        refuse::refused(
-            "cuWaitExternalSemaphoresAsync",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        refuse::refused(
-            "cuWaitExternalSemaphoresAsync",
-            "External memory and semaphores are objects of this host, and the GPU is in another.",
-        );
-        CUDA_ERROR_NOT_SUPPORTED
     }
 
     #[inline(always)]
@@ -12184,22 +11460,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuLaunchHostFunc(hStream, fn_, userData) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(
-        hStream: CUstream,
-        fn_: CUhostFn,
-        userData: *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuLaunchHostFunc(per_thread(hStream), fn_, userData) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetAttribute(
         pi: *mut c_int,
         attrib: CUfunction_attribute,
@@ -12264,123 +11524,6 @@ mod plain {
     pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { crate::hand::module::cuFuncGetModule(hmod, hfunc) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        numBlocks: *mut c_int,
-        func: CUfunction,
-        blockSize: c_int,
-        dynamicSMemSize: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                numBlocks,
-                func,
-                blockSize,
-                dynamicSMemSize,
-            )
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        numBlocks: *mut c_int,
-        func: CUfunction,
-        blockSize: c_int,
-        dynamicSMemSize: usize,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                numBlocks,
-                func,
-                blockSize,
-                dynamicSMemSize,
-                flags,
-            )
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
-        dynamicSmemSize: *mut usize,
-        func: CUfunction,
-        numBlocks: c_int,
-        blockSize: c_int,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::execution::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
-        numClusters: *mut c_int,
-        func: CUfunction,
-        config: *const CUlaunchConfig,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuOccupancyMaxActiveClusters(numClusters, func, config) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
-        clusterSize: *mut c_int,
-        func: CUfunction,
-        config: *const CUlaunchConfig,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
-        minGridSize: *mut c_int,
-        blockSize: *mut c_int,
-        func: CUfunction,
-        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-        dynamicSMemSize: usize,
-        blockSizeLimit: c_int,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::execution::cuOccupancyMaxPotentialBlockSize(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-            )
-        }
-    }
-
-    #[inline(always)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-        minGridSize: *mut c_int,
-        blockSize: *mut c_int,
-        func: CUfunction,
-        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-        dynamicSMemSize: usize,
-        blockSizeLimit: c_int,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::execution::cuOccupancyMaxPotentialBlockSizeWithFlags(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-                flags,
-            )
-        }
     }
 
     #[inline(never)]
@@ -12469,6 +11612,139 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref) -> CUresult {
         refuse::refused("cuParamSetTexRef", "The launch interface of CUDA before 4.0; `cuLaunchKernel` replaced it.");
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetExportTable(
+        ppExportTable: *mut *const c_void,
+        pExportTableId: *const CUuuid,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuImportExternalMemory(
+        extMem_out: *mut CUexternalMemory,
+        memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    ) -> CUresult {
+        refuse::refused(
+            "cuImportExternalMemory",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
+        devPtr: *mut CUdeviceptr,
+        extMem: CUexternalMemory,
+        bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    ) -> CUresult {
+        refuse::refused(
+            "cuExternalMemoryGetMappedBuffer",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
+        mipmap: *mut CUmipmappedArray,
+        extMem: CUexternalMemory,
+        mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    ) -> CUresult {
+        refuse::refused(
+            "cuExternalMemoryGetMappedMipmappedArray",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
+        refuse::refused(
+            "cuDestroyExternalMemory",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuImportExternalSemaphore(
+        extSem_out: *mut CUexternalSemaphore,
+        semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    ) -> CUresult {
+        refuse::refused(
+            "cuImportExternalSemaphore",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
+        refuse::refused(
+            "cuDestroyExternalSemaphore",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        refuse::refused(
+            "cuSignalExternalSemaphoresAsync",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        refuse::refused(
+            "cuSignalExternalSemaphoresAsync",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        refuse::refused(
+            "cuWaitExternalSemaphoresAsync",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        refuse::refused(
+            "cuWaitExternalSemaphoresAsync",
+            "External memory and semaphores are objects of this host, and the GPU is in another.",
+        );
         CUDA_ERROR_NOT_SUPPORTED
     }
 
@@ -13695,47 +12971,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectCreate(
-        object_out: *mut CUuserObject,
-        ptr: *mut c_void,
-        destroy: CUhostFn,
-        initialRefcount: c_uint,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectRetain(object, count) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectRelease(object, count) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGraphRetainUserObject(
-        graph: CUgraph,
-        object: CUuserObject,
-        count: c_uint,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuGraphRetainUserObject(graph, object, count, flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuGraphReleaseUserObject(graph, object, count) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuGraphAddNode(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -14401,6 +13636,80 @@ mod plain {
     }
 
     #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemAllocHost_v2(pp, bytesize) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemFreeHost(p) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
+        pdptr: *mut CUdeviceptr,
+        p: *mut c_void,
+        Flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemHostGetFlags(pFlags, p) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::host_memory::cuMemHostUnregister(p) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemHostRegister_v2(p, bytesize, Flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+        refuse::refused(
+            "cuMemAllocHost",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetDevicePointer(
+        pdptr: *mut CUdeviceptr_v1,
+        p: *mut c_void,
+        Flags: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuMemHostGetDevicePointer",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
     pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { crate::hand::init::cuInit(Flags) }
@@ -14413,69 +13722,75 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::error::cuGetErrorString(error, pStr) }
+    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
+        if pHandle.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        let q = calls::cuIpcGetEventHandle { event: event as u64 };
+        let result = answer(call(
+            ops::CU_IPC_GET_EVENT_HANDLE,
+            |w| q.encode(w),
+            |r| {
+                let a = calls::cuIpcGetEventHandle_reply::decode(r)?;
+                (*r).finish()?;
+                // SAFETY: not null, and the caller's to write.
+                unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcEventHandle>()) }?;
+                Ok(CUDA_SUCCESS)
+            },
+        ));
+        result
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::error::cuGetErrorName(error, pStr) }
+        unsafe { crate::hand::event::cuIpcOpenEventHandle(phEvent, handle) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetProcAddress(
-        symbol: *const c_char,
-        pfn: *mut *mut c_void,
-        cudaVersion: c_int,
-        flags: cuuint64_t,
+    pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
+        if pHandle.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        let q = calls::cuIpcGetMemHandle { dptr };
+        let result = answer(call(
+            ops::CU_IPC_GET_MEM_HANDLE,
+            |w| q.encode(w),
+            |r| {
+                let a = calls::cuIpcGetMemHandle_reply::decode(r)?;
+                (*r).finish()?;
+                // SAFETY: not null, and the caller's to write.
+                unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcMemHandle>()) }?;
+                Ok(CUDA_SUCCESS)
+            },
+        ));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
+        pdptr: *mut CUdeviceptr,
+        handle: CUipcMemHandle,
+        Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::proc_address::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
+        unsafe { crate::hand::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetProcAddress_v2(
-        symbol: *const c_char,
-        pfn: *mut *mut c_void,
-        cudaVersion: c_int,
-        flags: cuuint64_t,
-        symbolStatus: *mut CUdriverProcAddressQueryResult,
+    pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::ipc::cuIpcCloseMemHandle(dptr) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuIpcOpenMemHandle(
+        pdptr: *mut CUdeviceptr,
+        handle: CUipcMemHandle,
+        Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::proc_address::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGetExportTable(
-        ppExportTable: *mut *const c_void,
-        pExportTableId: *const CUuuid,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerInitialize(
-        configFile: *const c_char,
-        outputFile: *const c_char,
-        outputMode: u32,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerInitialize(configFile, outputFile, outputMode) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerStart() }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerStop() }
+        unsafe { cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
     }
 
     #[inline(always)]
@@ -14661,126 +13976,142 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemGetInfo_v2(free, total) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemAlloc_v2(dptr, bytesize) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocPitch_v2(
-        dptr: *mut CUdeviceptr,
-        pPitch: *mut usize,
-        WidthInBytes: usize,
-        Height: usize,
-        ElementSizeBytes: c_uint,
+    pub unsafe extern "C" fn cuLinkCreate_v2(
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+        stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
+        unsafe { crate::hand::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
     }
 
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemFree_v2(dptr) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemGetAddressRange_v2(
-        pbase: *mut CUdeviceptr,
-        psize: *mut usize,
-        dptr: CUdeviceptr,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuMemGetAddressRange_v2(pbase, psize, dptr) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemAllocHost_v2(pp, bytesize) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemFreeHost(p) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
-        pdptr: *mut CUdeviceptr,
-        p: *mut c_void,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostGetFlags(pFlags, p) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostUnregister(p) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuMemHostRegister_v2(p, bytesize, Flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuPointerGetAttribute(
+    #[inline(always)]
+    pub unsafe extern "C" fn cuLinkAddData_v2(
+        state: CUlinkState,
+        type_: CUjitInputType,
         data: *mut c_void,
-        attribute: CUpointer_attribute,
-        ptr: CUdeviceptr,
+        size: usize,
+        name: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerGetAttribute(data, attribute, ptr) }
+        unsafe {
+            crate::hand::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
+        }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuPointerGetAttributes(
-        numAttributes: c_uint,
-        attributes: *mut CUpointer_attribute,
-        data: *mut *mut c_void,
-        ptr: CUdeviceptr,
+    pub unsafe extern "C" fn cuLinkAddFile_v2(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        path: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
+        unsafe { crate::hand::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuPointerSetAttribute(
-        value: *const c_void,
-        attribute: CUpointer_attribute,
-        ptr: CUdeviceptr,
+    pub unsafe extern "C" fn cuLinkComplete(
+        state: CUlinkState,
+        cubinOut: *mut *mut c_void,
+        sizeOut: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerSetAttribute(value, attribute, ptr) }
+        unsafe { crate::hand::link::cuLinkComplete(state, cubinOut, sizeOut) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::link::cuLinkDestroy(state) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkCreate(
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+        stateOut: *mut CUlinkState,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
+    }
+
+    #[inline(always)]
+    pub unsafe extern "C" fn cuLinkAddData(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        data: *mut c_void,
+        size: usize,
+        name: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkAddFile(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        path: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsRegisterCallback(
+        callbackFunc: CUlogsCallback,
+        userData: *mut c_void,
+        callback_out: *mut CUlogsCallbackHandle,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::logs::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::logs::cuLogsUnregisterCallback(callback) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::logs::cuLogsCurrent(iterator_out, flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsDumpToFile(
+        iterator: *mut CUlogIterator,
+        pathToFile: *const c_char,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::logs::cuLogsDumpToFile(iterator, pathToFile, flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsDumpToMemory(
+        iterator: *mut CUlogIterator,
+        buffer: *mut c_char,
+        size: *mut usize,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::logs::cuLogsDumpToMemory(iterator, buffer, size, flags) }
     }
 
     #[inline(never)]
@@ -15030,6 +14361,46 @@ mod plain {
     }
 
     #[inline(never)]
+    pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemGetInfo_v2(free, total) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemAlloc_v2(dptr, bytesize) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocPitch_v2(
+        dptr: *mut CUdeviceptr,
+        pPitch: *mut usize,
+        WidthInBytes: usize,
+        Height: usize,
+        ElementSizeBytes: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemFree_v2(dptr) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemGetAddressRange_v2(
+        pbase: *mut CUdeviceptr,
+        psize: *mut usize,
+        dptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::pointer::cuMemGetAddressRange_v2(pbase, psize, dptr) }
+    }
+
+    #[inline(never)]
     pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
         handle: *mut c_void,
         dptr: CUdeviceptr,
@@ -15072,78 +14443,6 @@ mod plain {
             "Hardware decompression of a batch is not forwarded; the device attribute says so.",
         );
         CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-        if pHandle.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        let q = calls::cuIpcGetEventHandle { event: event as u64 };
-        let result = answer(call(
-            ops::CU_IPC_GET_EVENT_HANDLE,
-            |w| q.encode(w),
-            |r| {
-                let a = calls::cuIpcGetEventHandle_reply::decode(r)?;
-                (*r).finish()?;
-                // SAFETY: not null, and the caller's to write.
-                unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcEventHandle>()) }?;
-                Ok(CUDA_SUCCESS)
-            },
-        ));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuIpcOpenEventHandle(phEvent, handle) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-        if pHandle.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        let q = calls::cuIpcGetMemHandle { dptr };
-        let result = answer(call(
-            ops::CU_IPC_GET_MEM_HANDLE,
-            |w| q.encode(w),
-            |r| {
-                let a = calls::cuIpcGetMemHandle_reply::decode(r)?;
-                (*r).finish()?;
-                // SAFETY: not null, and the caller's to write.
-                unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcMemHandle>()) }?;
-                Ok(CUDA_SUCCESS)
-            },
-        ));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
-        pdptr: *mut CUdeviceptr,
-        handle: CUipcMemHandle,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::ipc::cuIpcCloseMemHandle(dptr) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenMemHandle(
-        pdptr: *mut CUdeviceptr,
-        handle: CUipcMemHandle,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
     }
 
     #[inline(never)]
@@ -15202,22 +14501,324 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+    pub unsafe extern "C" fn cuMemsetD8Async(
+        dstDevice: CUdeviceptr,
+        uc: c_uchar,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD8Async(dstDevice, uc, N, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        uc: c_uchar,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD8Async(dstDevice, uc, N, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16Async(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD16Async(dstDevice, us, N, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD16Async(dstDevice, us, N, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32Async(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD32Async(dstDevice, ui, N, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD32Async(dstDevice, ui, N, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, per_thread(hStream)) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::memory::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
         refuse::refused(
-            "cuMemAllocHost",
+            "cuMemsetD8",
             "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
         );
         CUDA_ERROR_NOT_SUPPORTED
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetDevicePointer(
-        pdptr: *mut CUdeviceptr_v1,
-        p: *mut c_void,
-        Flags: c_uint,
+    pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
+        refuse::refused(
+            "cuMemsetD16",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
+        refuse::refused(
+            "cuMemsetD32",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        uc: c_uchar,
+        Width: c_uint,
+        Height: c_uint,
     ) -> CUresult {
         refuse::refused(
-            "cuMemHostGetDevicePointer",
+            "cuMemsetD2D8",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        us: c_ushort,
+        Width: c_uint,
+        Height: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuMemsetD2D16",
+            "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        ui: c_uint,
+        Width: c_uint,
+        Height: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuMemsetD2D32",
             "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
         );
         CUDA_ERROR_NOT_SUPPORTED
@@ -15303,102 +14904,6 @@ mod plain {
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuLinkCreate_v2(
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-        stateOut: *mut CUlinkState,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
-    }
-
-    #[inline(always)]
-    pub unsafe extern "C" fn cuLinkAddData_v2(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        data: *mut c_void,
-        size: usize,
-        name: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddFile_v2(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        path: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkComplete(
-        state: CUlinkState,
-        cubinOut: *mut *mut c_void,
-        sizeOut: *mut usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkComplete(state, cubinOut, sizeOut) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkDestroy(state) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkCreate(
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-        stateOut: *mut CUlinkState,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
-    }
-
-    #[inline(always)]
-    pub unsafe extern "C" fn cuLinkAddData(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        data: *mut c_void,
-        size: usize,
-        name: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddFile(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        path: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
-    }
-
-    #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetTexRef(
         pTexRef: *mut CUtexref,
         hmod: CUmodule,
@@ -15436,6 +14941,327 @@ mod plain {
             "The interface of CUDA before 3.2, whose device addresses have 32 bits; no GPU address fits.",
         );
         CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastCreate(
+        mcHandle: *mut CUmemGenericAllocationHandle,
+        prop: *const CUmulticastObjectProp,
+    ) -> CUresult {
+        if mcHandle.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if prop.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        let created = handles::reserve(Kind::MemAllocation);
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
+        let q = calls::cuMulticastCreate { mcHandle: created.0, prop: sent_prop };
+        let result = answer(call(ops::CU_MULTICAST_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        if result == CUDA_SUCCESS {
+            // SAFETY: not null, and the caller's to write.
+            unsafe { mcHandle.write(created.0 as CUmemGenericAllocationHandle) };
+        } else {
+            handles::release(created);
+        }
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
+        let q = calls::cuMulticastAddDevice { mcHandle: mcHandle as u64, dev };
+        let result = answer(call(ops::CU_MULTICAST_ADD_DEVICE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastBindMem(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult {
+        let q = calls::cuMulticastBindMem {
+            mcHandle: mcHandle as u64,
+            mcOffset,
+            memHandle: memHandle as u64,
+            memOffset,
+            size,
+            flags,
+        };
+        let result = answer(call(ops::CU_MULTICAST_BIND_MEM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastBindAddr(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult {
+        let q = calls::cuMulticastBindAddr { mcHandle: mcHandle as u64, mcOffset, memptr, size, flags };
+        let result = answer(call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastUnbind(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        size: usize,
+    ) -> CUresult {
+        let q = calls::cuMulticastUnbind { mcHandle: mcHandle as u64, dev, mcOffset, size };
+        let result = answer(call(ops::CU_MULTICAST_UNBIND, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastGetGranularity(
+        granularity: *mut usize,
+        prop: *const CUmulticastObjectProp,
+        option: CUmulticastGranularity_flags,
+    ) -> CUresult {
+        if granularity.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if prop.is_null() {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
+        let q = calls::cuMulticastGetGranularity { prop: sent_prop, option };
+        let result = answer(call(
+            ops::CU_MULTICAST_GET_GRANULARITY,
+            |w| q.encode(w),
+            |r| {
+                let a = calls::cuMulticastGetGranularity_reply::decode(r)?;
+                (*r).finish()?;
+                // SAFETY: not null, and the caller's to write.
+                unsafe { granularity.cast::<usize>().write(a.granularity) };
+                Ok(CUDA_SUCCESS)
+            },
+        ));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        numBlocks: *mut c_int,
+        func: CUfunction,
+        blockSize: c_int,
+        dynamicSMemSize: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                numBlocks,
+                func,
+                blockSize,
+                dynamicSMemSize,
+            )
+        }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        numBlocks: *mut c_int,
+        func: CUfunction,
+        blockSize: c_int,
+        dynamicSMemSize: usize,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                numBlocks,
+                func,
+                blockSize,
+                dynamicSMemSize,
+                flags,
+            )
+        }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
+        dynamicSmemSize: *mut usize,
+        func: CUfunction,
+        numBlocks: c_int,
+        blockSize: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::execution::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
+        }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
+        numClusters: *mut c_int,
+        func: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::execution::cuOccupancyMaxActiveClusters(numClusters, func, config) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
+        clusterSize: *mut c_int,
+        func: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::execution::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
+        minGridSize: *mut c_int,
+        blockSize: *mut c_int,
+        func: CUfunction,
+        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+        dynamicSMemSize: usize,
+        blockSizeLimit: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::execution::cuOccupancyMaxPotentialBlockSize(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+            )
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+        minGridSize: *mut c_int,
+        blockSize: *mut c_int,
+        func: CUfunction,
+        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+        dynamicSMemSize: usize,
+        blockSizeLimit: c_int,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            crate::hand::execution::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+                flags,
+            )
+        }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
+        let q = calls::cuCtxEnablePeerAccess { peerContext: peerContext as u64, Flags };
+        let result = answer(call(ops::CU_CTX_ENABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
+        let q = calls::cuCtxDisablePeerAccess { peerContext: peerContext as u64 };
+        let result = answer(call(ops::CU_CTX_DISABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
+        canAccessPeer: *mut c_int,
+        dev: CUdevice,
+        peerDev: CUdevice,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::device::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
+        value: *mut c_int,
+        attrib: CUdevice_P2PAttribute,
+        srcDevice: CUdevice,
+        dstDevice: CUdevice,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::device::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
+        capabilities: *mut c_uint,
+        operations: *const CUatomicOperation,
+        count: c_uint,
+        srcDevice: CUdevice,
+        dstDevice: CUdevice,
+    ) -> CUresult {
+        if count as usize > 64 || (capabilities.is_null() && count != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if count as usize > 64 || (operations.is_null() && count != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // SAFETY: checked above where it may not be null; the caller vouches for its size.
+        let sent_operations = unsafe { bytes_at(operations.cast(), count as usize * size_of::<CUatomicOperation>()) };
+        let q = calls::cuDeviceGetP2PAtomicCapabilities { operations: sent_operations, count, srcDevice, dstDevice };
+        let result = answer(call(
+            ops::CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES,
+            |w| q.encode(w),
+            |r| {
+                let a = calls::cuDeviceGetP2PAtomicCapabilities_reply::decode(r)?;
+                (*r).finish()?;
+                // SAFETY: not null, and the caller's to write.
+                unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
+                Ok(CUDA_SUCCESS)
+            },
+        ));
+        result
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerGetAttribute(
+        data: *mut c_void,
+        attribute: CUpointer_attribute,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::pointer::cuPointerGetAttribute(data, attribute, ptr) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerGetAttributes(
+        numAttributes: c_uint,
+        attributes: *mut CUpointer_attribute,
+        data: *mut *mut c_void,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerSetAttribute(
+        value: *const c_void,
+        attribute: CUpointer_attribute,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::pointer::cuPointerSetAttribute(value, attribute, ptr) }
     }
 
     #[inline(never)]
@@ -15665,6 +15491,28 @@ mod plain {
     }
 
     #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerInitialize(
+        configFile: *const c_char,
+        outputFile: *const c_char,
+        outputMode: u32,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::profiler::cuProfilerInitialize(configFile, outputFile, outputMode) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::profiler::cuProfilerStart() }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::local::profiler::cuProfilerStop() }
+    }
+
+    #[inline(never)]
     pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { crate::hand::stream::cuStreamCreate(phStream, Flags) }
@@ -15812,28 +15660,6 @@ mod plain {
     pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe { cuStreamSynchronize(per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamAddCallback(
-        hStream: CUstream,
-        callback: CUstreamCallback,
-        userData: *mut c_void,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
-        hStream: CUstream,
-        callback: CUstreamCallback,
-        userData: *mut c_void,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamAddCallback(per_thread(hStream), callback, userData, flags) }
     }
 
     #[inline(never)]
@@ -16129,306 +15955,587 @@ mod plain {
         unsafe { cuStreamBatchMemOp_v2(per_thread(stream), count, paramArray, flags) }
     }
 
-    #[inline(never)]
-    pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuThreadExchangeStreamCaptureMode(mode) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamBeginCapture(hStream) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamBeginCapture(per_thread(hStream)) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamBeginCapture_v2(hStream, mode) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamBeginCapture_v2(per_thread(hStream), mode) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
-        hStream: CUstream,
-        hGraph: CUgraph,
-        dependencies: *const CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        mode: CUstreamCaptureMode,
+    #[inline(always)]
+    pub unsafe extern "C" fn cuTensorMapEncodeTiled(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        boxDim: *const cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::capture::cuStreamBeginCaptureToGraph(
-                hStream,
-                hGraph,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                mode,
-            )
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
-        hStream: CUstream,
-        hGraph: CUgraph,
-        dependencies: *const CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        mode: CUstreamCaptureMode,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            cuStreamBeginCaptureToGraph(
-                per_thread(hStream),
-                hGraph,
-                dependencies,
-                dependencyData,
-                numDependencies,
-                mode,
-            )
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamEndCapture(hStream, phGraph) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamEndCapture(per_thread(hStream), phGraph) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamIsCapturing(
-        hStream: CUstream,
-        captureStatus: *mut CUstreamCaptureStatus,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamIsCapturing(hStream, captureStatus) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
-        hStream: CUstream,
-        captureStatus: *mut CUstreamCaptureStatus,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamIsCapturing(per_thread(hStream), captureStatus) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamGetCaptureInfo(per_thread(hStream), captureStatus_out, id_out) }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        numDependencies_out: *mut usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::capture::cuStreamGetCaptureInfo_v2(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
-            )
-        }
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        numDependencies_out: *mut usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        unsafe {
-            cuStreamGetCaptureInfo_v2(
-                per_thread(hStream),
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                numDependencies_out,
+            crate::hand::tensor_map::cuTensorMapEncodeTiled(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                boxDim,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
             )
         }
     }
 
     #[inline(always)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        edgeData_out: *mut *const CUgraphEdgeData,
-        numDependencies_out: *mut usize,
+    pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        pixelBoxLowerCorner: *const c_int,
+        pixelBoxUpperCorner: *const c_int,
+        channelsPerPixel: cuuint32_t,
+        pixelsPerColumn: cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::capture::cuStreamGetCaptureInfo_v3(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
+            crate::hand::tensor_map::cuTensorMapEncodeIm2col(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCorner,
+                pixelBoxUpperCorner,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
             )
         }
     }
 
     #[inline(always)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        edgeData_out: *mut *const CUgraphEdgeData,
-        numDependencies_out: *mut usize,
+    pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        pixelBoxLowerCornerWidth: c_int,
+        pixelBoxUpperCornerWidth: c_int,
+        channelsPerPixel: cuuint32_t,
+        pixelsPerColumn: cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        mode: CUtensorMapIm2ColWideMode,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            cuStreamGetCaptureInfo_v3(
-                per_thread(hStream),
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
+            crate::hand::tensor_map::cuTensorMapEncodeIm2colWide(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCornerWidth,
+                pixelBoxUpperCornerWidth,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                mode,
+                swizzle,
+                l2Promotion,
+                oobFill,
             )
         }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        numDependencies: usize,
-        flags: c_uint,
+    pub unsafe extern "C" fn cuTensorMapReplaceAddress(
+        tensorMap: *mut CUtensorMap,
+        globalAddress: *mut c_void,
     ) -> CUresult {
-        if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
-        let q = calls::cuStreamUpdateCaptureDependencies {
-            hStream: hStream as u64,
-            dependencies: sent_dependencies,
-            numDependencies,
-            flags,
-        };
-        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        numDependencies: usize,
+    pub unsafe extern "C" fn cuTexObjectCreate(
+        pTexObject: *mut CUtexObject,
+        pResDesc: *const CUDA_RESOURCE_DESC,
+        pTexDesc: *const CUDA_TEXTURE_DESC,
+        pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfObjectCreate(
+        pSurfObject: *mut CUsurfObject,
+        pResDesc: *const CUDA_RESOURCE_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuSurfObjectCreate(pSurfObject, pResDesc) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuTexObjectDestroy(texObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuSurfObjectDestroy(surfObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
+        pResDesc: *mut CUDA_RESOURCE_DESC,
+        texObject: CUtexObject,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuTexObjectGetResourceDesc(pResDesc, texObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
+        pResDesc: *mut CUDA_RESOURCE_DESC,
+        surfObject: CUsurfObject,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
+        pTexDesc: *mut CUDA_TEXTURE_DESC,
+        texObject: CUtexObject,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
+        pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
+        texObject: CUtexObject,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::array::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
+        hTexRef: CUtexref,
+        hMipmappedArray: CUmipmappedArray,
+        Flags: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetMipmappedArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress_v2(
+        ByteOffset: *mut usize,
+        hTexRef: CUtexref,
+        dptr: CUdeviceptr,
+        bytes: usize,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddress_v2",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR,
+        dptr: CUdeviceptr,
+        Pitch: usize,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddress2D_v3",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFormat(
+        hTexRef: CUtexref,
+        fmt: CUarray_format,
+        NumPackedComponents: c_int,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetFormat",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddressMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetFilterMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetMipmapFilterMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetMipmapLevelBias",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
+        hTexRef: CUtexref,
+        minMipmapLevelClamp: f32,
+        maxMipmapLevelClamp: f32,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetMipmapLevelClamp",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetMaxAnisotropy",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetBorderColor",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetFlags",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetAddress_v2",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
+        phMipmappedArray: *mut CUmipmappedArray,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetMipmappedArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddressMode(
+        pam: *mut CUaddress_mode,
+        hTexRef: CUtexref,
+        dim: c_int,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetAddressMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetFilterMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFormat(
+        pFormat: *mut CUarray_format,
+        pNumChannels: *mut c_int,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetFormat",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetMipmapFilterMode",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetMipmapLevelBias",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
+        pminMipmapLevelClamp: *mut f32,
+        pmaxMipmapLevelClamp: *mut f32,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetMipmapLevelClamp",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetMaxAnisotropy",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetBorderColor",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetFlags",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefCreate",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefDestroy",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
+        refuse::refused(
+            "cuSurfRefSetArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
+        refuse::refused(
+            "cuSurfRefGetArray",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR,
+        dptr: CUdeviceptr,
+        Pitch: usize,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddress2D_v2",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress(
+        ByteOffset: *mut c_uint,
+        hTexRef: CUtexref,
+        dptr: CUdeviceptr_v1,
+        bytes: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddress",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress2D(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
+        dptr: CUdeviceptr_v1,
+        Pitch: c_uint,
+    ) -> CUresult {
+        refuse::refused(
+            "cuTexRefSetAddress2D",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
+        refuse::refused(
+            "cuTexRefGetAddress",
+            "Texture and surface references were removed in CUDA 12; texture and surface objects are answered.",
+        );
+        CUDA_ERROR_NOT_SUPPORTED
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuUserObjectCreate(
+        object_out: *mut CUuserObject,
+        ptr: *mut c_void,
+        destroy: CUhostFn,
+        initialRefcount: c_uint,
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { cuStreamUpdateCaptureDependencies(per_thread(hStream), dependencies, numDependencies, flags) }
+        unsafe { crate::hand::callback::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        flags: c_uint,
-    ) -> CUresult {
-        if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if numDependencies as usize > 4096 {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_dependencyData = if dependencyData.is_null() {
-            None
-        } else {
-            Some(unsafe { bytes_at(dependencyData.cast(), numDependencies as usize * size_of::<CUgraphEdgeData>()) })
-        };
-        let q = calls::cuStreamUpdateCaptureDependencies_v2 {
-            hStream: hStream as u64,
-            dependencies: sent_dependencies,
-            dependencyData: sent_dependencyData,
-            numDependencies,
-            flags,
-        };
-        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
+    pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::callback::cuUserObjectRetain(object, count) }
     }
 
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
+    pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::callback::cuUserObjectRelease(object, count) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGraphRetainUserObject(
+        graph: CUgraph,
+        object: CUuserObject,
+        count: c_uint,
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe {
-            cuStreamUpdateCaptureDependencies_v2(
-                per_thread(hStream),
-                dependencies,
-                dependencyData,
-                numDependencies,
-                flags,
-            )
-        }
+        unsafe { crate::hand::callback::cuGraphRetainUserObject(graph, object, count, flags) }
+    }
+
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        unsafe { crate::hand::callback::cuGraphReleaseUserObject(graph, object, count) }
     }
 
     #[inline(never)]
@@ -16591,113 +16698,6 @@ mod plain {
     ) -> CUresult {
         refuse::refused("cuMemMapArrayAsync", "Sparse arrays are not forwarded; the device attribute says so.");
         CUDA_ERROR_NOT_SUPPORTED
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastCreate(
-        mcHandle: *mut CUmemGenericAllocationHandle,
-        prop: *const CUmulticastObjectProp,
-    ) -> CUresult {
-        if mcHandle.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if prop.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        let created = handles::reserve(Kind::MemAllocation);
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
-        let q = calls::cuMulticastCreate { mcHandle: created.0, prop: sent_prop };
-        let result = answer(call(ops::CU_MULTICAST_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        if result == CUDA_SUCCESS {
-            // SAFETY: not null, and the caller's to write.
-            unsafe { mcHandle.write(created.0 as CUmemGenericAllocationHandle) };
-        } else {
-            handles::release(created);
-        }
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-        let q = calls::cuMulticastAddDevice { mcHandle: mcHandle as u64, dev };
-        let result = answer(call(ops::CU_MULTICAST_ADD_DEVICE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastBindMem(
-        mcHandle: CUmemGenericAllocationHandle,
-        mcOffset: usize,
-        memHandle: CUmemGenericAllocationHandle,
-        memOffset: usize,
-        size: usize,
-        flags: c_ulonglong,
-    ) -> CUresult {
-        let q = calls::cuMulticastBindMem {
-            mcHandle: mcHandle as u64,
-            mcOffset,
-            memHandle: memHandle as u64,
-            memOffset,
-            size,
-            flags,
-        };
-        let result = answer(call(ops::CU_MULTICAST_BIND_MEM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastBindAddr(
-        mcHandle: CUmemGenericAllocationHandle,
-        mcOffset: usize,
-        memptr: CUdeviceptr,
-        size: usize,
-        flags: c_ulonglong,
-    ) -> CUresult {
-        let q = calls::cuMulticastBindAddr { mcHandle: mcHandle as u64, mcOffset, memptr, size, flags };
-        let result = answer(call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastUnbind(
-        mcHandle: CUmemGenericAllocationHandle,
-        dev: CUdevice,
-        mcOffset: usize,
-        size: usize,
-    ) -> CUresult {
-        let q = calls::cuMulticastUnbind { mcHandle: mcHandle as u64, dev, mcOffset, size };
-        let result = answer(call(ops::CU_MULTICAST_UNBIND, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
-        result
-    }
-
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastGetGranularity(
-        granularity: *mut usize,
-        prop: *const CUmulticastObjectProp,
-        option: CUmulticastGranularity_flags,
-    ) -> CUresult {
-        if granularity.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if prop.is_null() {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        // SAFETY: checked above where it may not be null; the caller vouches for its size.
-        let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
-        let q = calls::cuMulticastGetGranularity { prop: sent_prop, option };
-        let result = answer(call(
-            ops::CU_MULTICAST_GET_GRANULARITY,
-            |w| q.encode(w),
-            |r| {
-                let a = calls::cuMulticastGetGranularity_reply::decode(r)?;
-                (*r).finish()?;
-                // SAFETY: not null, and the caller's to write.
-                unsafe { granularity.cast::<usize>().write(a.granularity) };
-                Ok(CUDA_SUCCESS)
-            },
-        ));
-        result
     }
 }
 
@@ -16905,264 +16905,135 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectCreate(
-        pTexObject: *mut CUtexObject,
-        pResDesc: *const CUDA_RESOURCE_DESC,
-        pTexDesc: *const CUDA_TEXTURE_DESC,
-        pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(339, &Parameters4(pTexObject, pResDesc, pTexDesc, pResViewDesc), || unsafe {
-            plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc)
+        activity::driver_call(527, &Parameters3(hStream, fn_, userData), || unsafe {
+            plain::cuLaunchHostFunc(hStream, fn_, userData)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectCreate(
-        pSurfObject: *mut CUsurfObject,
-        pResDesc: *const CUDA_RESOURCE_DESC,
+    pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(
+        hStream: CUstream,
+        fn_: CUhostFn,
+        userData: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(343, &Parameters2(pSurfObject, pResDesc), || unsafe {
-            plain::cuSurfObjectCreate(pSurfObject, pResDesc)
+        activity::driver_call(528, &Parameters3(hStream, fn_, userData), || unsafe {
+            plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(340, &Parameters1(texObject), || unsafe { plain::cuTexObjectDestroy(texObject) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(344, &Parameters1(surfObject), || unsafe { plain::cuSurfObjectDestroy(surfObject) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
-        pResDesc: *mut CUDA_RESOURCE_DESC,
-        texObject: CUtexObject,
+    pub unsafe extern "C" fn cuStreamAddCallback(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(341, &Parameters2(pResDesc, texObject), || unsafe {
-            plain::cuTexObjectGetResourceDesc(pResDesc, texObject)
+        activity::driver_call(346, &Parameters4(hStream, callback, userData, flags), || unsafe {
+            plain::cuStreamAddCallback(hStream, callback, userData, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
-        pResDesc: *mut CUDA_RESOURCE_DESC,
-        surfObject: CUsurfObject,
+    pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(345, &Parameters2(pResDesc, surfObject), || unsafe {
-            plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject)
+        activity::driver_call(437, &Parameters4(hStream, callback, userData, flags), || unsafe {
+            plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
-        pTexDesc: *mut CUDA_TEXTURE_DESC,
-        texObject: CUtexObject,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(342, &Parameters2(pTexDesc, texObject), || unsafe {
-            plain::cuTexObjectGetTextureDesc(pTexDesc, texObject)
+        activity::driver_call(541, &Parameters1(mode), || unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(539, &Parameters2(hStream, mode), || unsafe {
+            plain::cuStreamBeginCapture_v2(hStream, mode)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
-        pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
-        texObject: CUtexObject,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(361, &Parameters2(pResViewDesc, texObject), || unsafe {
-            plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject)
+        activity::driver_call(540, &Parameters2(hStream, mode), || unsafe {
+            plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTensorMapEncodeTiled(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        boxDim: *const cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(
-            697,
-            &Parameters12(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                boxDim,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            ),
+            720,
+            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
             || unsafe {
-                plain::cuTensorMapEncodeTiled(
-                    tensorMap,
-                    tensorDataType,
-                    tensorRank,
-                    globalAddress,
-                    globalDim,
-                    globalStrides,
-                    boxDim,
-                    elementStrides,
-                    interleave,
-                    swizzle,
-                    l2Promotion,
-                    oobFill,
-                )
+                plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
             },
         )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        pixelBoxLowerCorner: *const c_int,
-        pixelBoxUpperCorner: *const c_int,
-        channelsPerPixel: cuuint32_t,
-        pixelsPerColumn: cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
+    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(
-            698,
-            &Parameters15(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCorner,
-                pixelBoxUpperCorner,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            ),
+            721,
+            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
             || unsafe {
-                plain::cuTensorMapEncodeIm2col(
-                    tensorMap,
-                    tensorDataType,
-                    tensorRank,
-                    globalAddress,
-                    globalDim,
-                    globalStrides,
-                    pixelBoxLowerCorner,
-                    pixelBoxUpperCorner,
-                    channelsPerPixel,
-                    pixelsPerColumn,
-                    elementStrides,
-                    interleave,
-                    swizzle,
-                    l2Promotion,
-                    oobFill,
-                )
-            },
-        )
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
-        tensorMap: *mut CUtensorMap,
-        tensorDataType: CUtensorMapDataType,
-        tensorRank: cuuint32_t,
-        globalAddress: *mut c_void,
-        globalDim: *const cuuint64_t,
-        globalStrides: *const cuuint64_t,
-        pixelBoxLowerCornerWidth: c_int,
-        pixelBoxUpperCornerWidth: c_int,
-        channelsPerPixel: cuuint32_t,
-        pixelsPerColumn: cuuint32_t,
-        elementStrides: *const cuuint32_t,
-        interleave: CUtensorMapInterleave,
-        mode: CUtensorMapIm2ColWideMode,
-        swizzle: CUtensorMapSwizzle,
-        l2Promotion: CUtensorMapL2promotion,
-        oobFill: CUtensorMapFloatOOBfill,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            781,
-            &Parameters16(
-                tensorMap,
-                tensorDataType,
-                tensorRank,
-                globalAddress,
-                globalDim,
-                globalStrides,
-                pixelBoxLowerCornerWidth,
-                pixelBoxUpperCornerWidth,
-                channelsPerPixel,
-                pixelsPerColumn,
-                elementStrides,
-                interleave,
-                mode,
-                swizzle,
-                l2Promotion,
-                oobFill,
-            ),
-            || unsafe {
-                plain::cuTensorMapEncodeIm2colWide(
-                    tensorMap,
-                    tensorDataType,
-                    tensorRank,
-                    globalAddress,
-                    globalDim,
-                    globalStrides,
-                    pixelBoxLowerCornerWidth,
-                    pixelBoxUpperCornerWidth,
-                    channelsPerPixel,
-                    pixelsPerColumn,
-                    elementStrides,
-                    interleave,
+                plain::cuStreamBeginCaptureToGraph_ptsz(
+                    hStream,
+                    hGraph,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
                     mode,
-                    swizzle,
-                    l2Promotion,
-                    oobFill,
                 )
             },
         )
@@ -17170,353 +17041,276 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTensorMapReplaceAddress(
-        tensorMap: *mut CUtensorMap,
-        globalAddress: *mut c_void,
+    pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(497, &Parameters2(hStream, phGraph), || unsafe {
+            plain::cuStreamEndCapture(hStream, phGraph)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(498, &Parameters2(hStream, phGraph), || unsafe {
+            plain::cuStreamEndCapture_ptsz(hStream, phGraph)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuStreamIsCapturing(
+        hStream: CUstream,
+        captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(699, &Parameters2(tensorMap, globalAddress), || unsafe {
-            plain::cuTensorMapReplaceAddress(tensorMap, globalAddress)
+        activity::driver_call(499, &Parameters2(hStream, captureStatus), || unsafe {
+            plain::cuStreamIsCapturing(hStream, captureStatus)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(94, &Parameters3(hTexRef, hArray, Flags), || unsafe {
-            plain::cuTexRefSetArray(hTexRef, hArray, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
-        hTexRef: CUtexref,
-        hMipmappedArray: CUmipmappedArray,
-        Flags: c_uint,
+    pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
+        hStream: CUstream,
+        captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(350, &Parameters3(hTexRef, hMipmappedArray, Flags), || unsafe {
-            plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags)
+        activity::driver_call(500, &Parameters2(hStream, captureStatus), || unsafe {
+            plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress_v2(
-        ByteOffset: *mut usize,
-        hTexRef: CUtexref,
-        dptr: CUdeviceptr,
-        bytes: usize,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(255, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
-            plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes)
+        activity::driver_call(536, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+            plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR,
-        dptr: CUdeviceptr,
-        Pitch: usize,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(327, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
-            plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch)
+        activity::driver_call(537, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
+            plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFormat(
-        hTexRef: CUtexref,
-        fmt: CUarray_format,
-        NumPackedComponents: c_int,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(99, &Parameters3(hTexRef, fmt, NumPackedComponents), || unsafe {
-            plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents)
-        })
+        activity::driver_call(
+            629,
+            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v2(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(100, &Parameters3(hTexRef, dim, am), || unsafe {
-            plain::cuTexRefSetAddressMode(hTexRef, dim, am)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(101, &Parameters2(hTexRef, fm), || unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(351, &Parameters2(hTexRef, fm), || unsafe {
-            plain::cuTexRefSetMipmapFilterMode(hTexRef, fm)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(352, &Parameters2(hTexRef, bias), || unsafe {
-            plain::cuTexRefSetMipmapLevelBias(hTexRef, bias)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
-        hTexRef: CUtexref,
-        minMipmapLevelClamp: f32,
-        maxMipmapLevelClamp: f32,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(353, &Parameters3(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp), || unsafe {
-            plain::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp)
-        })
+        activity::driver_call(
+            630,
+            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v2_ptsz(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(354, &Parameters2(hTexRef, maxAniso), || unsafe {
-            plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(455, &Parameters2(hTexRef, pBorderColor), || unsafe {
-            plain::cuTexRefSetBorderColor(hTexRef, pBorderColor)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(102, &Parameters2(hTexRef, Flags), || unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(257, &Parameters2(pdptr, hTexRef), || unsafe {
-            plain::cuTexRefGetAddress_v2(pdptr, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(105, &Parameters2(phArray, hTexRef), || unsafe {
-            plain::cuTexRefGetArray(phArray, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
-        phMipmappedArray: *mut CUmipmappedArray,
-        hTexRef: CUtexref,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(355, &Parameters2(phMipmappedArray, hTexRef), || unsafe {
-            plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef)
-        })
+        activity::driver_call(
+            729,
+            &Parameters7(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            ),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v3(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    edgeData_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddressMode(
-        pam: *mut CUaddress_mode,
-        hTexRef: CUtexref,
-        dim: c_int,
+    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        edgeData_out: *mut *const CUgraphEdgeData,
+        numDependencies_out: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(106, &Parameters3(pam, hTexRef, dim), || unsafe {
-            plain::cuTexRefGetAddressMode(pam, hTexRef, dim)
-        })
+        activity::driver_call(
+            730,
+            &Parameters7(
+                hStream,
+                captureStatus_out,
+                id_out,
+                graph_out,
+                dependencies_out,
+                edgeData_out,
+                numDependencies_out,
+            ),
+            || unsafe {
+                plain::cuStreamGetCaptureInfo_v3_ptsz(
+                    hStream,
+                    captureStatus_out,
+                    id_out,
+                    graph_out,
+                    dependencies_out,
+                    edgeData_out,
+                    numDependencies_out,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(107, &Parameters2(pfm, hTexRef), || unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFormat(
-        pFormat: *mut CUarray_format,
-        pNumChannels: *mut c_int,
-        hTexRef: CUtexref,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(108, &Parameters3(pFormat, pNumChannels, hTexRef), || unsafe {
-            plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef)
+        activity::driver_call(631, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
+            plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(356, &Parameters2(pfm, hTexRef), || unsafe {
-            plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(357, &Parameters2(pbias, hTexRef), || unsafe {
-            plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
-        pminMipmapLevelClamp: *mut f32,
-        pmaxMipmapLevelClamp: *mut f32,
-        hTexRef: CUtexref,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(358, &Parameters3(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef), || unsafe {
-            plain::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef)
+        activity::driver_call(632, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
+            plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(359, &Parameters2(pmaxAniso, hTexRef), || unsafe {
-            plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(456, &Parameters2(pBorderColor, hTexRef), || unsafe {
-            plain::cuTexRefGetBorderColor(pBorderColor, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(109, &Parameters2(pFlags, hTexRef), || unsafe {
-            plain::cuTexRefGetFlags(pFlags, hTexRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(92, &Parameters1(pTexRef), || unsafe { plain::cuTexRefCreate(pTexRef) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(93, &Parameters1(hTexRef), || unsafe { plain::cuTexRefDestroy(hTexRef) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(194, &Parameters3(hSurfRef, hArray, Flags), || unsafe {
-            plain::cuSurfRefSetArray(hSurfRef, hArray, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(196, &Parameters2(phArray, hSurfRef), || unsafe {
-            plain::cuSurfRefGetArray(phArray, hSurfRef)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR,
-        dptr: CUdeviceptr,
-        Pitch: usize,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(256, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
-            plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch)
-        })
+        activity::driver_call(
+            731,
+            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+            || unsafe {
+                plain::cuStreamUpdateCaptureDependencies_v2(
+                    hStream,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
+                    flags,
+                )
+            },
+        )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress(
-        ByteOffset: *mut c_uint,
-        hTexRef: CUtexref,
-        dptr: CUdeviceptr_v1,
-        bytes: c_uint,
+    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
+        hStream: CUstream,
+        dependencies: *mut CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(95, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
-            plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefSetAddress2D(
-        hTexRef: CUtexref,
-        desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
-        dptr: CUdeviceptr_v1,
-        Pitch: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(97, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
-            plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(103, &Parameters2(pdptr, hTexRef), || unsafe {
-            plain::cuTexRefGetAddress(pdptr, hTexRef)
-        })
+        activity::driver_call(
+            732,
+            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
+            || unsafe {
+                plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
+                    hStream,
+                    dependencies,
+                    dependencyData,
+                    numDependencies,
+                    flags,
+                )
+            },
+        )
     }
 
     #[cold]
@@ -17841,22 +17635,6 @@ mod recorded {
     pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(13, &Parameters1(ctx), || unsafe { plain::cuCtxDetach(ctx) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(313, &Parameters2(peerContext, Flags), || unsafe {
-            plain::cuCtxEnablePeerAccess(peerContext, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(314, &Parameters1(peerContext), || unsafe { plain::cuCtxDisablePeerAccess(peerContext) })
     }
 
     #[cold]
@@ -18595,328 +18373,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8Async(
-        dstDevice: CUdeviceptr,
-        uc: c_uchar,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(216, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
-            plain::cuMemsetD8Async(dstDevice, uc, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
-        dstDevice: CUdeviceptr,
-        uc: c_uchar,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(428, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
-            plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16Async(
-        dstDevice: CUdeviceptr,
-        us: c_ushort,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(218, &Parameters4(dstDevice, us, N, hStream), || unsafe {
-            plain::cuMemsetD16Async(dstDevice, us, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
-        dstDevice: CUdeviceptr,
-        us: c_ushort,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(429, &Parameters4(dstDevice, us, N, hStream), || unsafe {
-            plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32Async(
-        dstDevice: CUdeviceptr,
-        ui: c_uint,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(220, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
-            plain::cuMemsetD32Async(dstDevice, ui, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
-        dstDevice: CUdeviceptr,
-        ui: c_uint,
-        N: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(430, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
-            plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(222, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(431, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(224, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(432, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32Async(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(226, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-        hStream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(433, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
-            plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(249, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(411, &Parameters3(dstDevice, uc, N), || unsafe {
-            plain::cuMemsetD8_v2_ptds(dstDevice, uc, N)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(250, &Parameters3(dstDevice, us, N), || unsafe {
-            plain::cuMemsetD16_v2(dstDevice, us, N)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(412, &Parameters3(dstDevice, us, N), || unsafe {
-            plain::cuMemsetD16_v2_ptds(dstDevice, us, N)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(251, &Parameters3(dstDevice, ui, N), || unsafe {
-            plain::cuMemsetD32_v2(dstDevice, ui, N)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(413, &Parameters3(dstDevice, ui, N), || unsafe {
-            plain::cuMemsetD32_v2_ptds(dstDevice, ui, N)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(252, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
-            plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        uc: c_uchar,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(414, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
-            plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(253, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
-            plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        us: c_ushort,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(415, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
-            plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32_v2(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(254, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
-            plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
-        dstDevice: CUdeviceptr,
-        dstPitch: usize,
-        ui: c_uint,
-        Width: usize,
-        Height: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(416, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
-            plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuMemcpyHtoD(
         dstDevice: CUdeviceptr_v1,
         srcHost: *const c_void,
@@ -19134,72 +18590,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(71, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8(dstDevice, uc, N) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(73, &Parameters3(dstDevice, us, N), || unsafe { plain::cuMemsetD16(dstDevice, us, N) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(75, &Parameters3(dstDevice, ui, N), || unsafe { plain::cuMemsetD32(dstDevice, ui, N) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D8(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        uc: c_uchar,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(77, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
-            plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D16(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        us: c_ushort,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(79, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
-            plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemsetD2D32(
-        dstDevice: CUdeviceptr_v1,
-        dstPitch: c_uint,
-        ui: c_uint,
-        Width: c_uint,
-        Height: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(81, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
-            plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(3, &Parameters2(device, ordinal), || unsafe { plain::cuDeviceGet(device, ordinal) })
@@ -19313,33 +18703,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
-        canAccessPeer: *mut c_int,
-        dev: CUdevice,
-        peerDev: CUdevice,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(312, &Parameters3(canAccessPeer, dev, peerDev), || unsafe {
-            plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
-        value: *mut c_int,
-        attrib: CUdevice_P2PAttribute,
-        srcDevice: CUdevice,
-        dstDevice: CUdevice,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(454, &Parameters4(value, attrib, srcDevice, dstDevice), || unsafe {
-            plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
         maxWidthInElements: *mut usize,
         format: CUarray_format,
@@ -19389,21 +18752,6 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(805, &Parameters4(capabilities, operations, count, dev), || unsafe {
             plain::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
-        capabilities: *mut c_uint,
-        operations: *const CUatomicOperation,
-        count: c_uint,
-        srcDevice: CUdevice,
-        dstDevice: CUdevice,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(804, &Parameters5(capabilities, operations, count, srcDevice, dstDevice), || unsafe {
-            plain::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
         })
     }
 
@@ -19499,62 +18847,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuLogsRegisterCallback(
-        callbackFunc: CUlogsCallback,
-        userData: *mut c_void,
-        callback_out: *mut CUlogsCallbackHandle,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(763, &Parameters3(callbackFunc, userData, callback_out), || unsafe {
-            plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(764, &Parameters1(callback), || unsafe { plain::cuLogsUnregisterCallback(callback) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(765, &Parameters2(iterator_out, flags), || unsafe {
-            plain::cuLogsCurrent(iterator_out, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsDumpToFile(
-        iterator: *mut CUlogIterator,
-        pathToFile: *const c_char,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(766, &Parameters3(iterator, pathToFile, flags), || unsafe {
-            plain::cuLogsDumpToFile(iterator, pathToFile, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLogsDumpToMemory(
-        iterator: *mut CUlogIterator,
-        buffer: *mut c_char,
-        size: *mut usize,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(767, &Parameters4(iterator, buffer, size, flags), || unsafe {
-            plain::cuLogsDumpToMemory(iterator, buffer, size, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(768, &Parameters2(pid, tid), || unsafe {
@@ -19602,6 +18894,49 @@ mod recorded {
     pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(773, &Parameters2(pid, args), || unsafe { plain::cuCheckpointProcessUnlock(pid, args) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetProcAddress(
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cudaVersion: c_int,
+        flags: cuuint64_t,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(626, &Parameters4(symbol, pfn, cudaVersion, flags), || unsafe {
+            plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetProcAddress_v2(
+        symbol: *const c_char,
+        pfn: *mut *mut c_void,
+        cudaVersion: c_int,
+        flags: cuuint64_t,
+        symbolStatus: *mut CUdriverProcAddressQueryResult,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(677, &Parameters5(symbol, pfn, cudaVersion, flags, symbolStatus), || unsafe {
+            plain::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(372, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorString(error, pStr) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(373, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorName(error, pStr) })
     }
 
     #[cold]
@@ -19696,126 +19031,6 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(123, &Parameters3(pMilliseconds, hStart, hEnd), || unsafe {
             plain::cuEventElapsedTime(pMilliseconds, hStart, hEnd)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuImportExternalMemory(
-        extMem_out: *mut CUexternalMemory,
-        memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(485, &Parameters2(extMem_out, memHandleDesc), || unsafe {
-            plain::cuImportExternalMemory(extMem_out, memHandleDesc)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
-        devPtr: *mut CUdeviceptr,
-        extMem: CUexternalMemory,
-        bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(486, &Parameters3(devPtr, extMem, bufferDesc), || unsafe {
-            plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
-        mipmap: *mut CUmipmappedArray,
-        extMem: CUexternalMemory,
-        mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(487, &Parameters3(mipmap, extMem, mipmapDesc), || unsafe {
-            plain::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(488, &Parameters1(extMem), || unsafe { plain::cuDestroyExternalMemory(extMem) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuImportExternalSemaphore(
-        extSem_out: *mut CUexternalSemaphore,
-        semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(489, &Parameters2(extSem_out, semHandleDesc), || unsafe {
-            plain::cuImportExternalSemaphore(extSem_out, semHandleDesc)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(494, &Parameters1(extSem), || unsafe { plain::cuDestroyExternalSemaphore(extSem) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(490, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
-            plain::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(491, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
-            plain::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(492, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
-            plain::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
-        extSemArray: *const CUexternalSemaphore,
-        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-        numExtSems: c_uint,
-        stream: CUstream,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(493, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
-            plain::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
         })
     }
 
@@ -20039,28 +19254,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(527, &Parameters3(hStream, fn_, userData), || unsafe {
-            plain::cuLaunchHostFunc(hStream, fn_, userData)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(
-        hStream: CUstream,
-        fn_: CUhostFn,
-        userData: *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(528, &Parameters3(hStream, fn_, userData), || unsafe {
-            plain::cuLaunchHostFunc_ptsz(hStream, fn_, userData)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetAttribute(
         pi: *mut c_int,
         attrib: CUfunction_attribute,
@@ -20141,145 +19334,6 @@ mod recorded {
     pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(566, &Parameters2(hmod, hfunc), || unsafe { plain::cuFuncGetModule(hmod, hfunc) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        numBlocks: *mut c_int,
-        func: CUfunction,
-        blockSize: c_int,
-        dynamicSMemSize: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(374, &Parameters4(numBlocks, func, blockSize, dynamicSMemSize), || unsafe {
-            plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        numBlocks: *mut c_int,
-        func: CUfunction,
-        blockSize: c_int,
-        dynamicSMemSize: usize,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(451, &Parameters5(numBlocks, func, blockSize, dynamicSMemSize, flags), || unsafe {
-            plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                numBlocks,
-                func,
-                blockSize,
-                dynamicSMemSize,
-                flags,
-            )
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
-        dynamicSmemSize: *mut usize,
-        func: CUfunction,
-        numBlocks: c_int,
-        blockSize: c_int,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(543, &Parameters4(dynamicSmemSize, func, numBlocks, blockSize), || unsafe {
-            plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
-        numClusters: *mut c_int,
-        func: CUfunction,
-        config: *const CUlaunchConfig,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(676, &Parameters3(numClusters, func, config), || unsafe {
-            plain::cuOccupancyMaxActiveClusters(numClusters, func, config)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
-        clusterSize: *mut c_int,
-        func: CUfunction,
-        config: *const CUlaunchConfig,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(675, &Parameters3(clusterSize, func, config), || unsafe {
-            plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
-        minGridSize: *mut c_int,
-        blockSize: *mut c_int,
-        func: CUfunction,
-        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-        dynamicSMemSize: usize,
-        blockSizeLimit: c_int,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            384,
-            &Parameters6(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit),
-            || unsafe {
-                plain::cuOccupancyMaxPotentialBlockSize(
-                    minGridSize,
-                    blockSize,
-                    func,
-                    blockSizeToDynamicSMemSize,
-                    dynamicSMemSize,
-                    blockSizeLimit,
-                )
-            },
-        )
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-        minGridSize: *mut c_int,
-        blockSize: *mut c_int,
-        func: CUfunction,
-        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
-        dynamicSMemSize: usize,
-        blockSizeLimit: c_int,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            452,
-            &Parameters7(
-                minGridSize,
-                blockSize,
-                func,
-                blockSizeToDynamicSMemSize,
-                dynamicSMemSize,
-                blockSizeLimit,
-                flags,
-            ),
-            || unsafe {
-                plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
-                    minGridSize,
-                    blockSize,
-                    func,
-                    blockSizeToDynamicSMemSize,
-                    dynamicSMemSize,
-                    blockSizeLimit,
-                    flags,
-                )
-            },
-        )
     }
 
     #[cold]
@@ -20386,6 +19440,138 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(114, &Parameters3(hfunc, texunit, hTexRef), || unsafe {
             plain::cuParamSetTexRef(hfunc, texunit, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGetExportTable(
+        ppExportTable: *mut *const c_void,
+        pExportTableId: *const CUuuid,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(135, &Parameters2(ppExportTable, pExportTableId), || unsafe {
+            plain::cuGetExportTable(ppExportTable, pExportTableId)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuImportExternalMemory(
+        extMem_out: *mut CUexternalMemory,
+        memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(485, &Parameters2(extMem_out, memHandleDesc), || unsafe {
+            plain::cuImportExternalMemory(extMem_out, memHandleDesc)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
+        devPtr: *mut CUdeviceptr,
+        extMem: CUexternalMemory,
+        bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(486, &Parameters3(devPtr, extMem, bufferDesc), || unsafe {
+            plain::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
+        mipmap: *mut CUmipmappedArray,
+        extMem: CUexternalMemory,
+        mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(487, &Parameters3(mipmap, extMem, mipmapDesc), || unsafe {
+            plain::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(488, &Parameters1(extMem), || unsafe { plain::cuDestroyExternalMemory(extMem) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuImportExternalSemaphore(
+        extSem_out: *mut CUexternalSemaphore,
+        semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(489, &Parameters2(extSem_out, semHandleDesc), || unsafe {
+            plain::cuImportExternalSemaphore(extSem_out, semHandleDesc)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(494, &Parameters1(extSem), || unsafe { plain::cuDestroyExternalSemaphore(extSem) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(490, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
+            plain::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(491, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
+            plain::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(492, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
+            plain::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(493, &Parameters4(extSemArray, paramsArray, numExtSems, stream), || unsafe {
+            plain::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream)
         })
     }
 
@@ -21515,58 +20701,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectCreate(
-        object_out: *mut CUuserObject,
-        ptr: *mut c_void,
-        destroy: CUhostFn,
-        initialRefcount: c_uint,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(633, &Parameters5(object_out, ptr, destroy, initialRefcount, flags), || unsafe {
-            plain::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(634, &Parameters2(object, count), || unsafe { plain::cuUserObjectRetain(object, count) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(635, &Parameters2(object, count), || unsafe { plain::cuUserObjectRelease(object, count) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGraphRetainUserObject(
-        graph: CUgraph,
-        object: CUuserObject,
-        count: c_uint,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(636, &Parameters4(graph, object, count, flags), || unsafe {
-            plain::cuGraphRetainUserObject(graph, object, count, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(637, &Parameters3(graph, object, count), || unsafe {
-            plain::cuGraphReleaseUserObject(graph, object, count)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuGraphAddNode(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -22141,6 +21275,94 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(39, &Parameters3(pp, bytesize, Flags), || unsafe {
+            plain::cuMemHostAlloc(pp, bytesize, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(294, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost_v2(pp, bytesize) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(38, &Parameters1(p), || unsafe { plain::cuMemFreeHost(p) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
+        pdptr: *mut CUdeviceptr,
+        p: *mut c_void,
+        Flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(247, &Parameters3(pdptr, p, Flags), || unsafe {
+            plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(42, &Parameters2(pFlags, p), || unsafe { plain::cuMemHostGetFlags(pFlags, p) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(379, &Parameters3(p, bytesize, Flags), || unsafe {
+            plain::cuMemHostRegister_v2(p, bytesize, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(302, &Parameters1(p), || unsafe { plain::cuMemHostUnregister(p) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(301, &Parameters3(p, bytesize, Flags), || unsafe {
+            plain::cuMemHostRegister(p, bytesize, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(37, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost(pp, bytesize) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemHostGetDevicePointer(
+        pdptr: *mut CUdeviceptr_v1,
+        p: *mut c_void,
+        Flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(40, &Parameters3(pdptr, p, Flags), || unsafe {
+            plain::cuMemHostGetDevicePointer(pdptr, p, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
     pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(1, &Parameters1(Flags), || unsafe { plain::cuInit(Flags) })
@@ -22155,84 +21377,60 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
+    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(372, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorString(error, pStr) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(373, &Parameters2(error, pStr), || unsafe { plain::cuGetErrorName(error, pStr) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuGetProcAddress(
-        symbol: *const c_char,
-        pfn: *mut *mut c_void,
-        cudaVersion: c_int,
-        flags: cuuint64_t,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(626, &Parameters4(symbol, pfn, cudaVersion, flags), || unsafe {
-            plain::cuGetProcAddress(symbol, pfn, cudaVersion, flags)
+        activity::driver_call(334, &Parameters2(pHandle, event), || unsafe {
+            plain::cuIpcGetEventHandle(pHandle, event)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetProcAddress_v2(
-        symbol: *const c_char,
-        pfn: *mut *mut c_void,
-        cudaVersion: c_int,
-        flags: cuuint64_t,
-        symbolStatus: *mut CUdriverProcAddressQueryResult,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(677, &Parameters5(symbol, pfn, cudaVersion, flags, symbolStatus), || unsafe {
-            plain::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus)
+        activity::driver_call(335, &Parameters2(phEvent, handle), || unsafe {
+            plain::cuIpcOpenEventHandle(phEvent, handle)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuGetExportTable(
-        ppExportTable: *mut *const c_void,
-        pExportTableId: *const CUuuid,
+    pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(328, &Parameters2(pHandle, dptr), || unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
+        pdptr: *mut CUdeviceptr,
+        handle: CUipcMemHandle,
+        Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(135, &Parameters2(ppExportTable, pExportTableId), || unsafe {
-            plain::cuGetExportTable(ppExportTable, pExportTableId)
+        activity::driver_call(567, &Parameters3(pdptr, handle, Flags), || unsafe {
+            plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerInitialize(
-        configFile: *const c_char,
-        outputFile: *const c_char,
-        outputMode: u32,
+    pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(330, &Parameters1(dptr), || unsafe { plain::cuIpcCloseMemHandle(dptr) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuIpcOpenMemHandle(
+        pdptr: *mut CUdeviceptr,
+        handle: CUipcMemHandle,
+        Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(311, &Parameters3(configFile, outputFile, outputMode), || unsafe {
-            plain::cuProfilerInitialize(configFile, outputFile, outputMode)
+        activity::driver_call(329, &Parameters3(pdptr, handle, Flags), || unsafe {
+            plain::cuIpcOpenMemHandle(pdptr, handle, Flags)
         })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(308, &Parameters0(), || unsafe { plain::cuProfilerStart() })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(309, &Parameters0(), || unsafe { plain::cuProfilerStop() })
     }
 
     #[cold]
@@ -22477,158 +21675,177 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(242, &Parameters2(free, total), || unsafe { plain::cuMemGetInfo_v2(free, total) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(243, &Parameters2(dptr, bytesize), || unsafe { plain::cuMemAlloc_v2(dptr, bytesize) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocPitch_v2(
-        dptr: *mut CUdeviceptr,
-        pPitch: *mut usize,
-        WidthInBytes: usize,
-        Height: usize,
-        ElementSizeBytes: c_uint,
+    pub unsafe extern "C" fn cuLinkCreate_v2(
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+        stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(244, &Parameters5(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), || unsafe {
-            plain::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
+        activity::driver_call(381, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
+            plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(245, &Parameters1(dptr), || unsafe { plain::cuMemFree_v2(dptr) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemGetAddressRange_v2(
-        pbase: *mut CUdeviceptr,
-        psize: *mut usize,
-        dptr: CUdeviceptr,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(246, &Parameters3(pbase, psize, dptr), || unsafe {
-            plain::cuMemGetAddressRange_v2(pbase, psize, dptr)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(39, &Parameters3(pp, bytesize, Flags), || unsafe {
-            plain::cuMemHostAlloc(pp, bytesize, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(294, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost_v2(pp, bytesize) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(38, &Parameters1(p), || unsafe { plain::cuMemFreeHost(p) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
-        pdptr: *mut CUdeviceptr,
-        p: *mut c_void,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(247, &Parameters3(pdptr, p, Flags), || unsafe {
-            plain::cuMemHostGetDevicePointer_v2(pdptr, p, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(42, &Parameters2(pFlags, p), || unsafe { plain::cuMemHostGetFlags(pFlags, p) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(379, &Parameters3(p, bytesize, Flags), || unsafe {
-            plain::cuMemHostRegister_v2(p, bytesize, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(302, &Parameters1(p), || unsafe { plain::cuMemHostUnregister(p) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(301, &Parameters3(p, bytesize, Flags), || unsafe {
-            plain::cuMemHostRegister(p, bytesize, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuPointerGetAttribute(
+    pub unsafe extern "C" fn cuLinkAddData_v2(
+        state: CUlinkState,
+        type_: CUjitInputType,
         data: *mut c_void,
-        attribute: CUpointer_attribute,
-        ptr: CUdeviceptr,
+        size: usize,
+        name: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(310, &Parameters3(data, attribute, ptr), || unsafe {
-            plain::cuPointerGetAttribute(data, attribute, ptr)
+        activity::driver_call(
+            382,
+            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+            || unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkAddFile_v2(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        path: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(383, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
+            plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuPointerGetAttributes(
-        numAttributes: c_uint,
-        attributes: *mut CUpointer_attribute,
-        data: *mut *mut c_void,
-        ptr: CUdeviceptr,
+    pub unsafe extern "C" fn cuLinkComplete(
+        state: CUlinkState,
+        cubinOut: *mut *mut c_void,
+        sizeOut: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(450, &Parameters4(numAttributes, attributes, data, ptr), || unsafe {
-            plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr)
+        activity::driver_call(365, &Parameters3(state, cubinOut, sizeOut), || unsafe {
+            plain::cuLinkComplete(state, cubinOut, sizeOut)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuPointerSetAttribute(
-        value: *const c_void,
-        attribute: CUpointer_attribute,
-        ptr: CUdeviceptr,
+    pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(366, &Parameters1(state), || unsafe { plain::cuLinkDestroy(state) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkCreate(
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+        stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(378, &Parameters3(value, attribute, ptr), || unsafe {
-            plain::cuPointerSetAttribute(value, attribute, ptr)
+        activity::driver_call(362, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
+            plain::cuLinkCreate(numOptions, options, optionValues, stateOut)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkAddData(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        data: *mut c_void,
+        size: usize,
+        name: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(
+            363,
+            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
+            || unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLinkAddFile(
+        state: CUlinkState,
+        type_: CUjitInputType,
+        path: *const c_char,
+        numOptions: c_uint,
+        options: *mut CUjit_option,
+        optionValues: *mut *mut c_void,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(364, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
+            plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsRegisterCallback(
+        callbackFunc: CUlogsCallback,
+        userData: *mut c_void,
+        callback_out: *mut CUlogsCallbackHandle,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(763, &Parameters3(callbackFunc, userData, callback_out), || unsafe {
+            plain::cuLogsRegisterCallback(callbackFunc, userData, callback_out)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(764, &Parameters1(callback), || unsafe { plain::cuLogsUnregisterCallback(callback) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(765, &Parameters2(iterator_out, flags), || unsafe {
+            plain::cuLogsCurrent(iterator_out, flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsDumpToFile(
+        iterator: *mut CUlogIterator,
+        pathToFile: *const c_char,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(766, &Parameters3(iterator, pathToFile, flags), || unsafe {
+            plain::cuLogsDumpToFile(iterator, pathToFile, flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuLogsDumpToMemory(
+        iterator: *mut CUlogIterator,
+        buffer: *mut c_char,
+        size: *mut usize,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(767, &Parameters4(iterator, buffer, size, flags), || unsafe {
+            plain::cuLogsDumpToMemory(iterator, buffer, size, flags)
         })
     }
 
@@ -22942,6 +22159,55 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
+    pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(242, &Parameters2(free, total), || unsafe { plain::cuMemGetInfo_v2(free, total) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(243, &Parameters2(dptr, bytesize), || unsafe { plain::cuMemAlloc_v2(dptr, bytesize) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemAllocPitch_v2(
+        dptr: *mut CUdeviceptr,
+        pPitch: *mut usize,
+        WidthInBytes: usize,
+        Height: usize,
+        ElementSizeBytes: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(244, &Parameters5(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), || unsafe {
+            plain::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(245, &Parameters1(dptr), || unsafe { plain::cuMemFree_v2(dptr) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemGetAddressRange_v2(
+        pbase: *mut CUdeviceptr,
+        psize: *mut usize,
+        dptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(246, &Parameters3(pbase, psize, dptr), || unsafe {
+            plain::cuMemGetAddressRange_v2(pbase, psize, dptr)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
     pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
         handle: *mut c_void,
         dptr: CUdeviceptr,
@@ -22982,64 +22248,6 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(762, &Parameters5(paramsArray, count, flags, errorIndex, stream), || unsafe {
             plain::cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, stream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(334, &Parameters2(pHandle, event), || unsafe {
-            plain::cuIpcGetEventHandle(pHandle, event)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(335, &Parameters2(phEvent, handle), || unsafe {
-            plain::cuIpcOpenEventHandle(phEvent, handle)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(328, &Parameters2(pHandle, dptr), || unsafe { plain::cuIpcGetMemHandle(pHandle, dptr) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
-        pdptr: *mut CUdeviceptr,
-        handle: CUipcMemHandle,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(567, &Parameters3(pdptr, handle, Flags), || unsafe {
-            plain::cuIpcOpenMemHandle_v2(pdptr, handle, Flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(330, &Parameters1(dptr), || unsafe { plain::cuIpcCloseMemHandle(dptr) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuIpcOpenMemHandle(
-        pdptr: *mut CUdeviceptr,
-        handle: CUipcMemHandle,
-        Flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(329, &Parameters3(pdptr, handle, Flags), || unsafe {
-            plain::cuIpcOpenMemHandle(pdptr, handle, Flags)
         })
     }
 
@@ -23094,21 +22302,389 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+    pub unsafe extern "C" fn cuMemsetD8Async(
+        dstDevice: CUdeviceptr,
+        uc: c_uchar,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(37, &Parameters2(pp, bytesize), || unsafe { plain::cuMemAllocHost(pp, bytesize) })
+        activity::driver_call(216, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+            plain::cuMemsetD8Async(dstDevice, uc, N, hStream)
+        })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuMemHostGetDevicePointer(
-        pdptr: *mut CUdeviceptr_v1,
-        p: *mut c_void,
-        Flags: c_uint,
+    pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        uc: c_uchar,
+        N: usize,
+        hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(40, &Parameters3(pdptr, p, Flags), || unsafe {
-            plain::cuMemHostGetDevicePointer(pdptr, p, Flags)
+        activity::driver_call(428, &Parameters4(dstDevice, uc, N, hStream), || unsafe {
+            plain::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16Async(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(218, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+            plain::cuMemsetD16Async(dstDevice, us, N, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(429, &Parameters4(dstDevice, us, N, hStream), || unsafe {
+            plain::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32Async(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(220, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+            plain::cuMemsetD32Async(dstDevice, ui, N, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(430, &Parameters4(dstDevice, ui, N, hStream), || unsafe {
+            plain::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(222, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(431, &Parameters6(dstDevice, dstPitch, uc, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(224, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(432, &Parameters6(dstDevice, dstPitch, us, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(226, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(433, &Parameters6(dstDevice, dstPitch, ui, Width, Height, hStream), || unsafe {
+            plain::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(249, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8_v2(dstDevice, uc, N) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(411, &Parameters3(dstDevice, uc, N), || unsafe {
+            plain::cuMemsetD8_v2_ptds(dstDevice, uc, N)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(250, &Parameters3(dstDevice, us, N), || unsafe {
+            plain::cuMemsetD16_v2(dstDevice, us, N)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(412, &Parameters3(dstDevice, us, N), || unsafe {
+            plain::cuMemsetD16_v2_ptds(dstDevice, us, N)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(251, &Parameters3(dstDevice, ui, N), || unsafe {
+            plain::cuMemsetD32_v2(dstDevice, ui, N)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(413, &Parameters3(dstDevice, ui, N), || unsafe {
+            plain::cuMemsetD32_v2_ptds(dstDevice, ui, N)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(252, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(414, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(253, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(415, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(254, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(416, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(71, &Parameters3(dstDevice, uc, N), || unsafe { plain::cuMemsetD8(dstDevice, uc, N) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(73, &Parameters3(dstDevice, us, N), || unsafe { plain::cuMemsetD16(dstDevice, us, N) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(75, &Parameters3(dstDevice, ui, N), || unsafe { plain::cuMemsetD32(dstDevice, ui, N) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D8(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        uc: c_uchar,
+        Width: c_uint,
+        Height: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(77, &Parameters5(dstDevice, dstPitch, uc, Width, Height), || unsafe {
+            plain::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D16(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        us: c_ushort,
+        Width: c_uint,
+        Height: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(79, &Parameters5(dstDevice, dstPitch, us, Width, Height), || unsafe {
+            plain::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMemsetD2D32(
+        dstDevice: CUdeviceptr_v1,
+        dstPitch: c_uint,
+        ui: c_uint,
+        Width: c_uint,
+        Height: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(81, &Parameters5(dstDevice, dstPitch, ui, Width, Height), || unsafe {
+            plain::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height)
         })
     }
 
@@ -23215,126 +22791,6 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuLinkCreate_v2(
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-        stateOut: *mut CUlinkState,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(381, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
-            plain::cuLinkCreate_v2(numOptions, options, optionValues, stateOut)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddData_v2(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        data: *mut c_void,
-        size: usize,
-        name: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            382,
-            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
-            || unsafe { plain::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) },
-        )
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddFile_v2(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        path: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(383, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
-            plain::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkComplete(
-        state: CUlinkState,
-        cubinOut: *mut *mut c_void,
-        sizeOut: *mut usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(365, &Parameters3(state, cubinOut, sizeOut), || unsafe {
-            plain::cuLinkComplete(state, cubinOut, sizeOut)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(366, &Parameters1(state), || unsafe { plain::cuLinkDestroy(state) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkCreate(
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-        stateOut: *mut CUlinkState,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(362, &Parameters4(numOptions, options, optionValues, stateOut), || unsafe {
-            plain::cuLinkCreate(numOptions, options, optionValues, stateOut)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddData(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        data: *mut c_void,
-        size: usize,
-        name: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            363,
-            &Parameters8(state, type_, data, size, name, numOptions, options, optionValues),
-            || unsafe { plain::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) },
-        )
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuLinkAddFile(
-        state: CUlinkState,
-        type_: CUjitInputType,
-        path: *const c_char,
-        numOptions: c_uint,
-        options: *mut CUjit_option,
-        optionValues: *mut *mut c_void,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(364, &Parameters6(state, type_, path, numOptions, options, optionValues), || unsafe {
-            plain::cuLinkAddFile(state, type_, path, numOptions, options, optionValues)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetTexRef(
         pTexRef: *mut CUtexref,
         hmod: CUmodule,
@@ -23370,6 +22826,320 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(24, &Parameters4(dptr, bytes, hmod, name), || unsafe {
             plain::cuModuleGetGlobal(dptr, bytes, hmod, name)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastCreate(
+        mcHandle: *mut CUmemGenericAllocationHandle,
+        prop: *const CUmulticastObjectProp,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(706, &Parameters2(mcHandle, prop), || unsafe { plain::cuMulticastCreate(mcHandle, prop) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(707, &Parameters2(mcHandle, dev), || unsafe {
+            plain::cuMulticastAddDevice(mcHandle, dev)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastBindMem(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(708, &Parameters6(mcHandle, mcOffset, memHandle, memOffset, size, flags), || unsafe {
+            plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastBindAddr(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(709, &Parameters5(mcHandle, mcOffset, memptr, size, flags), || unsafe {
+            plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastUnbind(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        size: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(710, &Parameters4(mcHandle, dev, mcOffset, size), || unsafe {
+            plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuMulticastGetGranularity(
+        granularity: *mut usize,
+        prop: *const CUmulticastObjectProp,
+        option: CUmulticastGranularity_flags,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(711, &Parameters3(granularity, prop, option), || unsafe {
+            plain::cuMulticastGetGranularity(granularity, prop, option)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        numBlocks: *mut c_int,
+        func: CUfunction,
+        blockSize: c_int,
+        dynamicSMemSize: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(374, &Parameters4(numBlocks, func, blockSize, dynamicSMemSize), || unsafe {
+            plain::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        numBlocks: *mut c_int,
+        func: CUfunction,
+        blockSize: c_int,
+        dynamicSMemSize: usize,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(451, &Parameters5(numBlocks, func, blockSize, dynamicSMemSize, flags), || unsafe {
+            plain::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                numBlocks,
+                func,
+                blockSize,
+                dynamicSMemSize,
+                flags,
+            )
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
+        dynamicSmemSize: *mut usize,
+        func: CUfunction,
+        numBlocks: c_int,
+        blockSize: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(543, &Parameters4(dynamicSmemSize, func, numBlocks, blockSize), || unsafe {
+            plain::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
+        numClusters: *mut c_int,
+        func: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(676, &Parameters3(numClusters, func, config), || unsafe {
+            plain::cuOccupancyMaxActiveClusters(numClusters, func, config)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
+        clusterSize: *mut c_int,
+        func: CUfunction,
+        config: *const CUlaunchConfig,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(675, &Parameters3(clusterSize, func, config), || unsafe {
+            plain::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
+        minGridSize: *mut c_int,
+        blockSize: *mut c_int,
+        func: CUfunction,
+        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+        dynamicSMemSize: usize,
+        blockSizeLimit: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(
+            384,
+            &Parameters6(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit),
+            || unsafe {
+                plain::cuOccupancyMaxPotentialBlockSize(
+                    minGridSize,
+                    blockSize,
+                    func,
+                    blockSizeToDynamicSMemSize,
+                    dynamicSMemSize,
+                    blockSizeLimit,
+                )
+            },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+        minGridSize: *mut c_int,
+        blockSize: *mut c_int,
+        func: CUfunction,
+        blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+        dynamicSMemSize: usize,
+        blockSizeLimit: c_int,
+        flags: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(
+            452,
+            &Parameters7(
+                minGridSize,
+                blockSize,
+                func,
+                blockSizeToDynamicSMemSize,
+                dynamicSMemSize,
+                blockSizeLimit,
+                flags,
+            ),
+            || unsafe {
+                plain::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                    minGridSize,
+                    blockSize,
+                    func,
+                    blockSizeToDynamicSMemSize,
+                    dynamicSMemSize,
+                    blockSizeLimit,
+                    flags,
+                )
+            },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(313, &Parameters2(peerContext, Flags), || unsafe {
+            plain::cuCtxEnablePeerAccess(peerContext, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(314, &Parameters1(peerContext), || unsafe { plain::cuCtxDisablePeerAccess(peerContext) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceCanAccessPeer(
+        canAccessPeer: *mut c_int,
+        dev: CUdevice,
+        peerDev: CUdevice,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(312, &Parameters3(canAccessPeer, dev, peerDev), || unsafe {
+            plain::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
+        value: *mut c_int,
+        attrib: CUdevice_P2PAttribute,
+        srcDevice: CUdevice,
+        dstDevice: CUdevice,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(454, &Parameters4(value, attrib, srcDevice, dstDevice), || unsafe {
+            plain::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
+        capabilities: *mut c_uint,
+        operations: *const CUatomicOperation,
+        count: c_uint,
+        srcDevice: CUdevice,
+        dstDevice: CUdevice,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(804, &Parameters5(capabilities, operations, count, srcDevice, dstDevice), || unsafe {
+            plain::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerGetAttribute(
+        data: *mut c_void,
+        attribute: CUpointer_attribute,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(310, &Parameters3(data, attribute, ptr), || unsafe {
+            plain::cuPointerGetAttribute(data, attribute, ptr)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerGetAttributes(
+        numAttributes: c_uint,
+        attributes: *mut CUpointer_attribute,
+        data: *mut *mut c_void,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(450, &Parameters4(numAttributes, attributes, data, ptr), || unsafe {
+            plain::cuPointerGetAttributes(numAttributes, attributes, data, ptr)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuPointerSetAttribute(
+        value: *const c_void,
+        attribute: CUpointer_attribute,
+        ptr: CUdeviceptr,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(378, &Parameters3(value, attribute, ptr), || unsafe {
+            plain::cuPointerSetAttribute(value, attribute, ptr)
         })
     }
 
@@ -23629,6 +23399,33 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerInitialize(
+        configFile: *const c_char,
+        outputFile: *const c_char,
+        outputMode: u32,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(311, &Parameters3(configFile, outputFile, outputMode), || unsafe {
+            plain::cuProfilerInitialize(configFile, outputFile, outputMode)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(308, &Parameters0(), || unsafe { plain::cuProfilerStart() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(309, &Parameters0(), || unsafe { plain::cuProfilerStop() })
+    }
+
+    #[cold]
+    #[inline(never)]
     pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(124, &Parameters2(phStream, Flags), || unsafe { plain::cuStreamCreate(phStream, Flags) })
@@ -23824,34 +23621,6 @@ mod recorded {
     pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(440, &Parameters1(hStream), || unsafe { plain::cuStreamSynchronize_ptsz(hStream) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamAddCallback(
-        hStream: CUstream,
-        callback: CUstreamCallback,
-        userData: *mut c_void,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(346, &Parameters4(hStream, callback, userData, flags), || unsafe {
-            plain::cuStreamAddCallback(hStream, callback, userData, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
-        hStream: CUstream,
-        callback: CUstreamCallback,
-        userData: *mut c_void,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(437, &Parameters4(hStream, callback, userData, flags), || unsafe {
-            plain::cuStreamAddCallback_ptsz(hStream, callback, userData, flags)
-        })
     }
 
     #[cold]
@@ -24206,85 +23975,176 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(541, &Parameters1(mode), || unsafe { plain::cuThreadExchangeStreamCaptureMode(mode) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(495, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture(hStream) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(496, &Parameters1(hStream), || unsafe { plain::cuStreamBeginCapture_ptsz(hStream) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(539, &Parameters2(hStream, mode), || unsafe {
-            plain::cuStreamBeginCapture_v2(hStream, mode)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(540, &Parameters2(hStream, mode), || unsafe {
-            plain::cuStreamBeginCapture_v2_ptsz(hStream, mode)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
-        hStream: CUstream,
-        hGraph: CUgraph,
-        dependencies: *const CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        mode: CUstreamCaptureMode,
+    pub unsafe extern "C" fn cuTensorMapEncodeTiled(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        boxDim: *const cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(
-            720,
-            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+            697,
+            &Parameters12(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                boxDim,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            ),
             || unsafe {
-                plain::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
+                plain::cuTensorMapEncodeTiled(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    boxDim,
+                    elementStrides,
+                    interleave,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
+                )
             },
         )
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
-        hStream: CUstream,
-        hGraph: CUgraph,
-        dependencies: *const CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        mode: CUstreamCaptureMode,
+    pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        pixelBoxLowerCorner: *const c_int,
+        pixelBoxUpperCorner: *const c_int,
+        channelsPerPixel: cuuint32_t,
+        pixelsPerColumn: cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(
-            721,
-            &Parameters6(hStream, hGraph, dependencies, dependencyData, numDependencies, mode),
+            698,
+            &Parameters15(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCorner,
+                pixelBoxUpperCorner,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            ),
             || unsafe {
-                plain::cuStreamBeginCaptureToGraph_ptsz(
-                    hStream,
-                    hGraph,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
+                plain::cuTensorMapEncodeIm2col(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    pixelBoxLowerCorner,
+                    pixelBoxUpperCorner,
+                    channelsPerPixel,
+                    pixelsPerColumn,
+                    elementStrides,
+                    interleave,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
+                )
+            },
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
+        tensorMap: *mut CUtensorMap,
+        tensorDataType: CUtensorMapDataType,
+        tensorRank: cuuint32_t,
+        globalAddress: *mut c_void,
+        globalDim: *const cuuint64_t,
+        globalStrides: *const cuuint64_t,
+        pixelBoxLowerCornerWidth: c_int,
+        pixelBoxUpperCornerWidth: c_int,
+        channelsPerPixel: cuuint32_t,
+        pixelsPerColumn: cuuint32_t,
+        elementStrides: *const cuuint32_t,
+        interleave: CUtensorMapInterleave,
+        mode: CUtensorMapIm2ColWideMode,
+        swizzle: CUtensorMapSwizzle,
+        l2Promotion: CUtensorMapL2promotion,
+        oobFill: CUtensorMapFloatOOBfill,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(
+            781,
+            &Parameters16(
+                tensorMap,
+                tensorDataType,
+                tensorRank,
+                globalAddress,
+                globalDim,
+                globalStrides,
+                pixelBoxLowerCornerWidth,
+                pixelBoxUpperCornerWidth,
+                channelsPerPixel,
+                pixelsPerColumn,
+                elementStrides,
+                interleave,
+                mode,
+                swizzle,
+                l2Promotion,
+                oobFill,
+            ),
+            || unsafe {
+                plain::cuTensorMapEncodeIm2colWide(
+                    tensorMap,
+                    tensorDataType,
+                    tensorRank,
+                    globalAddress,
+                    globalDim,
+                    globalStrides,
+                    pixelBoxLowerCornerWidth,
+                    pixelBoxUpperCornerWidth,
+                    channelsPerPixel,
+                    pixelsPerColumn,
+                    elementStrides,
+                    interleave,
                     mode,
+                    swizzle,
+                    l2Promotion,
+                    oobFill,
                 )
             },
         )
@@ -24292,276 +24152,493 @@ mod recorded {
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    pub unsafe extern "C" fn cuTensorMapReplaceAddress(
+        tensorMap: *mut CUtensorMap,
+        globalAddress: *mut c_void,
+    ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(497, &Parameters2(hStream, phGraph), || unsafe {
-            plain::cuStreamEndCapture(hStream, phGraph)
+        activity::driver_call(699, &Parameters2(tensorMap, globalAddress), || unsafe {
+            plain::cuTensorMapReplaceAddress(tensorMap, globalAddress)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
+    pub unsafe extern "C" fn cuTexObjectCreate(
+        pTexObject: *mut CUtexObject,
+        pResDesc: *const CUDA_RESOURCE_DESC,
+        pTexDesc: *const CUDA_TEXTURE_DESC,
+        pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
+    ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(498, &Parameters2(hStream, phGraph), || unsafe {
-            plain::cuStreamEndCapture_ptsz(hStream, phGraph)
+        activity::driver_call(339, &Parameters4(pTexObject, pResDesc, pTexDesc, pResViewDesc), || unsafe {
+            plain::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamIsCapturing(
-        hStream: CUstream,
-        captureStatus: *mut CUstreamCaptureStatus,
+    pub unsafe extern "C" fn cuSurfObjectCreate(
+        pSurfObject: *mut CUsurfObject,
+        pResDesc: *const CUDA_RESOURCE_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(499, &Parameters2(hStream, captureStatus), || unsafe {
-            plain::cuStreamIsCapturing(hStream, captureStatus)
+        activity::driver_call(343, &Parameters2(pSurfObject, pResDesc), || unsafe {
+            plain::cuSurfObjectCreate(pSurfObject, pResDesc)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
-        hStream: CUstream,
-        captureStatus: *mut CUstreamCaptureStatus,
+    pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(340, &Parameters1(texObject), || unsafe { plain::cuTexObjectDestroy(texObject) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(344, &Parameters1(surfObject), || unsafe { plain::cuSurfObjectDestroy(surfObject) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
+        pResDesc: *mut CUDA_RESOURCE_DESC,
+        texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(500, &Parameters2(hStream, captureStatus), || unsafe {
-            plain::cuStreamIsCapturing_ptsz(hStream, captureStatus)
+        activity::driver_call(341, &Parameters2(pResDesc, texObject), || unsafe {
+            plain::cuTexObjectGetResourceDesc(pResDesc, texObject)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
+    pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
+        pResDesc: *mut CUDA_RESOURCE_DESC,
+        surfObject: CUsurfObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(536, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
-            plain::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out)
+        activity::driver_call(345, &Parameters2(pResDesc, surfObject), || unsafe {
+            plain::cuSurfObjectGetResourceDesc(pResDesc, surfObject)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
+    pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
+        pTexDesc: *mut CUDA_TEXTURE_DESC,
+        texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(537, &Parameters3(hStream, captureStatus_out, id_out), || unsafe {
-            plain::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out)
+        activity::driver_call(342, &Parameters2(pTexDesc, texObject), || unsafe {
+            plain::cuTexObjectGetTextureDesc(pTexDesc, texObject)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        numDependencies_out: *mut usize,
+    pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
+        pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
+        texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            629,
-            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v2(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        activity::driver_call(361, &Parameters2(pResViewDesc, texObject), || unsafe {
+            plain::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject)
+        })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        numDependencies_out: *mut usize,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            630,
-            &Parameters6(hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v2_ptsz(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        activity::driver_call(94, &Parameters3(hTexRef, hArray, Flags), || unsafe {
+            plain::cuTexRefSetArray(hTexRef, hArray, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        edgeData_out: *mut *const CUgraphEdgeData,
-        numDependencies_out: *mut usize,
+    pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
+        hTexRef: CUtexref,
+        hMipmappedArray: CUmipmappedArray,
+        Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            729,
-            &Parameters7(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            ),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v3(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    edgeData_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        activity::driver_call(350, &Parameters3(hTexRef, hMipmappedArray, Flags), || unsafe {
+            plain::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags)
+        })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
-        hStream: CUstream,
-        captureStatus_out: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
-        graph_out: *mut CUgraph,
-        dependencies_out: *mut *const CUgraphNode,
-        edgeData_out: *mut *const CUgraphEdgeData,
-        numDependencies_out: *mut usize,
+    pub unsafe extern "C" fn cuTexRefSetAddress_v2(
+        ByteOffset: *mut usize,
+        hTexRef: CUtexref,
+        dptr: CUdeviceptr,
+        bytes: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            730,
-            &Parameters7(
-                hStream,
-                captureStatus_out,
-                id_out,
-                graph_out,
-                dependencies_out,
-                edgeData_out,
-                numDependencies_out,
-            ),
-            || unsafe {
-                plain::cuStreamGetCaptureInfo_v3_ptsz(
-                    hStream,
-                    captureStatus_out,
-                    id_out,
-                    graph_out,
-                    dependencies_out,
-                    edgeData_out,
-                    numDependencies_out,
-                )
-            },
-        )
+        activity::driver_call(255, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
+            plain::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes)
+        })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        numDependencies: usize,
+    pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR,
+        dptr: CUdeviceptr,
+        Pitch: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(327, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFormat(
+        hTexRef: CUtexref,
+        fmt: CUarray_format,
+        NumPackedComponents: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(99, &Parameters3(hTexRef, fmt, NumPackedComponents), || unsafe {
+            plain::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(100, &Parameters3(hTexRef, dim, am), || unsafe {
+            plain::cuTexRefSetAddressMode(hTexRef, dim, am)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(101, &Parameters2(hTexRef, fm), || unsafe { plain::cuTexRefSetFilterMode(hTexRef, fm) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(351, &Parameters2(hTexRef, fm), || unsafe {
+            plain::cuTexRefSetMipmapFilterMode(hTexRef, fm)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(352, &Parameters2(hTexRef, bias), || unsafe {
+            plain::cuTexRefSetMipmapLevelBias(hTexRef, bias)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
+        hTexRef: CUtexref,
+        minMipmapLevelClamp: f32,
+        maxMipmapLevelClamp: f32,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(353, &Parameters3(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp), || unsafe {
+            plain::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(354, &Parameters2(hTexRef, maxAniso), || unsafe {
+            plain::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(455, &Parameters2(hTexRef, pBorderColor), || unsafe {
+            plain::cuTexRefSetBorderColor(hTexRef, pBorderColor)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(102, &Parameters2(hTexRef, Flags), || unsafe { plain::cuTexRefSetFlags(hTexRef, Flags) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(257, &Parameters2(pdptr, hTexRef), || unsafe {
+            plain::cuTexRefGetAddress_v2(pdptr, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(105, &Parameters2(phArray, hTexRef), || unsafe {
+            plain::cuTexRefGetArray(phArray, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
+        phMipmappedArray: *mut CUmipmappedArray,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(355, &Parameters2(phMipmappedArray, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddressMode(
+        pam: *mut CUaddress_mode,
+        hTexRef: CUtexref,
+        dim: c_int,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(106, &Parameters3(pam, hTexRef, dim), || unsafe {
+            plain::cuTexRefGetAddressMode(pam, hTexRef, dim)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(107, &Parameters2(pfm, hTexRef), || unsafe { plain::cuTexRefGetFilterMode(pfm, hTexRef) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFormat(
+        pFormat: *mut CUarray_format,
+        pNumChannels: *mut c_int,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(108, &Parameters3(pFormat, pNumChannels, hTexRef), || unsafe {
+            plain::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(356, &Parameters2(pfm, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmapFilterMode(pfm, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(357, &Parameters2(pbias, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmapLevelBias(pbias, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
+        pminMipmapLevelClamp: *mut f32,
+        pmaxMipmapLevelClamp: *mut f32,
+        hTexRef: CUtexref,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(358, &Parameters3(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef), || unsafe {
+            plain::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(359, &Parameters2(pmaxAniso, hTexRef), || unsafe {
+            plain::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(456, &Parameters2(pBorderColor, hTexRef), || unsafe {
+            plain::cuTexRefGetBorderColor(pBorderColor, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(109, &Parameters2(pFlags, hTexRef), || unsafe {
+            plain::cuTexRefGetFlags(pFlags, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(92, &Parameters1(pTexRef), || unsafe { plain::cuTexRefCreate(pTexRef) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(93, &Parameters1(hTexRef), || unsafe { plain::cuTexRefDestroy(hTexRef) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(194, &Parameters3(hSurfRef, hArray, Flags), || unsafe {
+            plain::cuSurfRefSetArray(hSurfRef, hArray, Flags)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(196, &Parameters2(phArray, hSurfRef), || unsafe {
+            plain::cuSurfRefGetArray(phArray, hSurfRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR,
+        dptr: CUdeviceptr,
+        Pitch: usize,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(256, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress(
+        ByteOffset: *mut c_uint,
+        hTexRef: CUtexref,
+        dptr: CUdeviceptr_v1,
+        bytes: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(95, &Parameters4(ByteOffset, hTexRef, dptr, bytes), || unsafe {
+            plain::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefSetAddress2D(
+        hTexRef: CUtexref,
+        desc: *const CUDA_ARRAY_DESCRIPTOR_v1,
+        dptr: CUdeviceptr_v1,
+        Pitch: c_uint,
+    ) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(97, &Parameters4(hTexRef, desc, dptr, Pitch), || unsafe {
+            plain::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(103, &Parameters2(pdptr, hTexRef), || unsafe {
+            plain::cuTexRefGetAddress(pdptr, hTexRef)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuUserObjectCreate(
+        object_out: *mut CUuserObject,
+        ptr: *mut c_void,
+        destroy: CUhostFn,
+        initialRefcount: c_uint,
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(631, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
-            plain::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)
+        activity::driver_call(633, &Parameters5(object_out, ptr, destroy, initialRefcount, flags), || unsafe {
+            plain::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        numDependencies: usize,
+    pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(634, &Parameters2(object, count), || unsafe { plain::cuUserObjectRetain(object, count) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
+        // SAFETY: the caller's promises are the same.
+        activity::driver_call(635, &Parameters2(object, count), || unsafe { plain::cuUserObjectRelease(object, count) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub unsafe extern "C" fn cuGraphRetainUserObject(
+        graph: CUgraph,
+        object: CUuserObject,
+        count: c_uint,
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(632, &Parameters4(hStream, dependencies, numDependencies, flags), || unsafe {
-            plain::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
+        activity::driver_call(636, &Parameters4(graph, object, count, flags), || unsafe {
+            plain::cuGraphRetainUserObject(graph, object, count, flags)
         })
     }
 
     #[cold]
     #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        flags: c_uint,
-    ) -> CUresult {
+    pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            731,
-            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
-            || unsafe {
-                plain::cuStreamUpdateCaptureDependencies_v2(
-                    hStream,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
-                    flags,
-                )
-            },
-        )
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
-        hStream: CUstream,
-        dependencies: *mut CUgraphNode,
-        dependencyData: *const CUgraphEdgeData,
-        numDependencies: usize,
-        flags: c_uint,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(
-            732,
-            &Parameters5(hStream, dependencies, dependencyData, numDependencies, flags),
-            || unsafe {
-                plain::cuStreamUpdateCaptureDependencies_v2_ptsz(
-                    hStream,
-                    dependencies,
-                    dependencyData,
-                    numDependencies,
-                    flags,
-                )
-            },
-        )
+        activity::driver_call(637, &Parameters3(graph, object, count), || unsafe {
+            plain::cuGraphReleaseUserObject(graph, object, count)
+        })
     }
 
     #[cold]
@@ -24743,83 +24820,6 @@ mod recorded {
         // SAFETY: the caller's promises are the same.
         activity::driver_call(585, &Parameters3(mapInfoList, count, hStream), || unsafe {
             plain::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastCreate(
-        mcHandle: *mut CUmemGenericAllocationHandle,
-        prop: *const CUmulticastObjectProp,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(706, &Parameters2(mcHandle, prop), || unsafe { plain::cuMulticastCreate(mcHandle, prop) })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(707, &Parameters2(mcHandle, dev), || unsafe {
-            plain::cuMulticastAddDevice(mcHandle, dev)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastBindMem(
-        mcHandle: CUmemGenericAllocationHandle,
-        mcOffset: usize,
-        memHandle: CUmemGenericAllocationHandle,
-        memOffset: usize,
-        size: usize,
-        flags: c_ulonglong,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(708, &Parameters6(mcHandle, mcOffset, memHandle, memOffset, size, flags), || unsafe {
-            plain::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastBindAddr(
-        mcHandle: CUmemGenericAllocationHandle,
-        mcOffset: usize,
-        memptr: CUdeviceptr,
-        size: usize,
-        flags: c_ulonglong,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(709, &Parameters5(mcHandle, mcOffset, memptr, size, flags), || unsafe {
-            plain::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastUnbind(
-        mcHandle: CUmemGenericAllocationHandle,
-        dev: CUdevice,
-        mcOffset: usize,
-        size: usize,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(710, &Parameters4(mcHandle, dev, mcOffset, size), || unsafe {
-            plain::cuMulticastUnbind(mcHandle, dev, mcOffset, size)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub unsafe extern "C" fn cuMulticastGetGranularity(
-        granularity: *mut usize,
-        prop: *const CUmulticastObjectProp,
-        option: CUmulticastGranularity_flags,
-    ) -> CUresult {
-        // SAFETY: the caller's promises are the same.
-        activity::driver_call(711, &Parameters3(granularity, prop, option), || unsafe {
-            plain::cuMulticastGetGranularity(granularity, prop, option)
         })
     }
 }
