@@ -210,3 +210,59 @@ fn what_a_launch_computes_once_is_what_each_thread_would() {
         assert!(out.read().into_iter().eq((0..96).map(|l| (l % 4 + 1) * n)), "{n}");
     }
 }
+
+#[test]
+fn branches_find_their_way_past_what_a_launch_computes_once() {
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n\
+        .visible .entry k(.param .u64 out, .param .u32 n) {\n\
+        .reg .pred %p; .reg .u32 %r<20>; .reg .u64 %o<3>;\n\
+        mov.u32 %r0, %tid.x; mov.u32 %r1, 0; setp.lt.u32 %p, %r0, 7; @%p bra SIDE;\n\
+        mov.u32 %r2, 40; add.u32 %r1, %r1, %r2; bra JOIN;\n\
+        SIDE: mov.u32 %r3, 2; add.u32 %r4, %r3, 5; add.u32 %r1, %r1, %r4;\n\
+        JOIN: ld.param.u32 %r5, [n]; mov.u32 %r6, 0;\n\
+        LOOP: mov.u32 %r7, 3; mul.lo.u32 %r8, %r5, %r7; add.u32 %r1, %r1, %r8; add.u32 %r6, %r6, 1;\n\
+        setp.le.u32 %p, %r6, %r0; @%p bra LOOP;\n\
+        and.b32 %r9, %r0, 1; T: .branchtargets EVEN, ODD; brx.idx %r9, T;\n\
+        EVEN: mov.u32 %r10, 1000; add.u32 %r1, %r1, %r10; bra END;\n\
+        ODD: mov.u32 %r11, 2000; add.u32 %r1, %r1, %r11;\n\
+        END: ld.param.u64 %o0, [out]; mad.wide.u32 %o1, %r0, 4, %o0; st.global.u32 [%o1], %r1;\n\
+        LAST: mov.u32 %r12, 9; ret; }\n";
+    let image = CString::new(text).unwrap();
+    let g = Gpu::with(image.as_ptr().cast());
+    let out = Buffer::<u32>::zeroed(64);
+    for n in [1u32, 500] {
+        ok(g.launch("k", 1, 64, 0, &mut args![out.at, n]));
+        let sum = |l: u32| if l < 7 { 7 } else { 40 } + 3 * n * (l + 1) + if l.is_multiple_of(2) { 1000 } else { 2000 };
+        assert!(out.read().into_iter().eq((0..64).map(sum)), "{n}");
+    }
+}
+
+/// Blocks run in the memory of blocks that have ended, whose threads left something in every register.
+#[test]
+fn what_a_thread_has_not_written_is_zero_in_every_block() {
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n\
+        .visible .entry k(.param .u64 out) {\n\
+        .reg .pred %p; .reg .u32 %r<9>; .reg .u64 %o<3>; .reg .u64 %w<3>;\n\
+        mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 32, %r0;\n\
+        ld.param.u64 %o0, [out]; mad.wide.u32 %o1, %r2, 24, %o0;\n\
+        and.b32 %r3, %r0, 1; setp.eq.u32 %p, %r3, 1;\n\
+        @%p mov.u32 %r4, 5; @%p mov.u64 %w0, 6; cvt.u64.u32 %w1, %r4;\n\
+        st.global.u64 [%o1], %w1; st.global.u64 [%o1+8], %w0; mov.u32 %r4, 99; cvt.u64.u32 %w0, %r4;\n\
+        setp.ge.u32 %p, %r0, 16; @%p exit;\n\
+        add.u32 %r5, %r0, 100; mov.u32 %r6, 77; add.u32 %r7, %r0, 8;\n\
+        shfl.sync.idx.b32 %r8, %r5, %r7, 31, -1; cvt.u64.u32 %w1, %r8;\n\
+        shfl.sync.idx.b32 %r8, %r6, %r7, 31, -1; mad.wide.u32 %w1, %r8, 1000, %w1;\n\
+        st.global.u64 [%o1+16], %w1; ret; }\n";
+    let image = CString::new(text).unwrap();
+    let g = Gpu::with(image.as_ptr().cast());
+    const BLOCKS: u32 = 100;
+    let out = Buffer::<u64>::zeroed(3 * 32 * BLOCKS as usize);
+    ok(g.launch("k", BLOCKS, 32, 0, &mut args![out.at]));
+    for (at, found) in out.read().chunks(3).enumerate() {
+        let lane = at as u64 % 32;
+        let odd = lane % 2;
+        // Lanes from 16 on are gone when the others ask for what they have.
+        let shuffled = if lane < 8 { 77_000 + lane + 108 } else { 0 };
+        assert_eq!(found, [5 * odd, 6 * odd, shuffled], "block {}, lane {lane}", at / 32);
+    }
+}

@@ -51,6 +51,8 @@ pub struct Step {
     pub guard_negated: bool,
     /// Predicate register that must hold; `u32::MAX` for none.
     pub guard: u32,
+    /// Instructions from this one on that functions of this module run for whichever lanes are there, one by one.
+    pub straight: u32,
     /// Rows: of the frame's registers, or with the highest bit of the program's constants.
     pub d: u32,
     pub a: u32,
@@ -77,6 +79,12 @@ impl Table {
         for ins in code {
             let step = if fast { bind::step(&mut table, ins) } else { None };
             table.steps.push(step.unwrap_or_else(|| Step::plain(ins)));
+        }
+        let mut straight = 0;
+        for step in table.steps.iter_mut().rev() {
+            let goes_on = step.kind == Kind::Fast && step.guard == u32::MAX;
+            straight = if goes_on { straight + 1 } else { 0 };
+            step.straight = straight;
         }
         table
     }
@@ -127,6 +135,7 @@ impl Step {
             kind,
             guard_negated: ins.guard_negated,
             guard: ins.guard,
+            straight: 0,
             d: 0,
             a: 0,
             b: 0,

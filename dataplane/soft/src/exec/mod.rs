@@ -13,7 +13,7 @@ pub mod video;
 pub mod warp;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -88,6 +88,9 @@ pub struct Start {
     pub pc: u32,
     pub r32: Vec<[u32; 32]>,
     pub r64: Vec<[u64; 32]>,
+    /// Rows that a thread may read before it writes them, and finds zero.
+    pub cleared32: Vec<u32>,
+    pub cleared64: Vec<u32>,
 }
 
 impl Launch {
@@ -95,7 +98,9 @@ impl Launch {
     fn prepare(&mut self) {
         let f = &self.program.funcs[self.func as usize];
         let (entry, prologue) = (f.entry, f.prologue);
-        self.start = Start { pc: entry, r32: vec![[0; 32]; f.rows32 as usize], r64: vec![[0; 32]; f.rows64 as usize] };
+        let (cleared32, cleared64) = self.program.read_first(self.func).clone();
+        let (r32, r64) = (vec![[0; 32]; f.rows32 as usize], vec![[0; 32]; f.rows64 as usize]);
+        self.start = Start { pc: entry, r32, r64, cleared32, cleared64 };
         if prologue == 0 {
             return;
         }
@@ -119,7 +124,8 @@ impl Launch {
                 return;
             }
         }
-        self.start = Start { pc: entry + prologue, r32: warp.r32, r64: warp.r64 };
+        let Warp { r32, r64, .. } = warp;
+        (self.start.pc, self.start.r32, self.start.r64) = (entry + prologue, r32, r64);
     }
 
     pub fn threads(&self) -> u32 {
@@ -174,6 +180,8 @@ struct Block {
     shared: Vec<u8>,
     warps: Vec<Warp>,
     bars: [Barrier; BARRIERS],
+    /// Some thread has arrived at a barrier since the block began.
+    has_arrived: bool,
     live_threads: u32,
 }
 
@@ -181,8 +189,8 @@ impl Block {
     fn new(l: &Launch, ctaid: [u32; 3]) -> Self {
         let threads = l.threads();
         let warps = (0..threads.div_ceil(32)).map(|w| Warp::new(w, l)).collect();
-        let mut block =
-            Self { index: 0, ctaid, shared: Vec::new(), warps, bars: [Barrier::default(); BARRIERS], live_threads: 0 };
+        let bars = [Barrier::default(); BARRIERS];
+        let mut block = Self { index: 0, ctaid, shared: Vec::new(), warps, bars, has_arrived: false, live_threads: 0 };
         block.place(l, ctaid);
         block
     }
@@ -192,7 +200,9 @@ impl Block {
         for w in &mut self.warps {
             w.begin(l);
         }
-        self.bars = [Barrier::default(); BARRIERS];
+        if std::mem::take(&mut self.has_arrived) {
+            self.bars = [Barrier::default(); BARRIERS];
+        }
         self.place(l, ctaid);
     }
 
@@ -230,7 +240,8 @@ impl Block {
                 };
                 self.warps[w].run(&mut env, &mut budget)?;
                 turn -= WARP_TURN - budget;
-                if arrived || self.live_threads != live_before {
+                self.has_arrived |= arrived;
+                if self.has_arrived && (arrived || self.live_threads != live_before) {
                     self.release_barriers(&l.program);
                 }
                 if abort.load(Ordering::Relaxed) {
@@ -288,6 +299,8 @@ struct Job {
     launch: Launch,
     next: AtomicU64,
     begun: Mutex<VecDeque<Cluster>>,
+    /// As many as are in `begun`, give or take one that is on its way.
+    begun_count: AtomicUsize,
     /// Clusters not yet finished.
     left: AtomicU64,
     abort: AtomicBool,
@@ -300,13 +313,11 @@ impl Job {
     /// A cluster to go on with, or one that begins, in the memory of one that has ended if there is any.
     fn take(&self, ended: &mut Option<Cluster>) -> Option<Cluster> {
         let total = self.launch.clusters();
-        let mut begun = self.begun.lock().ok()?;
-        let blocks = begun.len() * self.launch.cluster_blocks() as usize;
+        let blocks = self.begun_count.load(Ordering::Relaxed) * self.launch.cluster_blocks() as usize;
         let start_new = self.launch.cooperative || blocks < RESIDENT_MAX;
         if start_new {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index < total {
-                drop(begun);
                 return Some(match ended.take() {
                     Some(mut cluster) => {
                         cluster.begin(&self.launch, index);
@@ -316,13 +327,18 @@ impl Job {
                 });
             }
         }
-        begun.pop_front()
+        let cluster = self.begun.lock().ok()?.pop_front();
+        if cluster.is_some() {
+            self.begun_count.fetch_sub(1, Ordering::Relaxed);
+        }
+        cluster
     }
 
     /// Runs clusters until none can be taken.
     fn work(&self) {
         let turn = self.launch.turn();
         let mut ended = None;
+        let mut finished = 0;
         while let Some(mut cluster) = self.take(&mut ended) {
             let outcome = if self.abort.load(Ordering::Relaxed) {
                 Ok(true)
@@ -331,6 +347,7 @@ impl Job {
             };
             match outcome {
                 Ok(false) => {
+                    self.begun_count.fetch_add(1, Ordering::Relaxed);
                     if let Ok(mut begun) = self.begun.lock() {
                         begun.push_back(cluster);
                     }
@@ -344,12 +361,15 @@ impl Job {
                     }
                 }
             }
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1
-                && let Ok(mut done) = self.done.lock()
-            {
-                *done = true;
-                self.finished.notify_all();
-            }
+            finished += 1;
+        }
+        // Whoever is told that it was the last sees what all of them wrote: each Release pairs with its Acquire.
+        if finished > 0
+            && self.left.fetch_sub(finished, Ordering::AcqRel) == finished
+            && let Ok(mut done) = self.done.lock()
+        {
+            *done = true;
+            self.finished.notify_all();
         }
     }
 }
@@ -400,6 +420,7 @@ pub fn run(mut launch: Launch) -> Result<(), Fault> {
         launch,
         next: AtomicU64::new(0),
         begun: Mutex::default(),
+        begun_count: AtomicUsize::new(0),
         left: AtomicU64::new(clusters),
         abort: AtomicBool::new(false),
         fault: Mutex::new(None),

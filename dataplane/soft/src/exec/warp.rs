@@ -55,7 +55,9 @@ pub struct Warp {
     pub local: Vec<Vec<u8>>,
     pub tid: [[u32; 32]; 3],
     pub cache: RangeCache,
+    /// When each lane ran last, by `clock`; or when all did, if that is later.
     stamp: [u64; 32],
+    together: u64,
     clock: u64,
     fair: bool,
     /// Some lane has called a function since the kernel began: frames and stacks may differ.
@@ -76,14 +78,15 @@ impl Warp {
             members: [0; 32],
             bar: [0; 32],
             stack: vec![Vec::new(); 32],
-            r32: Vec::new(),
-            r64: Vec::new(),
+            r32: l.start.r32.clone(),
+            r64: l.start.r64.clone(),
             preds: Vec::new(),
             carry: 0,
             local: vec![Vec::new(); 32],
             tid: thread_indices(index, l.block),
             cache: RangeCache::default(),
             stamp: [0; 32],
+            together: 0,
             clock: 0,
             fair: false,
             has_called: true,
@@ -101,12 +104,18 @@ impl Warp {
         self.runnable = self.live;
         (self.waiting, self.barred, self.cluster_arrived, self.carry) = (0, 0, 0, 0);
         self.pc = [l.start.pc; 32];
-        (self.stamp, self.clock, self.fair) = ([0; 32], 0, false);
-        self.r32.clone_from(&l.start.r32);
-        self.r64.clone_from(&l.start.r64);
+        self.fair = false;
+        for row in &l.start.cleared32 {
+            self.r32[*row as usize] = [0; 32];
+        }
+        for row in &l.start.cleared64 {
+            self.r64[*row as usize] = [0; 32];
+        }
         begin_rows(&mut self.preds, f.preds, 0);
         let has_called = std::mem::take(&mut self.has_called);
         if has_called {
+            self.r32.truncate(l.start.r32.len());
+            self.r64.truncate(l.start.r64.len());
             self.frame = [Frame { func: l.func, ..Frame::default() }; 32];
         }
         if has_called || f.frame_bytes > 0 {
@@ -138,8 +147,11 @@ impl Warp {
         if !self.has_called && self.are_together() {
             // Whoever has waited longest, or lies lowest, is all of them.
             self.clock += 1;
-            self.stamp = [self.clock; 32];
+            self.together = self.clock;
             return (self.runnable, u32::MAX);
+        }
+        for stamp in &mut self.stamp {
+            *stamp = self.together.max(*stamp);
         }
         let mut best = None;
         for l in lanes(self.runnable) {
@@ -177,12 +189,13 @@ impl Warp {
 
     pub fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
         if mask == u32::MAX {
-            (self.pc, self.frame) = ([pc; 32], [frame; 32]);
-            return;
+            self.pc = [pc; 32];
+        } else {
+            lanes(mask).for_each(|l| self.pc[l] = pc);
         }
-        for l in lanes(mask) {
-            self.pc[l] = pc;
-            self.frame[l] = frame;
+        // Until a call all have the kernel's.
+        if self.has_called {
+            lanes(mask).for_each(|l| self.frame[l] = frame);
         }
     }
 
@@ -208,6 +221,14 @@ impl Warp {
                 }
             }
             let step = &steps[g.pc as usize];
+            if step.straight > 1 {
+                let count = i64::from(step.straight.min(g.stop - g.pc).min(slice)).min(*budget);
+                self.straight(g, count as usize, &rows, env)?;
+                // One of them has been counted.
+                *budget -= count - 1;
+                slice -= count as u32 - 1;
+                continue;
+            }
             let mut m = g.mask;
             if step.guard != u32::MAX {
                 let p = self.preds[(g.frame.preds + step.guard) as usize];
@@ -255,6 +276,21 @@ impl Warp {
                 }
             }
         }
+    }
+
+    /// Runs so many instructions that functions of `fast` run, one after the other.
+    #[inline(always)]
+    fn straight(&mut self, g: &mut Group, count: usize, rows: &Rows, env: &mut Env) -> Result<(), Fault> {
+        let program = env.program;
+        let first = g.pc as usize;
+        for step in &program.fast.steps[first..first + count] {
+            // SAFETY: the rows are those of the frame, whose function the instructions are of.
+            if !unsafe { step.run(rows, self, env, g.mask) } {
+                self.data(&program.code[g.pc as usize], g.mask, &g.frame, env)?;
+            }
+            g.pc += 1;
+        }
+        Ok(())
     }
 
     /// Runs an instruction that may change which lanes go on. True when the group continues at its new `pc`.

@@ -74,10 +74,10 @@ pub fn decode(module: &Module, globals: &Globals) -> Program {
         };
         match outcome {
             Ok(()) => {
-                rows::share(&mut d.code, start, &mut func);
                 if f.is_entry {
-                    prologue::gather(&mut d.code, start, &mut func);
+                    prologue::gather(&mut d.code, start, &mut func, kernel_params(f).1);
                 }
+                rows::share(&mut d.code, start, &mut func);
                 program.code.append(&mut d.code);
             }
             Err(why) => func.unsupported = Some(why),

@@ -4,6 +4,8 @@
 //! 128-bit ones in two of those and predicates in one bit per lane, so that lanes of a diverged warp that sit in
 //! different functions never share bytes.
 
+use std::sync::OnceLock;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ty {
     Pred,
@@ -357,21 +359,21 @@ pub struct Slot {
     pub bytes: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Call {
     pub target: Target,
     pub args: Vec<Slot>,
     pub returns: Vec<Slot>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Target {
     Function(u32),
     Builtin(Builtin),
     Register(Src),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Op {
     Nop,
     Mov,
@@ -534,7 +536,7 @@ pub enum Op {
     Trap,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Instr {
     pub op: Op,
     /// Predicate register that must hold; `u32::MAX` for none.
@@ -580,6 +582,8 @@ pub struct Func {
     pub max_cluster: Option<u32>,
     /// Why this function cannot run, when it uses an instruction the software GPU does not know.
     pub unsupported: Option<String>,
+    /// Rows of 32 and of 64 bits that may be read before they are written, as soon as someone asks.
+    pub read_first: OnceLock<(Vec<u32>, Vec<u32>)>,
 }
 
 #[derive(Debug, Default)]

@@ -594,14 +594,20 @@ pub unsafe fn parameter<const WIDE: bool, const FULL: bool>(
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 pub unsafe fn position<const FULL: bool>(r: &Rows, w: &mut Warp, env: &mut Env, x: &Step, m: u32) -> bool {
     let axis = (x.a & 3) as usize;
-    let v = match x.a >> 2 {
-        TID => w.tid[axis],
-        NTID => [env.launch.block[axis]; 32],
-        CTAID => [env.ctaid[axis]; 32],
-        _ => [env.launch.grid[axis]; 32],
-    };
     // SAFETY: a row of the frame.
-    unsafe { keep::<FULL, u32>(u32::row(r, x.d), m, &v) };
+    let to = unsafe { u32::row(r, x.d) };
+    let same = match x.a >> 2 {
+        TID => {
+            // SAFETY: as above.
+            unsafe { keep::<FULL, u32>(to, m, &w.tid[axis]) };
+            return true;
+        }
+        NTID => env.launch.block[axis],
+        CTAID => env.ctaid[axis],
+        _ => env.launch.grid[axis],
+    };
+    // SAFETY: as above.
+    unsafe { keep::<FULL, u32>(to, m, &[same; 32]) };
     true
 }
 

@@ -130,7 +130,7 @@ impl Bench {
             workspace: 0,
             device: 0,
             context: 0,
-            start: Start { pc: 0, r32: vec![[0; 32]; ROWS as usize], r64: vec![[0; 32]; ROWS as usize] },
+            start: Start { r32: vec![[0; 32]; ROWS as usize], r64: vec![[0; 32]; ROWS as usize], ..Start::default() },
         };
         let base = vram::allocate(GLOBAL_BYTES, vram::Kind::Internal, 0, 0).expect("memory").base;
         let warp = Warp::new(0, &launch);

@@ -73,7 +73,7 @@ pub struct Sparse {
     pub selector: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Multiply {
     pub shape: Shape,
     pub a: Element,
@@ -101,7 +101,7 @@ pub enum Part {
     Sum,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fragment {
     pub part: Part,
     pub shape: Shape,
@@ -114,7 +114,7 @@ pub struct Fragment {
     pub stride: Src,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum MatrixOp {
     /// Matrices of 8x8 elements of 16 bits, of which each lane names a row by the instruction's `a`.
     Load {

@@ -1,12 +1,18 @@
-//! What every thread of a launch computes alike at its beginning, from the kernel's parameters and nothing else:
-//! pointers, sizes, strides. It is moved to the front of the kernel, to be computed once for the launch.
+//! What every thread of a launch computes alike, from the kernel's parameters and nothing else: pointers, sizes,
+//! strides, constants. It is moved to the front of the kernel, to be computed once for the launch.
+//!
+//! A register that one instruction writes, and no other, has the same value wherever that instruction is: a program
+//! that reads it before has no value to expect. Its row is nobody else's, and blocks of a launch that run in the same
+//! memory find it there.
 
 use super::rows::{Operand, operands};
 use crate::ptx::isa::*;
 
+/// Rows that are kept like this; more would crowd out what changes from the processor's nearest cache.
+const KEPT_MAX: usize = 64;
+
 /// Moves it there; the order of what remains stays.
-pub fn gather(code: &mut Vec<Instr>, start: usize, func: &mut Func) {
-    let end = first_run(code, start);
+pub fn gather(code: &mut Vec<Instr>, start: usize, func: &mut Func, param_bytes: u32) {
     let registers = |r: &Reg| match r {
         Reg::R32(i) => Some(*i as usize),
         Reg::R64(i) => Some((func.rows32 + i) as usize),
@@ -21,58 +27,69 @@ pub fn gather(code: &mut Vec<Instr>, start: usize, func: &mut Func) {
                 writes[r] += 1;
             }
         });
+        // What a lane left behind that has not come by, or is gone, is read too.
+        if let (Op::Warp(WarpOp::Shfl(_)), Src::R32(r)) = (&ins.op, ins.a) {
+            writes[r as usize] += 1;
+        }
     }
     let mut known = vec![false; writes.len()];
-    let mut is_alike: Vec<bool> = Vec::with_capacity(end);
-    for ins in &code[..end] {
-        let result = registers(&ins.d).filter(|r| writes[*r] == 1);
+    let mut is_kept = vec![false; code.len()];
+    let mut kept = 0;
+    for (ins, is_kept) in code.iter().zip(&mut is_kept) {
         let reads = [ins.a, ins.b, ins.c, ins.e];
-        let alike = ins.guard == u32::MAX
+        let alike = kept < KEPT_MAX
+            && ins.guard == u32::MAX
             && ins.d2 == Reg::None
-            && is_pure(ins)
+            && is_pure(ins, param_bytes)
             && reads.iter().all(|s| match s {
                 Src::R32(i) => known[*i as usize],
                 Src::R64(i) => known[(func.rows32 + i) as usize],
                 Src::None | Src::Imm(_) | Src::Special(Special::Ntid(_) | Special::Nctaid(_)) => true,
                 _ => false,
             });
-        match result {
-            Some(r) if alike => known[r] = true,
-            _ => {
-                is_alike.push(false);
-                continue;
-            }
+        if alike && let Some(r) = registers(&ins.d).filter(|r| writes[*r] == 1) {
+            (known[r], *is_kept) = (true, true);
+            kept += 1;
         }
-        is_alike.push(true);
     }
-    func.prologue = is_alike.iter().filter(|a| **a).count() as u32;
-    let rest = code.split_off(end);
-    let (front, behind): (Vec<_>, Vec<_>) = code.drain(..).zip(is_alike).partition(|(_, alike)| *alike);
+    func.prologue = kept as u32;
+    let (front, behind): (Vec<_>, Vec<_>) = code.drain(..).zip(&is_kept).partition(|(_, is_kept)| **is_kept);
     code.extend(front.into_iter().chain(behind).map(|(ins, _)| ins));
-    code.extend(rest);
+    lead_branches(code, start, &is_kept, kept);
 }
 
-/// Up to where every thread comes once, and by no other way.
-fn first_run(code: &[Instr], start: usize) -> usize {
-    let mut end = code.len();
-    for (i, ins) in code.iter().enumerate() {
-        let mut reach = |target: u32| end = end.min((target as usize).saturating_sub(start));
-        match &ins.op {
-            Op::Bra(t) => reach(*t),
-            Op::BrxIdx(targets) => targets.iter().for_each(|t| reach(*t)),
-            Op::Warp(_) | Op::Matrix(_) | Op::Bar(_) | Op::Call(_) | Op::Ret | Op::Exit | Op::Trap | Op::Nanosleep => {}
-            Op::MbarrierTest { .. } => {}
-            _ => continue,
-        }
-        end = end.min(i);
+/// Branches lead to the same instruction as before, or to the next that has stayed.
+fn lead_branches(code: &mut [Instr], start: usize, is_kept: &[bool], kept: usize) {
+    let mut place = kept;
+    let mut places: Vec<usize> = Vec::with_capacity(is_kept.len() + 1);
+    for is_kept in is_kept {
+        places.push(place);
+        place += usize::from(!is_kept);
     }
-    end
+    places.push(place);
+    let lead = |target: &mut u32| {
+        if let Some(place) = (*target as usize).checked_sub(start).and_then(|at| places.get(at)) {
+            *target = (start + place) as u32;
+        }
+    };
+    for ins in code {
+        match &mut ins.op {
+            Op::Bra(target) => lead(target),
+            Op::BrxIdx(targets) => targets.iter_mut().for_each(lead),
+            _ => {}
+        }
+    }
 }
 
-/// Whether an instruction computes the same whenever it is run with the same operands, and does nothing else.
-fn is_pure(ins: &Instr) -> bool {
+/// Whether an instruction computes the same whenever it is run with the same operands, and does nothing else: so it
+/// may be run where the program would not have come by.
+fn is_pure(ins: &Instr, param_bytes: u32) -> bool {
     match &ins.op {
-        Op::Ld { space: Space::Param, .. } => matches!(ins.a, Src::Imm(_)),
+        Op::Ld { space: Space::Param, ty, offset } => {
+            let Src::Imm(base) = ins.a else { return false };
+            let (at, bytes) = (base.wrapping_add(*offset as u64) & !WINDOW_MASK, u64::from(ty.bytes()));
+            at.is_multiple_of(bytes.max(1)) && at.checked_add(bytes).is_some_and(|end| end <= param_bytes.into())
+        }
         Op::Mov
         | Op::Cvta { window: 0 }
         | Op::CvtaTo { .. }

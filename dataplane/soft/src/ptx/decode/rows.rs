@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use super::matrix::{Fragment, MatrixOp, Multiply};
 use super::texture::{Level, Place, Results, TextureOp};
-use crate::ptx::isa::{Func, Instr, Op, Reg, Src, Target};
+use crate::ptx::isa::{Func, Instr, Op, Program, Reg, Src, Target, WarpOp};
 
 /// Fewer are not worth the work: they fit.
 const ENOUGH: u32 = 64;
@@ -253,7 +253,7 @@ pub fn share(code: &mut [Instr], start: usize, func: &mut Func) {
     let accesses: Vec<Access> = code.iter_mut().map(|ins| access(ins, registers)).collect();
     let Some(mut runs) = runs(code, start, &accesses, registers) else { return };
     flow(&mut runs);
-    let spans = spans(&runs, &accesses, registers);
+    let spans = spans(&runs, &accesses, registers, func.prologue as usize);
     let (rows32, rows64) = spans.split_at(registers.rows32 as usize);
     let ((rows32, count32), (rows64, count64)) = (assign(rows32), assign(rows64));
     for ins in code {
@@ -264,6 +264,39 @@ pub fn share(code: &mut [Instr], start: usize, func: &mut Func) {
         });
     }
     (func.rows32, func.rows64) = (count32, count64);
+}
+
+impl Program {
+    /// The rows that a thread may read before it has written them: whoever begins in the rows of another thread has to
+    /// clear them. A shuffle reads what a lane has that may have left.
+    pub fn read_first(&self, func: u32) -> &(Vec<u32>, Vec<u32>) {
+        let f = &self.funcs[func as usize];
+        f.read_first.get_or_init(|| {
+            let start = f.entry as usize;
+            let ends = self.funcs.iter().map(|f| f.entry as usize).filter(|entry| *entry > start);
+            let end = ends.min().unwrap_or(self.code.len());
+            let mut code = self.code[start..end].to_vec();
+            let registers = Registers { rows32: f.rows32, rows64: f.rows64 };
+            let accesses: Vec<Access> = code.iter_mut().map(|ins| access(ins, registers)).collect();
+            let mut rows = Bits::new(registers.count());
+            match runs(&code, start, &accesses, registers) {
+                Some(mut runs) if !runs.is_empty() => {
+                    flow(&mut runs);
+                    rows = runs.swap_remove(0).live_in;
+                }
+                _ => (0..registers.count()).for_each(|r| rows.put(r)),
+            }
+            for ins in code.iter().filter(|ins| matches!(ins.op, Op::Warp(WarpOp::Shfl(_)))) {
+                registers.of_src(&ins.a).into_iter().for_each(|r| rows.put(r));
+            }
+            let mut all = (Vec::new(), Vec::new());
+            rows.each(|r| match (r as u32).checked_sub(f.rows32) {
+                None => all.0.push(r as u32),
+                Some(r) => all.1.push(r),
+            });
+            all
+        })
+    }
 }
 
 fn access(ins: &mut Instr, registers: Registers) -> Access {
@@ -366,12 +399,17 @@ struct Span {
     to: usize,
 }
 
-fn spans(runs: &[Run], accesses: &[Access], registers: Registers) -> Vec<Span> {
+/// What the prologue computes is kept to the end, and beyond it.
+fn spans(runs: &[Run], accesses: &[Access], registers: Registers, prologue: usize) -> Vec<Span> {
     let mut all = vec![Span { from: usize::MAX, to: 0 }; registers.count()];
     let mut cover = |r: usize, at: usize| {
         let span: &mut Span = &mut all[r];
         (span.from, span.to) = (span.from.min(at), span.to.max(at));
     };
+    for w in accesses[..prologue].iter().flat_map(|a| &a.writes) {
+        cover(*w, 0);
+        cover(*w, 2 * accesses.len());
+    }
     for run in runs {
         run.live_in.each(|r| cover(r, 2 * run.first));
         run.live_out.each(|r| cover(r, 2 * run.end - 1));

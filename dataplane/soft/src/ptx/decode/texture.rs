@@ -46,7 +46,7 @@ impl Geometry {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Place {
     pub geometry: Geometry,
     /// `Src::None` where there are no layers.
@@ -54,7 +54,7 @@ pub struct Place {
     pub axes: Box<[Src]>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Level {
     Base,
     Explicit(Src),
@@ -70,7 +70,7 @@ pub enum Outside {
 }
 
 /// How the results of a texture instruction are laid into registers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Results {
     pub ty: Ty,
     pub regs: Box<[Reg]>,
@@ -90,7 +90,7 @@ pub enum Query {
     IsNormalised,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum TextureOp {
     Sample {
         place: Place,

@@ -87,7 +87,7 @@ pub enum Shift {
     Wrap,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Video {
     pub arithmetic: Arithmetic,
     /// Whether results, first and second operands are signed.
