@@ -11,7 +11,7 @@ fn cuStreamCreate(phStream: *mut CUstream, Flags: u32);
 #[creates(phStream)]
 fn cuStreamCreateWithPriority(phStream: Out<CUstream>, flags: u32, priority: i32);
 
-#[by_hand(0x0601, stream, sync)]
+#[by_hand(0x0601, stream)]
 #[since(4000)]
 #[destroys(hStream)]
 fn cuStreamDestroy_v2(hStream: CUstream);

@@ -152,10 +152,10 @@ impl Row {
         }
     }
 
-    /// Below `crate::worker::hand` of oriond.
+    /// Below `crate::worker::calls` of oriond: the subject, as the file of rows is called.
     pub fn worker_module(&self) -> Option<&str> {
         match &self.answered {
-            Answered::ByHand { worker: Some(module), .. } => Some(module.trim_start_matches("local::")),
+            Answered::ByHand { worker: Some(_), .. } => Some(&self.group),
             _ => None,
         }
     }
@@ -341,8 +341,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
                     None => (Some(module.clone()), Some(module)),
                     Some("client") => (Some(module), None),
                     Some("worker") => (None, Some(module)),
-                    // The worker's module, where the two have different names.
-                    Some(other) => (Some(module), Some(other.to_owned())),
+                    Some(other) => return Err(fail(format!("by_hand: {other} is neither `client` nor `worker`"))),
                 };
                 row.answered = Answered::ByHand { client, worker };
             }

@@ -1,4 +1,4 @@
-//! The messages that no row of the table describes: what `dataplane/oriond/src/worker/hand` reads.
+//! The messages that no row of the table describes: what `dataplane/oriond/src/worker/calls` reads.
 
 use orion_cuda::sys::*;
 use orion_wire::Kind;

@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 mod attach;
 mod cell;
 mod engine;
-mod generated;
+mod lines;
 mod log;
 mod worker;
 
@@ -154,7 +154,7 @@ fn main() -> std::process::ExitCode {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(reason) => {
             // A worker's way to the log leads through oriond.
-            worker::session::log::warn(&reason);
+            lines::warn(&reason);
             std::process::ExitCode::FAILURE
         }
     }
@@ -169,7 +169,7 @@ fn work(options: Worker) -> Result<(), String> {
     // SAFETY: a plain call on a descriptor we own. A driver's helper processes must not inherit it.
     unsafe { libc::fcntl(options.control_fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     let seal = cell::Seal::of(&options.seal, options.one_tenant);
-    let options = worker::Options {
+    let options = worker::start::Options {
         seal,
         driver: options.options.driver,
         heap_bytes: options.options.heap,
@@ -178,7 +178,7 @@ fn work(options: Worker) -> Result<(), String> {
         cupti: options.options.cupti,
     };
     // For the tests of everything around workers.
-    if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::main(control, &options) }
+    if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::start::main(control, &options) }
 }
 
 /// What no program is known to need, and what several sessions may have at once.
@@ -227,7 +227,7 @@ fn serve(options: Serve) -> Result<(), String> {
         ));
     }
     make_device_files(&options.worker.driver);
-    let engines = engine::start(engine::Settings {
+    let engines = engine::run::start(engine::settings::Settings {
         socket,
         listen,
         token,

@@ -7,10 +7,6 @@ use crate::Api;
 use crate::check::element_name;
 use crate::rows::{At, Element, Kind, Param, Row};
 
-pub fn module() -> String {
-    "//! The worker's side of the driver API, from the table.\n\npub mod dispatch;\n".to_owned()
-}
-
 pub fn emit(api: &Api) -> String {
     let mut rows: Vec<&Row> = api.rows.iter().filter(|r| r.id.is_some()).collect();
     rows.sort_by_key(|r| r.id);
@@ -18,7 +14,7 @@ pub fn emit(api: &Api) -> String {
     out.push_str(
         "/// Executes one operation of the table. The context it needs is current already.\n\
          pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut Vec<u8>) -> \
-         Result<Outcome, Fault> {\nmatch header.op {\n",
+         Handled {\nmatch header.op {\n",
     );
     for row in &rows {
         let name = &row.name;
@@ -28,12 +24,12 @@ pub fn emit(api: &Api) -> String {
                 writeln!(out, "ops::{id} => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),").unwrap();
             }
             Some(module) => {
-                writeln!(out, "ops::{id} => crate::worker::hand::{module}::{name}(s, header, body, reply),").unwrap();
+                writeln!(out, "ops::{id} => crate::worker::calls::{module}::{name}(s, header, body, reply),").unwrap();
             }
             None => writeln!(out, "ops::{id} => {name}(s, header, body, reply),").unwrap(),
         }
     }
-    out.push_str("_ => Err(Fault(\"no such operation\")),\n}\n}\n\n");
+    out.push_str("_ => Err(Fault(\"no such operation\").into()),\n}\n}\n\n");
     out.push_str(
         "/// Operations that need a function which this driver does not have; the client answers for them.\n\
          pub fn missing(driver: &Driver) -> Vec<u16> {\n\
@@ -59,8 +55,7 @@ fn one(out: &mut String, row: &Row) {
     let name = &row.name;
     writeln!(
         out,
-        "fn {name}(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> \
-         Result<Outcome, Fault> {{"
+        "fn {name}(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {{"
     )
     .unwrap();
     let q = if row.params.is_empty() { "_" } else { "q" };
@@ -93,19 +88,19 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
     let of = |element: &Element, count: &str| format!("Plain::<{}>::of(q.{name}, {count})?", element_name(element));
     let places = |out: &mut String, element: &Element| {
         if let Some(path) = location(element) {
-            writeln!(out, "resolve!(places(s, {name}.elements(), {path}));").unwrap();
+            writeln!(out, "places(s, {name}.elements(), {path})?;").unwrap();
         }
     };
     match &param.kind {
         Kind::Value(Element::Scalar { .. }) => match row.at.iter().find(|at| at.param == *name) {
             Some(at) => {
-                writeln!(out, "let {name} = resolve!(s.reach(q.{name}, {}));", bytes(row, at)).unwrap();
+                writeln!(out, "let {name} = s.reach(q.{name}, {})?;", bytes(row, at)).unwrap();
                 format!("{name}.raw()")
             }
             None => format!("q.{name}"),
         },
         Kind::Value(Element::Device) => {
-            writeln!(out, "let {name} = resolve!(device(s, q.{name}));").unwrap();
+            writeln!(out, "let {name} = device(s, q.{name})?;").unwrap();
             name.clone()
         }
         Kind::Value(element @ Element::Plain { .. }) => {
@@ -115,11 +110,11 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
         }
         Kind::Value(Element::Handle { name: ty, kind }) => {
             if *kind == "Stream" {
-                writeln!(out, "let {name} = resolve!(s.stream(q.{name}, header.thread));").unwrap();
+                writeln!(out, "let {name} = s.stream(q.{name}, header.thread)?;").unwrap();
             } else if ty == "CUmemGenericAllocationHandle" {
-                writeln!(out, "let {name} = resolve!(s.handle(Kind::{kind}, q.{name})) as u64;").unwrap();
+                writeln!(out, "let {name} = s.handle(Kind::{kind}, q.{name})? as u64;").unwrap();
             } else {
-                writeln!(out, "let {name}: {ty} = resolve!(s.handle(Kind::{kind}, q.{name})).cast();").unwrap();
+                writeln!(out, "let {name}: {ty} = s.handle(Kind::{kind}, q.{name})?.cast();").unwrap();
             }
             name.clone()
         }
@@ -153,7 +148,7 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
             places(out, element);
             if let Some(decide) = decided(element, name, row) {
-                writeln!(out, "resolve!({decide});").unwrap();
+                writeln!(out, "{decide}?;").unwrap();
             }
             format!("{name}.at().cast()")
         }
@@ -163,7 +158,7 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             writeln!(
                 out,
                 "limit(q.{len} as usize, {})?;\n\
-                 let mut {name} = resolve!(handles(s, Kind::{kind}, {take}, q.{len} as usize)?);",
+                 let mut {name} = handles(s, Kind::{kind}, {take}, q.{len} as usize)?;",
                 row.limit
             )
             .unwrap();
@@ -178,7 +173,7 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             writeln!(out, "let mut {name} = {};", of(element, &count)).unwrap();
             places(out, element);
             if let Some(decide) = decided(element, name, row) {
-                writeln!(out, "resolve!({decide});").unwrap();
+                writeln!(out, "{decide}?;").unwrap();
             }
             format!("{name}.at().cast()")
         }
@@ -211,12 +206,12 @@ fn bytes(row: &Row, at: &At) -> String {
         [one] => value(one),
         factors => {
             let factors: Vec<String> = factors.iter().map(value).collect();
-            format!("resolve!(address::line(&[{}]))", factors.join(", "))
+            format!("address::line(&[{}])?", factors.join(", "))
         }
     };
     match &at.rows {
         None => line,
-        Some((pitch, count)) => format!("resolve!(address::rows({}, {}, {line}))", value(pitch), value(count)),
+        Some((pitch, count)) => format!("address::rows({}, {}, {line})?", value(pitch), value(count)),
     }
 }
 
@@ -241,8 +236,7 @@ fn optional(out: &mut String, name: &str, element: &Element, count: &str) -> Str
     )
     .unwrap();
     if let Some(path) = location(element) {
-        writeln!(out, "if let Some({name}) = &mut {name} {{\nresolve!(places(s, {name}.elements(), {path}));\n}}")
-            .unwrap();
+        writeln!(out, "if let Some({name}) = &mut {name} {{\nplaces(s, {name}.elements(), {path})?;\n}}").unwrap();
     }
     format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.at().cast())")
 }
@@ -291,122 +285,12 @@ fn finish(out: &mut String, row: &Row) {
     out.push_str("Ok(Outcome::Done(result))\n");
 }
 
-const PRELUDE: &str = r#"//! From records to the driver: decode, resolve handles, call, encode.
-
-// UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.
-
-#![allow(non_snake_case, unused_imports, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::ptr_arg)]
-
-use std::ffi::{CString, c_void};
-use std::marker::PhantomData;
-
-use orion_cuda::driver::Driver;
-use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
-use orion_wire::record::Header;
-use orion_wire::{Fault, Kind, Reader};
-
-use crate::worker::address;
-use crate::worker::session::{Outcome, Session};
-
-/// A result that is not success ends the operation with it.
-macro_rules! resolve {
-    ($value:expr) => {
-        match $value {
-            Ok(value) => value,
-            Err(code) => return Ok(Outcome::Done(code)),
-        }
-    };
-}
-
-/// C data without pointers, for which every bit pattern is a value: the generator has checked the types.
-/// Its padding is zero, so that nothing of this process's memory goes out with it.
-struct Plain<T> {
-    words: Vec<u64>,
-    count: usize,
-    of: PhantomData<T>,
-}
-
-impl<T: Copy> Plain<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= align_of::<u64>());
-
-    fn zeroed(count: usize) -> Plain<T> {
-        let () = Self::ALIGNED;
-        // One element too many: a pointer to no elements is still a pointer to memory.
-        Plain { words: vec![0; ((count + 1) * size_of::<T>()).div_ceil(8)], count, of: PhantomData }
-    }
-
-    fn of(bytes: &[u8], count: usize) -> Result<Plain<T>, Fault> {
-        if Some(bytes.len()) != count.checked_mul(size_of::<T>()) {
-            return Err(Fault("a value has another size than its type"));
-        }
-        let mut plain = Self::zeroed(count);
-        // SAFETY: `zeroed` made room for `count` elements, and bytes may be written anywhere in it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), plain.words.as_mut_ptr().cast::<u8>(), bytes.len()) };
-        Ok(plain)
-    }
-
-    fn at(&mut self) -> *mut T {
-        self.words.as_mut_ptr().cast()
-    }
-
-    fn get(&self) -> T {
-        // SAFETY: there is room for at least one element, aligned, and every bit pattern is a value.
-        unsafe { self.words.as_ptr().cast::<T>().read() }
-    }
-
-    fn elements(&mut self) -> &mut [T] {
-        let count = self.count;
-        // SAFETY: as in `get`, for `count` elements.
-        unsafe { std::slice::from_raw_parts_mut(self.at(), count) }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: all of it is initialised memory of the vector.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.count * size_of::<T>()) }
-    }
-}
-
-fn limit(count: usize, limit: usize) -> Result<(), Fault> {
-    if count <= limit { Ok(()) } else { Err(Fault("more elements than the operation allows")) }
-}
-
-/// The driver's device for the application's ordinal. Negative ones (`CU_DEVICE_CPU`) mean the same everywhere.
-fn device(s: &Session, ordinal: i32) -> Result<CUdevice, CUresult> {
-    if ordinal < 0 { Ok(ordinal) } else { s.device(ordinal) }
-}
-
-/// Replaces the application's ordinals by the driver's devices.
-fn places<T>(s: &Session, elements: &mut [T], location: fn(&mut T) -> &mut CUmemLocation) -> Result<(), CUresult> {
-    for element in elements {
-        let location = location(element);
-        if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
-            location.id = device(s, location.id)?;
-        }
-    }
-    Ok(())
-}
-
-/// The driver's handles for the client's; the outer error is a broken protocol.
-#[allow(clippy::type_complexity)]
-fn handles(
-    s: &mut Session,
-    kind: Kind,
-    words: Option<&[u64]>,
-    count: usize,
-) -> Result<Result<Option<Vec<*mut c_void>>, CUresult>, Fault> {
-    let Some(words) = words else { return Ok(Ok(None)) };
-    if words.len() != count {
-        return Err(Fault("another number of handles than announced"));
-    }
-    let mut pointers = Vec::with_capacity(count);
-    for word in words {
-        match s.handle(kind, *word) {
-            Ok(pointer) => pointers.push(pointer),
-            Err(code) => return Ok(Err(code)),
-        }
-    }
-    Ok(Ok(Some(pointers)))
-}
-
-"#;
+const PRELUDE: &str = "//! From records to the driver: decode, resolve handles, call, encode.\n\n\
+     // UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.\n\n\
+     #![allow(unused_imports, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::ptr_arg)]\n\n\
+     use std::ffi::CString;\n\n\
+     use orion_cuda::driver::Driver;\nuse orion_cuda::sys::*;\nuse orion_wire::generated::{calls, ops};\n\
+     use orion_wire::record::Header;\nuse orion_wire::{Fault, Kind, Reader};\n\n\
+     use crate::worker::calls::decoded::{Plain, device, handles, limit, places};\n\
+     use crate::worker::outcome::{Handled, Outcome};\nuse crate::worker::session::Session;\n\
+     use crate::worker::state::addresses as address;\n\n";

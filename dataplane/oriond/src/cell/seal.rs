@@ -7,8 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
 use super::enter::lower;
-use super::{Seal, calls, files};
-use crate::worker::session::log;
+use super::plan::Seal;
+use super::{calls, files};
+use crate::lines;
 
 /// The driver opens a few for each GPU, the session a dozen; memory that is shared between processes one each.
 const DESCRIPTORS_MAX: u64 = 8192;
@@ -21,15 +22,15 @@ pub fn seal(seal: Seal, control: BorrowedFd<'_>, also: &[PathBuf]) -> Result<(),
     if std::env::var_os("ASAN_OPTIONS").is_some() {
         return Ok(());
     }
-    log::through(control).map_err(|e| format!("copying the control socket failed: {e}"))?;
-    std::panic::set_hook(Box::new(|panic| log::warn(&panic.to_string())));
+    lines::through(control).map_err(|e| format!("copying the control socket failed: {e}"))?;
+    std::panic::set_hook(Box::new(|panic| lines::warn(&panic.to_string())));
     drop_standard_streams().map_err(|e| format!("letting go of the log failed: {e}"))?;
     lower(libc::RLIMIT_NOFILE, DESCRIPTORS_MAX).map_err(|e| format!("limiting descriptors failed: {e}"))?;
     if seal.landlock {
         files::restrict(also, seal.one_tenant)?;
     }
     if seal.seccomp {
-        calls::restrict(log::control().unwrap_or(control))?;
+        calls::restrict(lines::control().unwrap_or(control))?;
     }
     Ok(())
 }

@@ -21,8 +21,8 @@ use orion_wire::record::HeapRange;
 use tracing::{info, warn};
 
 use super::io_ring::{Did, Done, Io};
+use super::mail::Kick;
 use super::nursery::Order;
-use super::{Mail, Post};
 
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Chunks of one session that wait for its lanes: 64 MiB or more of heap, and 16 bytes of ours each. A client that does
@@ -53,13 +53,13 @@ pub struct Shared {
 
 /// An engine's mailbox and the slot of an object there.
 struct Address {
-    post: Arc<Post>,
+    post: Arc<dyn Kick>,
     slot: u32,
 }
 
 impl Address {
     fn kick(&self) {
-        self.post.post(Mail::Kick(self.slot));
+        self.post.kick(self.slot);
     }
 }
 
@@ -242,8 +242,8 @@ impl Carried {
     }
 
     /// Called once, on the engine that carries the session from now on.
-    pub fn begin(&mut self, io: &mut Io, slot: u32, post: &Arc<Post>) {
-        let _ = self.shared.main.set(Address { post: post.clone(), slot });
+    pub fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
+        let _ = self.shared.main.set(Address { post, slot });
         // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
         self.under_way += 1;
         io.wait_hangup(slot, self.tcp.as_raw_fd());
@@ -520,10 +520,10 @@ impl Lane {
     }
 
     /// Called once, on the engine that serves the lane from now on.
-    pub fn begin(&mut self, io: &mut Io, slot: u32, post: &Arc<Post>) {
+    pub fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
         {
             let mut lanes = self.shared.lanes.lock().expect("nothing panics under this lock");
-            lanes[self.index] = Some(Address { post: post.clone(), slot });
+            lanes[self.index] = Some(Address { post, slot });
             let joined = lanes.iter().take_while(|l| l.is_some()).count();
             self.shared.joined.store(joined, Ordering::Release);
         }

@@ -33,12 +33,14 @@ use orion_wire::refusal::{Reason, Refusal};
 use tracing::{error, info, warn};
 
 use super::carried::{Carried, Shared, shutdown};
+use super::core::{Core, Owner};
 use super::io_ring::{Did, Done};
 use super::local_socket::LocalSocket;
 use super::nursery::{Newborn, Order, socketpair};
 use super::peer::{Peer, Source, strangeness};
+use super::post::{Mail, Post};
 use super::room::{Stranger, who_goes};
-use super::{Core, Mail, Owner, Post, Settings};
+use super::settings::Settings;
 use crate::attach::{Assign, Control, send_control};
 use crate::cell::User;
 use crate::log::OF_A_WORKER;

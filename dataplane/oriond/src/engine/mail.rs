@@ -7,6 +7,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Has an engine look at the object in a slot.
+pub trait Kick: Send + Sync {
+    fn kick(&self, slot: u32);
+}
+
 pub struct Mailbox<T> {
     queue: Mutex<Vec<T>>,
     /// Something is in `queue`.

@@ -15,7 +15,6 @@ use orion_ring::Memory;
 use orion_wire::environment::Environment;
 
 use super::worker_log::WorkerLog;
-use super::{Mail, Post};
 use crate::cell::{self, Plan, User};
 
 const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x0020_0000;
@@ -36,16 +35,26 @@ pub struct Newborn {
 }
 
 /// Starts the thread. It ends when the last sender is gone.
-pub fn start(worker_arguments: Vec<String>, plan: Plan, front: Arc<Post>) -> io::Result<Sender<Order>> {
+pub fn start(
+    worker_arguments: Vec<String>,
+    plan: Plan,
+    born: impl Fn(Environment, io::Result<Newborn>) + Send + 'static,
+) -> io::Result<Sender<Order>> {
     let (sender, receiver) = channel();
     let log = WorkerLog::start()?;
     std::thread::Builder::new()
         .name("nursery".into())
-        .spawn(move || serve(receiver, &worker_arguments, &plan, &front, &log))?;
+        .spawn(move || serve(receiver, &worker_arguments, &plan, &born, &log))?;
     Ok(sender)
 }
 
-fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, front: &Post, log: &WorkerLog) {
+fn serve(
+    orders: Receiver<Order>,
+    worker_arguments: &[String],
+    plan: &Plan,
+    born: &impl Fn(Environment, io::Result<Newborn>),
+    log: &WorkerLog,
+) {
     let mut tenant = None;
     // Workers of one tenant share this thread's.
     let separated = match plan.namespaces && plan.seal.one_tenant {
@@ -61,7 +70,7 @@ fn serve(orders: Receiver<Order>, worker_arguments: &[String], plan: &Plan, fron
                     .map_err(|e| io::Error::other(format!("making namespaces failed: {e}")))
                     .and_then(|()| user_for(plan, &mut tenant))
                     .and_then(|user| spawn(worker_arguments, plan, user, &environment, log));
-                front.post(Mail::Born(environment, newborn));
+                born(environment, newborn);
             }
             // SAFETY: the sender gave up the last reference; see `Mapped`.
             Order::Unmap(memory) => unsafe { memory.unmap_all() },
@@ -124,7 +133,7 @@ fn spawn(
     unsafe {
         command.pre_exec(move || {
             // Mappings, and with them device addresses, then start at the bottom of the address space and cannot
-            // collide with a client's, which are at its top. See worker/session.rs.
+            // collide with a client's, which are at its top. See worker/start.rs.
             let now = libc::personality(0xffff_ffff);
             if now < 0 || libc::personality(now as libc::c_ulong | ADDR_COMPAT_LAYOUT) < 0 {
                 return Err(io::Error::last_os_error());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 
-use super::driver::is_software;
+use crate::worker::driver::load::is_software;
 
 /// How often. What a client can have made in the meantime is what a session may have beyond its budget.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

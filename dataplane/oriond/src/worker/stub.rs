@@ -14,8 +14,8 @@ use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
 
-use super::session::log;
 use crate::attach::{Attachment, Control, map_heap, recv_control, send_control};
+use crate::lines;
 
 /// Body: a heap range. Reply: the sum of its bytes.
 pub const SUM: u16 = 0x7ff0;
@@ -137,7 +137,7 @@ fn answer(
         }
         SHOUT => {
             for i in 0..r.word()? {
-                log::warn(&format!("line {i} of many"));
+                lines::warn(&format!("line {i} of many"));
             }
         }
         STALL => std::thread::sleep(Duration::from_millis(r.word()?)),

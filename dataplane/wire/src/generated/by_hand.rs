@@ -4,58 +4,106 @@
 
 /// Hashes of the statements that write or read messages, by file.
 const FILES: &[u64] = &[
-    // dataplane/oriond/src/worker/callback.rs
-    0x6dfffb4209bfe651,
-    // dataplane/oriond/src/worker/hand/activity.rs
+    // dataplane/oriond/src/worker/calls/activity.rs
     0x19f93b85f7f58e76,
-    // dataplane/oriond/src/worker/hand/array.rs
-    0xf652350650c1435c,
-    // dataplane/oriond/src/worker/hand/callback.rs
-    0x64bbc283869a1820,
-    // dataplane/oriond/src/worker/hand/capture.rs
-    0xca69e55c4c3ecb83,
-    // dataplane/oriond/src/worker/hand/context.rs
-    0xd8efa1c3b80783bc,
-    // dataplane/oriond/src/worker/hand/execution.rs
-    0x3593ae880408563d,
-    // dataplane/oriond/src/worker/hand/graph.rs
-    0xffb35c6ccc6587be,
-    // dataplane/oriond/src/worker/hand/graph/exec.rs
-    0xfc70f07495e0c15d,
-    // dataplane/oriond/src/worker/hand/graph/nesting.rs
+    // dataplane/oriond/src/worker/calls/callback.rs
+    0xb7a9c0cd7c208692,
+    // dataplane/oriond/src/worker/calls/capture.rs
+    0xd9e30e24357301f7,
+    // dataplane/oriond/src/worker/calls/context.rs
+    0x48b6807c74274962,
+    // dataplane/oriond/src/worker/calls/copy.rs
+    0xecfced4c904c185b,
+    // dataplane/oriond/src/worker/calls/event.rs
+    0x9dfad9dd91fa9d31,
+    // dataplane/oriond/src/worker/calls/execution.rs
+    0xe4d567c742e105cd,
+    // dataplane/oriond/src/worker/calls/graph/dependencies.rs
+    0x937b153563eb6db3,
+    // dataplane/oriond/src/worker/calls/graph/exec.rs
+    0x86d265f0b2387419,
+    // dataplane/oriond/src/worker/calls/graph/names.rs
+    0xf41e84a4ced2a455,
+    // dataplane/oriond/src/worker/calls/graph/nesting.rs
     0xec0c0b6c85a1b03e,
-    // dataplane/oriond/src/worker/hand/graph/params.rs
-    0x625241a80d0ecdb6,
-    // dataplane/oriond/src/worker/hand/green_context.rs
-    0xb9b6d74015eaa8fd,
-    // dataplane/oriond/src/worker/hand/host_memory.rs
+    // dataplane/oriond/src/worker/calls/graph/node_params.rs
+    0x3dd4a41fa048455a,
+    // dataplane/oriond/src/worker/calls/graph/nodes.rs
+    0xf3c885d28f27cd71,
+    // dataplane/oriond/src/worker/calls/graph/params.rs
+    0xbcdc47fcb91f4ebd,
+    // dataplane/oriond/src/worker/calls/green_context.rs
+    0x1571d7d11898ddd9,
+    // dataplane/oriond/src/worker/calls/host_memory.rs
     0x6a91f2d8b4fb0f80,
-    // dataplane/oriond/src/worker/hand/in_step.rs
-    0x0f9e618a0bc894bf,
-    // dataplane/oriond/src/worker/hand/ipc.rs
-    0xaab8b6f3a3bbd7de,
-    // dataplane/oriond/src/worker/hand/jit.rs
-    0xab247db26a26d41d,
-    // dataplane/oriond/src/worker/hand/link.rs
+    // dataplane/oriond/src/worker/calls/images.rs
+    0x123b8accb2a76bbd,
+    // dataplane/oriond/src/worker/calls/ipc.rs
+    0x9f8204fb1f73d9b2,
+    // dataplane/oriond/src/worker/calls/library.rs
+    0x634ef59a4f851858,
+    // dataplane/oriond/src/worker/calls/link.rs
     0x7f5d3c4c9b23897c,
-    // dataplane/oriond/src/worker/hand/memory.rs
-    0xcfde5b1c7f528071,
-    // dataplane/oriond/src/worker/hand/mod.rs
-    0x18306096b47b77c2,
-    // dataplane/oriond/src/worker/hand/module.rs
-    0x6284a23fecf0b98a,
-    // dataplane/oriond/src/worker/hand/pool.rs
-    0x9e6ecac61c201e17,
-    // dataplane/oriond/src/worker/hand/sync.rs
-    0x6ac92dac9673270d,
-    // dataplane/oriond/src/worker/hand/tensor_map.rs
+    // dataplane/oriond/src/worker/calls/memory.rs
+    0x8cfe11366d6cb84e,
+    // dataplane/oriond/src/worker/calls/module.rs
+    0x0978979bcdb40eaf,
+    // dataplane/oriond/src/worker/calls/occupancy.rs
+    0xdf22016a7c85639f,
+    // dataplane/oriond/src/worker/calls/payload.rs
+    0x463a2581a86f6bd9,
+    // dataplane/oriond/src/worker/calls/pool.rs
+    0x73702c352a91ec7f,
+    // dataplane/oriond/src/worker/calls/stream.rs
+    0xffef52977e84c3e1,
+    // dataplane/oriond/src/worker/calls/tensor_map.rs
     0x80aba2e0e97b1d05,
-    // dataplane/oriond/src/worker/hand/virtual_memory.rs
-    0x24113fc827901fd5,
-    // dataplane/oriond/src/worker/out.rs
-    0x4efe670ec071d09a,
-    // dataplane/oriond/src/worker/session.rs
-    0xc3b919837c95cc40,
+    // dataplane/oriond/src/worker/calls/texture.rs
+    0xf652350650c1435c,
+    // dataplane/oriond/src/worker/calls/user_object.rs
+    0xb4c8f6acc84db005,
+    // dataplane/oriond/src/worker/calls/virtual_memory.rs
+    0x9a6059fdaafc3673,
+    // dataplane/oriond/src/worker/dispatch.rs
+    0xd1f5c602816b762e,
+    // dataplane/oriond/src/worker/driver/activity.rs
+    0xcfc3864043dc561e,
+    // dataplane/oriond/src/worker/driver/cupti.rs
+    0x85a643f625e345a6,
+    // dataplane/oriond/src/worker/driver/image.rs
+    0x51ab9941d0790a90,
+    // dataplane/oriond/src/worker/driver/jit.rs
+    0xab247db26a26d41d,
+    // dataplane/oriond/src/worker/driver/log.rs
+    0xd0865ce7fefa40cb,
+    // dataplane/oriond/src/worker/executor.rs
+    0x79b7d6d394ca74c0,
+    // dataplane/oriond/src/worker/out/arrivals.rs
+    0x9f543905c652b16e,
+    // dataplane/oriond/src/worker/out/callbacks.rs
+    0x5d67c726f208d04d,
+    // dataplane/oriond/src/worker/out/output.rs
+    0x4932ea3db4239261,
+    // dataplane/oriond/src/worker/out/replies.rs
+    0x2e794b1dad19b7ac,
+    // dataplane/oriond/src/worker/outcome.rs
+    0xb0fa498ff079b6e9,
+    // dataplane/oriond/src/worker/session/answers.rs
+    0xb02cc6ed23f328d4,
+    // dataplane/oriond/src/worker/session/bringing.rs
+    0x6f0a96f17d34f98b,
+    // dataplane/oriond/src/worker/session/handles.rs
+    0xab4cc8ebb9e0e980,
+    // dataplane/oriond/src/worker/session/small_copies.rs
+    0xacc13c381d03d817,
+    // dataplane/oriond/src/worker/state/graphs.rs
+    0xb7a103bcb50b1c51,
+    // dataplane/oriond/src/worker/state/in_step.rs
+    0x0f9e618a0bc894bf,
+    // dataplane/oriond/src/worker/state/lent.rs
+    0x0d4fd32ccc2eeb78,
+    // dataplane/oriond/src/worker/stub.rs
+    0x7e908a07a6ebc9b9,
     // dataplane/transport/src/mirror.rs
     0x696d9218c3523a54,
     // dataplane/wire/src/activity.rs

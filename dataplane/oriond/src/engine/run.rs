@@ -1,0 +1,328 @@
+//! Engine threads: one io_uring each. The first one also answers the door (see [`front`]).
+//!
+//! An engine never waits for a driver, a disk or a peer. It spins for a while after the last thing that happened,
+//! because waking a sleeping core costs more than a round trip, and then sleeps in its io_uring, with the futex words
+//! of its sessions' rings armed there.
+//!
+//! [`front`]: super::front
+
+// UNSAFETY: the kernel writes the mailbox's word after the call that asks for it has returned.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orion_ring::pause_after;
+
+use super::carried::{Carried, Lane};
+use super::core::{Core, Owner};
+use super::front::Front;
+use super::io_ring::{Done, Io};
+use super::mail::Mailbox;
+use super::nursery;
+use super::post::{Mail, Post};
+use super::settings::Settings;
+
+/// The engines, running.
+pub struct Engines {
+    posts: Vec<Arc<Post>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    pub addresses: Vec<String>,
+}
+
+/// Opens the listening sockets and starts the threads.
+pub fn start(settings: Settings) -> Result<Engines, String> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let count = if settings.engines == 0 { (cores / 2).clamp(1, 8) } else { settings.engines };
+    let posts = (0..count)
+        .map(|_| Mailbox::new().map(Arc::new))
+        .collect::<io::Result<Vec<Arc<Post>>>>()
+        .map_err(|e| format!("creating the engines' mailboxes failed: {e}"))?;
+    let nursery = nursery::start(settings.worker_arguments.clone(), settings.cells.clone(), {
+        let front = posts[0].clone();
+        move |environment, newborn| front.post(Mail::Born(environment, newborn))
+    })
+    .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
+    let spin = spin_for(settings.spin_us, cores);
+    let front = Front::new(settings, posts.clone(), nursery)?;
+    let addresses = front.addresses();
+    let mut front = Some(front);
+    let mut threads = Vec::new();
+    for (index, post) in posts.iter().enumerate() {
+        let (post, front) = (post.clone(), front.take());
+        let front_post = posts[0].clone();
+        let (started, outcome) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("engine-{index}"))
+            .spawn(move || match Io::new() {
+                Ok(io) => {
+                    let _ = started.send(Ok(()));
+                    drop(started);
+                    Engine::new(io, post, front_post, front, spin, cores <= 3).run();
+                }
+                Err(e) => {
+                    let _ = started.send(Err(e));
+                }
+            })
+            .map_err(|e| format!("starting an engine thread failed: {e}"))?;
+        outcome.recv().expect("the thread sends before it ends").map_err(|e| {
+            format!("io_uring is not available: {e}; containers need a seccomp profile that allows io_uring_setup")
+        })?;
+        threads.push(thread);
+    }
+    Ok(Engines { posts, threads, addresses })
+}
+
+fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
+    // As long as a wait for the device usually takes: see the client's `Tuning`. With few cores the worker and the
+    // client need ours more than we do.
+    Duration::from_micros(configured_us.unwrap_or(if cores > 3 { 20_000 } else { 50 }))
+}
+
+impl Engines {
+    /// Ends all sessions and workers and waits until they have ended.
+    pub fn stop(self) {
+        for post in self.posts.iter().rev() {
+            post.post(Mail::Stop);
+        }
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How often the clock is read while nothing happens: once in about two microseconds, later in a hundred.
+const TURNS_PER_TIME: u32 = 32;
+
+/// Bulk data keeps coming or not at all: see the client's.
+const LANE_SPIN: Duration = Duration::from_micros(200);
+
+struct Engine {
+    core: Core,
+    post: Arc<Post>,
+    mail_slot: u32,
+    mail_word: Box<u64>,
+    front: Option<Front>,
+    front_post: Arc<Post>,
+    carried: HashMap<u32, Box<Carried>>,
+    lanes: HashMap<u32, Box<Lane>>,
+    /// Sessions that are looked at in every turn, with the time something last happened.
+    active: Vec<(u32, Instant)>,
+    /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
+    /// engine did.
+    now: Instant,
+    spin: Duration,
+    yields: bool,
+    stopping: bool,
+}
+
+impl Engine {
+    fn new(
+        io: Io,
+        post: Arc<Post>,
+        front_post: Arc<Post>,
+        front: Option<Front>,
+        spin: Duration,
+        yields: bool,
+    ) -> Engine {
+        let mut core = Core::new(io);
+        let mail_slot = core.allocate(Owner::Mail);
+        Engine {
+            core,
+            post,
+            mail_slot,
+            mail_word: Box::new(0),
+            front,
+            front_post,
+            carried: HashMap::new(),
+            lanes: HashMap::new(),
+            active: Vec::new(),
+            now: Instant::now(),
+            spin,
+            yields,
+            stopping: false,
+        }
+    }
+
+    fn run(mut self) {
+        self.read_mail_word();
+        if let Some(front) = &mut self.front {
+            front.begin(&mut self.core);
+        }
+        let (mut done, mut mail) = (Vec::new(), Vec::new());
+        let mut last = self.now;
+        let (mut turn, mut idle_turns) = (0u32, 0u32);
+        loop {
+            turn = turn.wrapping_add(1);
+            self.core.io.turn();
+            self.core.io.drain(&mut done);
+            self.post.take(&mut mail);
+            let mut busy = !done.is_empty() || !mail.is_empty();
+            if busy || turn.is_multiple_of(TURNS_PER_TIME) {
+                self.now = Instant::now();
+            }
+            for d in done.drain(..) {
+                self.completed(d);
+            }
+            for m in mail.drain(..) {
+                self.received(m);
+            }
+            busy |= self.pump();
+            if let Some(front) = &mut self.front {
+                front.look(&mut self.core, self.now);
+            }
+            if self.stopping && self.front.as_ref().is_none_or(|f| f.is_finished()) {
+                // The process ends next. Until then the kernel may still write into buffers of what is left here.
+                std::mem::forget(self);
+                return;
+            }
+            if busy {
+                last = self.now;
+                idle_turns = 0;
+            } else if self.now.saturating_duration_since(last) < self.spin_now() {
+                if self.yields {
+                    std::thread::yield_now();
+                } else {
+                    idle_turns = idle_turns.saturating_add(1);
+                    pause_after(idle_turns);
+                }
+            } else if self.active.is_empty() {
+                self.sleep();
+                self.now = Instant::now();
+                last = self.now;
+            }
+        }
+    }
+
+    /// Without a session to look at there is only what completes, most of it chunks.
+    fn spin_now(&self) -> Duration {
+        if self.active.is_empty() { self.spin.min(LANE_SPIN) } else { self.spin }
+    }
+
+    fn read_mail_word(&mut self) {
+        // SAFETY: the word is boxed and lives as long as the engine, which outlives its requests.
+        unsafe { self.core.io.read_eventfd(self.mail_slot, self.post.eventfd(), &raw mut *self.mail_word) };
+    }
+
+    fn sleep(&mut self) {
+        if self.post.may_sleep() {
+            let mut timeout = self.front.as_ref().and_then(Front::next_deadline);
+            if !self.core.io.has_futex() && !self.carried.is_empty() {
+                timeout = Some(Duration::from_millis(1));
+            }
+            self.core.io.wait(timeout);
+            if !self.core.io.has_futex() {
+                let now = Instant::now();
+                self.active = self.carried.keys().map(|slot| (*slot, now)).collect();
+            }
+        }
+        self.post.awake();
+    }
+
+    fn completed(&mut self, done: Done) {
+        let slot = done.slot;
+        match self.core.owner(slot) {
+            Some(Owner::Mail) => self.read_mail_word(),
+            Some(Owner::Front) => {
+                if let Some(front) = &mut self.front {
+                    front.done(&mut self.core, done);
+                }
+            }
+            Some(Owner::Carried) => {
+                let session = self.carried.get_mut(&slot).expect("an object stays while requests are under way");
+                session.done(&mut self.core.io, slot, done);
+                self.activate(slot);
+            }
+            Some(Owner::Lane) => {
+                let lane = self.lanes.get_mut(&slot).expect("an object stays while requests are under way");
+                lane.done(&mut self.core.io, slot, done);
+                self.bury_lane(slot);
+            }
+            None => unreachable!("a completion for a slot without requests"),
+        }
+    }
+
+    fn received(&mut self, mail: Mail) {
+        match mail {
+            Mail::Kick(slot) => {
+                if self.carried.contains_key(&slot) {
+                    self.activate(slot);
+                } else if let Some(lane) = self.lanes.get_mut(&slot) {
+                    lane.kicked(&mut self.core.io, slot);
+                    self.bury_lane(slot);
+                }
+            }
+            Mail::Carry(mut session) => {
+                let slot = self.core.allocate(Owner::Carried);
+                session.begin(&mut self.core.io, slot, self.post.clone());
+                self.carried.insert(slot, session);
+                self.activate(slot);
+            }
+            Mail::Join { socket, shared, index } => {
+                let slot = self.core.allocate(Owner::Lane);
+                let mut lane = Lane::new(socket, shared, index);
+                lane.begin(&mut self.core.io, slot, self.post.clone());
+                self.lanes.insert(slot, lane);
+                self.bury_lane(slot);
+            }
+            Mail::Stop => {
+                self.stopping = true;
+                if let Some(front) = &mut self.front {
+                    front.stop(&mut self.core);
+                }
+            }
+            other => {
+                if let Some(front) = &mut self.front {
+                    front.received(&mut self.core, other);
+                }
+            }
+        }
+    }
+
+    fn activate(&mut self, slot: u32) {
+        let now = self.now;
+        match self.active.iter_mut().find(|(s, _)| *s == slot) {
+            Some((_, last)) => *last = now,
+            None => self.active.push((slot, now)),
+        }
+    }
+
+    fn pump(&mut self) -> bool {
+        let mut busy = false;
+        let mut index = 0;
+        while index < self.active.len() {
+            let (slot, last) = self.active[index];
+            let session = self.carried.get_mut(&slot).expect("active sessions exist");
+            if session.pump(&mut self.core.io, slot) {
+                self.active[index].1 = self.now;
+                busy = true;
+                index += 1;
+            } else if session.is_finished() {
+                self.bury(slot);
+                self.active.swap_remove(index);
+                busy = true;
+            } else if self.now.saturating_duration_since(last) >= self.spin && session.park(&mut self.core.io, slot) {
+                self.active.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        busy
+    }
+
+    fn bury(&mut self, slot: u32) {
+        let session = self.carried.remove(&slot).expect("it was just looked at");
+        self.core.release(slot);
+        let over = Mail::SessionOver(session.session());
+        drop(session);
+        self.front_post.post(over);
+    }
+
+    fn bury_lane(&mut self, slot: u32) {
+        if self.lanes.get(&slot).is_some_and(|l| l.is_finished()) {
+            self.lanes.remove(&slot);
+            self.core.release(slot);
+        }
+    }
+}

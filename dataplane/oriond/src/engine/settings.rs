@@ -1,0 +1,25 @@
+//! What an operator decides about serving.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use orion_transport::proof::Token;
+
+use crate::cell::Plan;
+
+/// Everything an operator decides about serving.
+pub struct Settings {
+    pub socket: Option<PathBuf>,
+    pub listen: Option<SocketAddr>,
+    pub token: Option<Token>,
+    /// Whoever reaches the TCP address may use it.
+    pub insecure: bool,
+    pub engines: usize,
+    pub warm: usize,
+    pub prestart: usize,
+    pub sessions_max: usize,
+    pub spin_us: Option<u64>,
+    /// Passed on to each worker.
+    pub worker_arguments: Vec<String>,
+    pub cells: Plan,
+}

@@ -1,0 +1,49 @@
+//! Functions of the application that a stream calls.
+
+// UNSAFETY: calls the driver with handles that were looked up here.
+
+use orion_cuda::sys::*;
+use orion_wire::Reader;
+use orion_wire::record::Header;
+
+use crate::worker::calls::graph::keep::keep_ticket;
+use crate::worker::out::callbacks::{drop_ticket, host_function, kind, stream_callback};
+use crate::worker::outcome::{Handled, finish};
+use crate::worker::session::Session;
+
+/// stream, function, whether the client keeps it until told
+pub fn cuLaunchHostFunc(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    finish(|| {
+        let stream = s.stream(r.word()?, header.thread)?;
+        let (function, kept) = (r.word()?, r.word()? != 0);
+        // A captured host function runs at every launch of the graph, so its ticket belongs to the graph.
+        let graph = s.captures.graph_of(s.driver, stream);
+        let once = graph.is_none();
+        let ticket = s.callbacks.ticket(function, kind::HOST_FUNCTION, 0, once, kept);
+        // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
+        let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
+        match (code, graph) {
+            (CUDA_SUCCESS, Some(graph)) => _ = keep_ticket(s, graph, ticket),
+            (CUDA_SUCCESS, None) => {}
+            // SAFETY: the driver keeps no reference after a failed call.
+            _ => unsafe { drop_ticket(ticket) },
+        }
+        Ok(code)
+    })
+}
+
+/// stream, function, flags
+pub fn cuStreamAddCallback(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    finish(|| {
+        let stream = s.stream(r.word()?, header.thread)?;
+        let (function, flags) = (r.word()?, r.word()? as u32);
+        let ticket = s.callbacks.ticket(function, kind::STREAM_CALLBACK, 0, true, false);
+        // SAFETY: a stream of this session; the ticket lives until it has run.
+        let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
+        if code != CUDA_SUCCESS {
+            // SAFETY: the driver keeps no reference after a failed call.
+            unsafe { drop_ticket(ticket) };
+        }
+        Ok(code)
+    })
+}

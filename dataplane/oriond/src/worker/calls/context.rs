@@ -1,0 +1,106 @@
+//! Contexts: made, reset, destroyed and waited for under the client's handles.
+
+// UNSAFETY: calls the driver with handles that were looked up here.
+
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::Header;
+use orion_wire::{Reader, Writer};
+
+use crate::worker::calls::green_context;
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::waits::{Wait, Waiting};
+
+pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (word, flags, device) = (r.word()?, r.word()? as u32, s.device(r.word()? as i32));
+    let device = device?;
+    let mut context = ptr::null_mut();
+    // Creating makes it current here; which one is current is the client's business.
+    s.forget_current();
+    // SAFETY: a device of this session and a valid out pointer.
+    let code = unsafe { s.driver.cuCtxCreate_v2(&mut context, flags, device) };
+    if code == CUDA_SUCCESS {
+        let mut popped = ptr::null_mut();
+        // SAFETY: the context just created is on top of this thread's stack.
+        unsafe { s.driver.cuCtxPopCurrent_v2(&mut popped) };
+        s.bind(Kind::Context, word, context.cast())?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let word = r.word()?;
+    let context = match s.context(word) {
+        // A green one ends with its green context.
+        Ok(c) if !c.is_null() && s.green.home(word) == word => c,
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT)),
+    };
+    // Destroying waits for the context's work, which may wait for the client. No context is current to the command
+    // meanwhile: whether it is done is asked when other threads' contexts have been current, and this one may be gone.
+    s.park_blocking(
+        &Header { context: 0, ..*header },
+        // SAFETY: a context of this session that the client gives up.
+        {
+            let context = context as usize;
+            move |d| unsafe { d.cuCtxDestroy_v2(context as CUcontext) }
+        },
+        move |s, code, _| {
+            s.context_gone(word);
+            s.unbind(Kind::Context, word);
+            code
+        },
+    )
+}
+
+/// Nothing to do but to have it: the worker holds a primary context from its first use until it is released.
+pub fn cuDevicePrimaryCtxRetain(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let ordinal = r.word()? as u32;
+    Ok(Outcome::Done(s.context(Handle::primary_context(ordinal).0).err().unwrap_or(CUDA_SUCCESS)))
+}
+
+/// The client's last release. cudart does this while its process exits, so nothing is torn down here: the
+/// process that holds everything is about to end. A client that goes on finds a fresh context.
+pub fn cuDevicePrimaryCtxRelease_v2(s: &mut Session, header: &Header, r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    cuDevicePrimaryCtxReset_v2(s, header, r, reply)
+}
+
+pub fn cuDevicePrimaryCtxReset_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Handled {
+    let ordinal = r.word()? as i32;
+    let device = s.device(ordinal)?;
+    green_context::end_all(s, ordinal);
+    // SAFETY: a device of this session. The worker's own reference survives a reset.
+    let code = unsafe { s.driver.cuDevicePrimaryCtxReset_v2(device) };
+    // Only now: until then the driver may refer to images that are dropped here.
+    s.context_gone(Handle::primary_context(ordinal as u32).0);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuCtxSynchronize(s: &mut Session, header: &Header, _r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (own, until) = s.busy_streams();
+    let context = header.context;
+    let mut streams: Vec<(u64, CUstream)> = own.into_iter().map(|stream| (header.context, stream)).collect();
+    streams.push((header.context, ptr::null_mut()));
+    // The green contexts on a primary context's device are synchronised with it.
+    let green = s.green.contexts_on(header.context);
+    for context in &green {
+        streams.extend(s.busy_streams_of(*context).into_iter().map(|stream| (*context, stream)));
+        streams.push((*context, ptr::null_mut()));
+    }
+    Ok(s.park(header, Wait::Then(streams, Waiting::Synchronize), move |s, code, reply| {
+        s.streams_idle(until);
+        for context in green {
+            s.streams_idle_in(context, until);
+        }
+        s.context_synchronized(context);
+        reply.word(s.flush_output(code));
+        code
+    }))
+}

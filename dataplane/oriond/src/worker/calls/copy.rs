@@ -1,0 +1,232 @@
+//! Copies.
+
+// UNSAFETY: gives the driver addresses that were decided on in `session::reach`.
+
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::record::{Header, RECORD_BYTES_MAX};
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::calls::graph::keep;
+use crate::worker::driver::capture_mode::relaxed;
+use crate::worker::driver::log as driver_log;
+use crate::worker::outcome::{Handled, Outcome, Stop};
+use crate::worker::session::Session;
+use crate::worker::session::reach::ROWS_MAX;
+use crate::worker::state::waits::{Landing, Wait};
+
+/// Host to device with the bytes in the record: the driver captures small pageable sources before it returns.
+pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let (to, stream) = (r.word()?, s.plain_stream(r.word()?, header.thread));
+    let bytes = r.bytes()?;
+    let (to, stream) = match (s.reach(to, bytes.len() as u64), stream) {
+        (Ok(to), Ok(stream)) => (to, stream),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    if s.captures.open() && s.is_capturing(stream) {
+        // A graph reads its source at every launch: the bytes live as long as it, and what is made from it, does.
+        let kept = bytes.to_vec();
+        // SAFETY: the bytes stay where they are when the vector moves, until no graph refers to them.
+        let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), kept.as_ptr().cast(), kept.len(), stream) };
+        if code == CUDA_SUCCESS {
+            keep::keep_bytes(s, s.captures.graph_of(s.driver, stream), kept);
+        }
+        return Ok(Outcome::Done(code));
+    }
+    // SAFETY: the driver has read the source when it returns (a pageable copy of at most 64 KiB).
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), bytes.as_ptr().cast(), bytes.len(), stream) };
+    if code == CUDA_SUCCESS && header.sequence != 0 {
+        return Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code));
+    }
+    Ok(Outcome::Done(code))
+}
+
+/// A copy whose context is gone or broken: what was lent for it goes back.
+pub fn abandon_copy_in(s: &Session, mut r: Reader<'_>) -> Result<(), Fault> {
+    let (_, from, bytes, _) = (r.word()?, r.word()?, r.word()?, r.word()?);
+    if r.word()? != 0 {
+        drop(s.lent(s.shared(from, bytes)?.range()));
+    }
+    Ok(())
+}
+
+pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
+    let stream = s.plain_stream(r.word()?, header.thread);
+    let (is_lent, tell) = match r.word()? {
+        0 => (false, false),
+        1 => (true, false),
+        2 => (false, header.sequence == 0),
+        _ => return Err(Fault("copy of an unknown kind").into()),
+    };
+    let from = s.shared(from, bytes)?;
+    let range = from.range();
+    let lent = is_lent.then(|| s.lent(range));
+    let (to, stream) = match (s.reach(to, bytes), stream) {
+        (Ok(to), Ok(stream)) => (to, stream),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    // SAFETY: the source is shared memory, mapped for as long as the session lives.
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), from.raw(s), bytes as usize, stream) };
+    if let (CUDA_SUCCESS, Some(lent)) = (code, lent) {
+        // While the stream is captured nothing is read now, but at every launch of the graph.
+        match s.captures.graph_of(s.driver, stream) {
+            Some(graph) => keep::keep_lent(s, graph, lent),
+            None => s.lend_until_done(lent, stream),
+        }
+    }
+    if tell && code == CUDA_SUCCESS {
+        if s.captures.open() && s.is_capturing(stream) {
+            s.settle(s.number());
+            return Ok(Outcome::Done(code));
+        }
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), Vec::new(), stream)));
+    }
+    if code == CUDA_SUCCESS && header.sequence != 0 {
+        return Ok(s.park(header, Wait::Streams(vec![stream]), |_, code, _| code));
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let (to, from, bytes, stream_word) = (r.word()?, r.word()?, r.word()?, r.word()?);
+    let to = s.shared(to, bytes)?;
+    let range = to.range();
+    let (from, stream) = match (s.reach(from, bytes), s.plain_stream(stream_word, header.thread)) {
+        (Ok(from), Ok(stream)) => (from, stream),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    if s.hold(header, range, from, stream, stream_word) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    s.mix(stream);
+    // SAFETY: the destination is shared memory, mapped for as long as the session lives.
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.raw(s), from.raw(), bytes as usize, stream) };
+    if code != CUDA_SUCCESS {
+        return Ok(Outcome::Done(code));
+    }
+    if s.captures.open() && s.is_capturing(stream) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    if header.sequence == 0 {
+        return Ok(Outcome::Done(s.note_heap_copy(s.number(), vec![range], stream)));
+    }
+    // An event rather than the stream: later work on the stream must not hold this reply up.
+    let event = s.record_spare_event(stream)?;
+    Ok(s.park(header, Wait::Event(event.1), move |s, code, reply| {
+        s.return_event(event);
+        if code == CUDA_SUCCESS {
+            s.announce(range);
+        }
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
+        code
+    }))
+}
+
+/// Device to host with the bytes in the reply, by way of pinned memory of the worker's own.
+pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let (from, bytes) = (r.word()?, r.word()? as usize);
+    let stream = s.plain_stream(r.word()?, header.thread)?;
+    if bytes > RECORD_BYTES_MAX / 2 {
+        return Err(Fault("copy too long for a reply").into());
+    }
+    let from = s.reach(from, bytes as u64)?;
+    if Landing::suits(from, bytes as u64) && s.may_watch(stream) {
+        let landing = s.watch(from, bytes, stream)?;
+        let slot = landing.slot.cast_mut();
+        return Ok(s.park(header, Wait::Landing(landing), move |s, code, reply| {
+            // SAFETY: the copy has finished (or failed); the slot is ours.
+            reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
+            reply.word(s.flush_output(code));
+            s.return_scratch(slot);
+            code
+        }));
+    }
+    s.mix(stream);
+    let slot = s.scratch()?;
+    // SAFETY: a scratch slot has room for half a record.
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(slot.cast(), from.raw(), bytes, stream) };
+    if code != CUDA_SUCCESS {
+        s.return_scratch(slot);
+        return Ok(Outcome::Done(code));
+    }
+    Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
+        // SAFETY: the copy has finished (or failed); the slot is ours.
+        reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
+        s.return_scratch(slot);
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
+        code
+    }))
+}
+
+/// Any shape. Host sides are shared memory, arrays are handles.
+pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
+    let stream = s.stream(r.word()?, header.thread);
+    if r.rest().len() != std::mem::size_of::<CUDA_MEMCPY3D>() {
+        return Err(Fault("copy descriptor of the wrong length").into());
+    }
+    // SAFETY: any bytes are a valid descriptor: integers and pointers.
+    let d: CUDA_MEMCPY3D = unsafe { ptr::read_unaligned(r.rest().as_ptr().cast()) };
+    let stream = stream?;
+    let copy = match s.copy_3d(&d) {
+        Ok(copy) => copy,
+        Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
+        Err(Stop::Fault(fault)) => return Err(fault.into()),
+    };
+    let written = match s.mirrored {
+        true => copy.rows_to_host(),
+        false => Some(Vec::new()),
+    };
+    let Some(written) = written else {
+        let rows = copy.raw().Height as u64 * copy.raw().Depth as u64;
+        driver_log::refuse(&format!(
+            "a copy of {rows} rows with gaps to host memory is not made over TCP, where each goes over by itself: \
+             copy at most {ROWS_MAX} at a time, or without gaps"
+        ));
+        return Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED));
+    };
+    if header.sequence != 0 && !s.captures.forbids(header.thread) && copy.is_pageable(s.driver) {
+        let on = stream as usize;
+        // SAFETY: both sides were decided on, and the client uses neither before it has the answer.
+        let job = move |driver: &'static Driver| unsafe {
+            let on = on as CUstream;
+            relaxed(driver, || match driver.cuMemcpy3DAsync_v2(copy.raw(), on) {
+                CUDA_SUCCESS => driver.cuStreamSynchronize(on),
+                code => code,
+            })
+        };
+        return s.park_blocking(header, job, move |s, code, _| {
+            if code == CUDA_SUCCESS {
+                written.into_iter().for_each(|row| s.announce(row));
+            }
+            code
+        });
+    }
+    // SAFETY: both sides were decided on.
+    let code = unsafe { s.driver.cuMemcpy3DAsync_v2(copy.raw(), stream) };
+    if code != CUDA_SUCCESS {
+        return Ok(Outcome::Done(code));
+    }
+    // Captured, nothing is copied now, and asking whether it is done would end the capture.
+    if s.captures.open() && s.is_capturing(stream) {
+        return Ok(Outcome::Done(CUDA_SUCCESS));
+    }
+    if header.sequence == 0 {
+        // What it reads of the heap it reads until then, too.
+        let concerns_heap = !written.is_empty() || copy.raw().srcMemoryType == CU_MEMORYTYPE_HOST;
+        return Ok(Outcome::Done(match concerns_heap {
+            true => s.note_heap_copy(s.number(), written, stream),
+            false => CUDA_SUCCESS,
+        }));
+    }
+    Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, _| {
+        if code == CUDA_SUCCESS {
+            written.into_iter().for_each(|row| s.announce(row));
+        }
+        code
+    }))
+}

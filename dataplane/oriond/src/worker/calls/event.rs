@@ -1,0 +1,37 @@
+//! Events.
+
+// UNSAFETY: calls the driver with handles that were looked up here.
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Reader, Writer};
+
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::waits::Wait;
+
+pub fn cuEventSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let event = match s.handle(Kind::Event, r.word()?) {
+        Ok(e) if !e.is_null() => e.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
+        let (code, events) = s.flush_output_of_event(event, code);
+        reply.word(events);
+        code
+    }))
+}
+
+pub fn cuEventQuery(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let event = match s.handle(Kind::Event, r.word()?) {
+        Ok(e) if !e.is_null() => e.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    // SAFETY: an event of this session.
+    let code = unsafe { s.driver.cuEventQuery(event) };
+    if code == CUDA_SUCCESS {
+        s.flush_ranges()?;
+    }
+    Ok(Outcome::Done(code))
+}

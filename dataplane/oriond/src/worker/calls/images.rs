@@ -1,0 +1,115 @@
+//! What modules and libraries have in common: loading an image, and what a function of it looks like.
+
+// UNSAFETY: hands images to the driver; a hostile image can at worst break this worker's own session.
+
+use std::ffi::CString;
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::calls::payload::payload;
+use crate::worker::driver::image::Image;
+use crate::worker::driver::{jit, log as driver_log};
+use crate::worker::outcome::Handled;
+use crate::worker::session::Session;
+
+/// What a load leaves behind for its reply, when it has run on a helper thread.
+struct Load {
+    handle: usize,
+    image: Image,
+    results: Vec<u8>,
+}
+
+/// Loads on a helper thread: the driver may wait for the device in there, and the device for another thread of
+/// the client. XLA loads modules while a kernel spins on memory that its own host code will write.
+pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Handled {
+    let word = r.word()?;
+    let image = Image::new(payload(s, &mut r)?)?;
+    // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
+    let options = r.rest().to_vec();
+    jit::Decoded::decode(&mut r)?;
+    let loaded = Arc::new(Mutex::new(Load { handle: 0, image, results: Vec::new() }));
+    let mine = loaded.clone();
+    let job = move |driver: &'static Driver| {
+        let mut load = loaded.lock().expect("no panic happens under this lock");
+        if let Some(why) = load.image.objection() {
+            driver_log::refuse(&format!("the image {why}; it is not loaded"));
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
+            return CUDA_ERROR_INVALID_VALUE;
+        };
+        let (mut keys, mut values) = options.arrays();
+        let mut handle: *mut std::ffi::c_void = ptr::null_mut();
+        let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image is a copy that is kept while the object lives; the option arrays have as many elements as
+        // they say.
+        let code = unsafe {
+            if kind == Kind::Module {
+                driver.cuModuleLoadDataEx(ptr::from_mut(&mut handle).cast(), load.image.as_ptr(), count, keys, of)
+            } else {
+                let out = ptr::from_mut(&mut handle).cast();
+                let (none, no_values) = (ptr::null_mut(), ptr::null_mut());
+                driver.cuLibraryLoadData(out, load.image.as_ptr(), keys, of, count, none, no_values, 0)
+            }
+        };
+        load.handle = handle as usize;
+        options.encode_results(&mut load.results, &values);
+        code
+    };
+    s.park_blocking(header, job, move |s, code, reply| {
+        let mut load = mine.lock().expect("no panic happens under this lock");
+        reply.extend_from_slice(&load.results);
+        if code == CUDA_SUCCESS {
+            if s.bind(kind, word, load.handle as *mut _).is_err() {
+                return CUDA_ERROR_INVALID_HANDLE;
+            }
+            let image = Arc::new(std::mem::take(&mut load.image));
+            s.prints.look(&image);
+            s.images.insert(word, image);
+        }
+        code
+    })
+}
+
+pub fn text(r: &mut Reader<'_>) -> Result<CString, Fault> {
+    CString::new(r.bytes()?).map_err(|_| Fault("name holds a NUL"))
+}
+
+/// Parameter layout of a function or kernel: offset and size of each, until the driver knows no more.
+pub fn layout(s: &Session, f: *mut std::ffi::c_void, is_kernel: bool, reply: &mut Vec<u8>) -> CUresult {
+    let mut found = Vec::new();
+    let result = loop {
+        let (mut offset, mut size) = (0usize, 0usize);
+        // SAFETY: a function of the kind the call takes; valid out pointers.
+        let code = unsafe {
+            if is_kernel {
+                s.driver.cuKernelGetParamInfo(f.cast(), found.len(), &mut offset, &mut size)
+            } else {
+                s.driver.cuFuncGetParamInfo(f.cast(), found.len(), &mut offset, &mut size)
+            }
+        };
+        match code {
+            CUDA_SUCCESS if found.len() < 4096 => found.push((offset as u64) << 32 | size as u64),
+            CUDA_SUCCESS | CUDA_ERROR_INVALID_VALUE => break CUDA_SUCCESS,
+            code => break code,
+        }
+    };
+    reply.word(found.len() as u64);
+    for v in found {
+        reply.word(v);
+    }
+    result
+}
+
+pub fn put_names(reply: &mut Vec<u8>, names: Vec<Vec<u8>>) {
+    reply.word(names.len() as u64);
+    for name in names {
+        reply.bytes(&name);
+    }
+}

@@ -1,0 +1,68 @@
+//! Device memory.
+
+// UNSAFETY: calls the driver with handles that were looked up here.
+
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::record::Header;
+use orion_wire::{Reader, Writer};
+
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::addresses::Of;
+use crate::worker::state::waits::{Wait, Waiting};
+
+pub fn cuMemAlloc_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (bytes, mut address) = (r.word()?, 0);
+    // SAFETY: a valid out pointer.
+    let code = unsafe { s.driver.cuMemAlloc_v2(&mut address, bytes as usize) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
+    }
+    reply.word(address);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemAllocPitch_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (width, height, element) = (r.word()? as usize, r.word()? as usize, r.word()? as u32);
+    let (mut address, mut pitch) = (0, 0);
+    // SAFETY: valid out pointers.
+    let code = unsafe { s.driver.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element) };
+    if code == CUDA_SUCCESS {
+        let bytes = (pitch as u64).saturating_mul(height as u64);
+        s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
+    }
+    reply.word(address);
+    reply.word(pitch as u64);
+    Ok(Outcome::Done(code))
+}
+
+/// Waits for the device; on a helper thread where the device may be waiting for the client.
+pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let address = match r.word()? {
+        // Nothing to free, which is no error.
+        0 => s.reach(0, 0),
+        address => s.reach(address, 1),
+    };
+    let address = address?;
+    s.addresses.ended(address.raw());
+    s.note_free(ptr::null_mut());
+    // Not while a capture is open: asking a captured stream would end its capture.
+    if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
+        // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
+        let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
+        return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), |_, code, _| code));
+    }
+    // SAFETY: device memory of the session; the driver checks that an allocation begins there.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address.raw()) }))
+}
+
+pub fn cuMemGetInfo_v2(s: &mut Session, _header: &Header, _r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: valid out pointers.
+    let code = unsafe { s.driver.cuMemGetInfo_v2(&mut free, &mut total) };
+    reply.word(free as u64);
+    reply.word(total as u64);
+    Ok(Outcome::Done(code))
+}

@@ -1,0 +1,152 @@
+//! Stream-ordered allocation and its pools.
+
+// UNSAFETY: calls the driver with pools and streams that were looked up, and addresses that were decided on.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Reader, Writer};
+
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::addresses::Of;
+
+/// The pool behind a handle; 0 is none.
+fn pool(s: &mut Session, word: u64) -> Result<CUmemoryPool, CUresult> {
+    match s.handle(Kind::MemPool, word) {
+        Ok(p) if !p.is_null() => Ok(p.cast()),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// In a stream that is being captured it is a graph that allocates, each time it runs, and frees.
+fn given(s: &mut Session, code: CUresult, base: u64, bytes: usize, stream: CUstream) {
+    if code == CUDA_SUCCESS {
+        let of = if s.captures.open() && s.is_capturing(stream) { Of::Graph } else { Of::Pool };
+        s.addresses.given(base, bytes as u64, of);
+    }
+}
+
+pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
+    let stream = stream?;
+    let mut base = 0;
+    // SAFETY: a valid out pointer and a stream of this session.
+    let code = unsafe { s.driver.cuMemAllocAsync(&mut base, bytes, stream) };
+    s.note_pools();
+    given(s, code, base, bytes, stream);
+    reply.word(base);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemAllocFromPoolAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
+    let pool = pool(s, r.word()?);
+    let (stream, pool) = match (stream, pool) {
+        (Ok(stream), Ok(pool)) => (stream, pool),
+        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
+    };
+    let mut base = 0;
+    // SAFETY: a valid out pointer; stream and pool are this session's.
+    let code = unsafe { s.driver.cuMemAllocFromPoolAsync(&mut base, bytes, pool, stream) };
+    s.note_pools();
+    given(s, code, base, bytes, stream);
+    reply.word(base);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let base = r.word()?;
+    let stream = s.stream(r.word()?, header.thread)?;
+    s.note_free(stream);
+    let base = s.reach(base, 1)?;
+    // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
+    let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
+    // In a stream that is being captured nothing is freed now.
+    if code == CUDA_SUCCESS && !s.captures.open() {
+        s.addresses.ended(base.raw());
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemPoolSetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let pool = pool(s, r.word()?);
+    let (attribute, mut value) = (r.word()? as u32, r.word()?);
+    let pool = pool?;
+    let at: *mut c_void = (&raw mut value).cast();
+    // SAFETY: eight bytes are enough for every attribute; narrow ones lie in the first four.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemPoolSetAttribute(pool, attribute, at) }))
+}
+
+pub fn cuMemPoolGetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let pool = pool(s, r.word()?);
+    let attribute = r.word()? as u32;
+    let pool = pool?;
+    let mut value = 0u64;
+    // SAFETY: as above.
+    let code = unsafe { s.driver.cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
+    reply.word(value);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let word = r.word()?;
+    let (kind, handle_types, ordinal) = (r.word()? as u32, r.word()? as u32, r.word()? as i32);
+    let (bytes_max, usage) = (r.word()? as usize, r.word()? as u16);
+    let device = s.device(ordinal)?;
+    let props = CUmemPoolProps {
+        allocType: kind,
+        handleTypes: handle_types,
+        location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+        win32SecurityAttributes: ptr::null_mut(),
+        maxSize: bytes_max,
+        usage,
+        reserved: [0; 54],
+    };
+    let mut pool: CUmemoryPool = ptr::null_mut();
+    // SAFETY: valid pointers to locals.
+    let code = unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) };
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::MemPool, word, pool.cast())?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemPoolDestroy(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let word = r.word()?;
+    let pool = pool(s, word)?;
+    s.unbind(Kind::MemPool, word);
+    // SAFETY: a live pool; a default one is refused by the driver.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemPoolDestroy(pool) }))
+}
+
+/// Gives a device's default pool the name that the client chose for it.
+pub fn cuDeviceGetDefaultMemPool(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Handled {
+    let (word, device) = (r.word()?, s.device(r.word()? as i32));
+    let device = device?;
+    let mut pool: CUmemoryPool = ptr::null_mut();
+    // SAFETY: a device of this session and a valid out pointer.
+    let code = unsafe { s.driver.cuDeviceGetDefaultMemPool(&mut pool, device) };
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::MemPool, word, pool.cast())?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuDeviceSetMemPool(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let device = s.device(r.word()? as i32);
+    let pool = pool(s, r.word()?);
+    match (device, pool) {
+        // SAFETY: a device and a pool of this session.
+        (Ok(device), Ok(pool)) => Ok(Outcome::Done(unsafe { s.driver.cuDeviceSetMemPool(device, pool) })),
+        (Err(code), _) | (_, Err(code)) => Ok(Outcome::Done(code)),
+    }
+}

@@ -1,0 +1,45 @@
+//! Streams. Nothing here blocks the executor: a call that waits is parked, and the device is asked between commands.
+
+// UNSAFETY: calls the driver with handles that were looked up here.
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Reader, Writer};
+
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::waits::Wait;
+
+/// The reply of a synchronising call says how many events (kernel output) came before it.
+pub fn cuStreamSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let stream = s.plain_stream(r.word()?, header.thread)?;
+    Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
+        let (code, events) = s.flush_output_of(stream, code);
+        reply.word(events);
+        code
+    }))
+}
+
+pub fn cuStreamQuery(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let stream = s.plain_stream(r.word()?, header.thread)?;
+    // SAFETY: a stream of this session.
+    let code = unsafe { s.driver.cuStreamQuery(stream) };
+    if code == CUDA_SUCCESS {
+        s.flush_ranges()?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+/// Streams with work waiting are remembered no longer.
+pub fn cuStreamDestroy_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let word = r.word()?;
+    let stream = match s.handle(Kind::Stream, word) {
+        Ok(stream) if !stream.is_null() => stream.cast(),
+        _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
+    };
+    s.stream_gone(stream);
+    s.unbind(Kind::Stream, word);
+    // SAFETY: a stream of this session that nothing refers to any more.
+    Ok(Outcome::Done(unsafe { s.driver.cuStreamDestroy_v2(stream) }))
+}

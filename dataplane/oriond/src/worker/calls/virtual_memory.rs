@@ -1,0 +1,155 @@
+//! Virtual memory management. The client has checked what it can; the driver checks the rest.
+
+// UNSAFETY: calls the driver with addresses that were decided on in `worker::address`.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Kind;
+use orion_wire::record::Header;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::Session;
+use crate::worker::state::addresses::Of;
+
+const ACCESS_MAX: usize = 64;
+
+pub fn cuMemAddressReserve(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    let (bytes, alignment, hint, flags) = (r.word()? as usize, r.word()? as usize, r.word()?, r.word()?);
+    let mut base = 0;
+    // SAFETY: a valid out pointer.
+    let code = unsafe { s.driver.cuMemAddressReserve(&mut base, bytes, alignment, hint, flags) };
+    if code == CUDA_SUCCESS {
+        s.addresses.given(base, bytes as u64, Of::Reservation);
+    }
+    reply.word(base);
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemAddressFree(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (base, bytes) = (r.word()?, r.word()? as usize);
+    let base = s.reach(base, bytes as u64)?;
+    // SAFETY: device addresses of the session; the driver refuses what is not a whole reservation.
+    let code = unsafe { s.driver.cuMemAddressFree(base.raw(), bytes) };
+    if code == CUDA_SUCCESS {
+        s.addresses.ended(base.raw());
+    }
+    Ok(Outcome::Done(code))
+}
+
+/// A place in memory, with the driver's name for the device.
+pub fn location(s: &Session, kind: u32, id: i32) -> Result<CUmemLocation, CUresult> {
+    let id = if kind == CU_MEM_LOCATION_TYPE_DEVICE { s.device(id)? } else { id };
+    Ok(CUmemLocation { type_: kind, id })
+}
+
+/// What the shim's `put_properties` wrote.
+fn properties(s: &Session, r: &mut Reader<'_>) -> Result<Result<CUmemAllocationProp, CUresult>, Fault> {
+    let (type_, handle_types) = (r.word()? as u32, r.word()? as u32);
+    let (kind, id) = (r.word()? as u32, r.word()? as u32 as i32);
+    let flags = r.word()?;
+    Ok(location(s, kind, id).map(|location| CUmemAllocationProp {
+        type_,
+        requestedHandleTypes: handle_types,
+        location,
+        win32HandleMetaData: ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: flags as u8,
+            gpuDirectRDMACapable: (flags >> 8) as u8,
+            usage: (flags >> 16) as u16,
+            reserved: [0; 4],
+        },
+    }))
+}
+
+pub fn cuMemCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (word, bytes) = (r.word()?, r.word()? as usize);
+    let prop = properties(s, &mut r)??;
+    let mut handle = 0;
+    // SAFETY: valid pointers to locals.
+    let code = unsafe { s.driver.cuMemCreate(&mut handle, bytes, &prop, 0) };
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::MemAllocation, word, handle as *mut c_void)?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemRelease(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let word = r.word()?;
+    let handle = allocation(s, word)?;
+    s.unbind(Kind::MemAllocation, word);
+    // SAFETY: a live handle of this session; the driver crashes on any other.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemRelease(handle) }))
+}
+
+/// The driver's handle; null is no allocation.
+fn allocation(s: &mut Session, word: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
+    match s.handle(Kind::MemAllocation, word)? as u64 {
+        0 => Err(CUDA_ERROR_INVALID_VALUE),
+        handle => Ok(handle),
+    }
+}
+
+pub fn cuMemRetainAllocationHandle(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Handled {
+    let (word, address) = (r.word()?, r.word()?);
+    let address = s.reach(address, 1)?;
+    let mut handle = 0;
+    // SAFETY: a valid out pointer; the driver looks the address up.
+    let code = unsafe { s.driver.cuMemRetainAllocationHandle(&mut handle, address.raw() as *mut c_void) };
+    if code == CUDA_SUCCESS {
+        s.bind(Kind::MemAllocation, word, handle as *mut c_void)?;
+    }
+    Ok(Outcome::Done(code))
+}
+
+pub fn cuMemMap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (base, bytes, offset) = (r.word()?, r.word()? as usize, r.word()? as usize);
+    let handle = allocation(s, r.word()?)?;
+    let base = s.reach(base, bytes as u64)?;
+    // SAFETY: a live handle and device addresses of the session; the driver checks that they are reserved.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemMap(base.raw(), bytes, offset, handle, 0) }))
+}
+
+pub fn cuMemUnmap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (base, bytes) = (r.word()?, r.word()? as usize);
+    let base = s.reach(base, bytes as u64)?;
+    // SAFETY: device addresses of the session; the driver checks what is mapped there.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemUnmap(base.raw(), bytes) }))
+}
+
+pub fn cuMemSetAccess(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let (base, bytes) = (r.word()?, r.word()? as usize);
+    let words = r.list(ACCESS_MAX, |r| Ok((r.word()?, r.word()?)))?;
+    let mut descs = Vec::new();
+    for (place, flags) in words {
+        match location(s, place as u32, (place >> 32) as u32 as i32) {
+            Ok(location) => descs.push(CUmemAccessDesc { location, flags: flags as u32 }),
+            Err(code) => return Ok(Outcome::Done(code)),
+        }
+    }
+    let base = s.reach(base, bytes as u64)?;
+    // SAFETY: an array of the given length, and device addresses of the session.
+    Ok(Outcome::Done(unsafe { s.driver.cuMemSetAccess(base.raw(), bytes, descs.as_ptr(), descs.len()) }))
+}
+
+pub fn cuMemGetAllocationGranularity(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    reply: &mut Vec<u8>,
+) -> Handled {
+    let option = r.word()? as u32;
+    let prop = properties(s, &mut r)??;
+    let mut bytes = 0;
+    // SAFETY: valid pointers to locals.
+    let code = unsafe { s.driver.cuMemGetAllocationGranularity(&mut bytes, &prop, option) };
+    reply.word(bytes as u64);
+    Ok(Outcome::Done(code))
+}

@@ -1,0 +1,79 @@
+//! From a command to its handler.
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::record::{Header, HeapRange, op};
+use orion_wire::{Fault, Reader};
+
+use crate::worker::calls::{activity, copy, execution, generated, host_memory};
+use crate::worker::outcome::{Handled, Outcome, Stop};
+use crate::worker::session::{Session, in_step};
+
+/// A command that cannot be executed because its context is gone or broken: what it gives up is given up all the same.
+pub fn abandon(s: &mut Session, header: &Header, body: &[u8]) -> Result<(), Fault> {
+    let r = Reader::new(body);
+    let given_up = match header.op {
+        op::COPY_IN => return copy::abandon_copy_in(s, r),
+        ops::CU_MEM_FREE_HOST => host_memory::cuMemFreeHost(s, header, r, &mut Vec::new()),
+        _ => return Ok(()),
+    };
+    match given_up {
+        Err(Stop::Fault(fault)) => Err(fault),
+        Ok(_) | Err(Stop::Code(_)) => Ok(()),
+    }
+}
+
+/// Executes one command in its context, which is current.
+pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Handled {
+    let mut r = Reader::new(body);
+    match header.op {
+        ops::CU_LAUNCH_KERNEL => execution::cuLaunchKernel(s, header, r, reply),
+        op::COPY_IN_INLINE => copy::copy_in_inline(s, header, r),
+        op::COPY_IN => copy::copy_in(s, header, r),
+        op::COPY_OUT => copy::copy_out(s, header, r),
+        op::COPY_OUT_INLINE => copy::copy_out_inline(s, header, r),
+        op::COPY_3D => copy::copy_3d(s, header, r),
+        op::PING | op::LOG => Ok(Outcome::Done(CUDA_SUCCESS)),
+        op::CALLBACK_DONE => {
+            s.callbacks.done(r.word()?);
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::VISIBLE_DEVICES => {
+            s.devices = r.devices(&s.granted)?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        // A carrier's business, which keeps it; in shared memory there is nothing to do.
+        op::HEAP_WRITTEN => {
+            HeapRange::get(&mut r)?.check(s.heap.bytes())?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::HEAP_PATCH => {
+            in_step::patch(s, body)?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::ACTIVITY_CORRELATION => activity::correlation(s, header, r),
+        op::ACTIVITY_GRAPH_ID => activity::graph_id(s, r, reply),
+        op::ACTIVITY_CLOCK => activity::clock(r, reply),
+        op::ACTIVITY_TAKE => activity::take(s, header, r, reply),
+        op::ACTIVITY_ENABLE => activity::enable(s, header, r, reply),
+        _ => {
+            s.addresses.doubt();
+            generated::dispatch(s, header, r, reply)
+        }
+    }
+}
+
+trait Devices {
+    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault>;
+}
+
+impl Devices for Reader<'_> {
+    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault> {
+        let mut devices = Vec::new();
+        while !self.is_empty() {
+            let index = self.word()? as usize;
+            devices.push(*granted.get(index).ok_or(Fault("visible device that was not granted"))?);
+        }
+        Ok(devices)
+    }
+}

@@ -1,0 +1,134 @@
+//! The driver: a real libcuda loaded by path, or the software GPU. Both are the same table of functions.
+
+// UNSAFETY: loads a shared library and calls it.
+
+use std::ffi::{CStr, c_void};
+use std::path::PathBuf;
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::hello::Device;
+
+use crate::worker::driver::cupti;
+
+pub fn is_software(name: &str) -> bool {
+    name == "soft"
+}
+
+/// Loads `soft`, or the libcuda at a path. Never Orion's own shim, which would call itself.
+pub fn load(name: &str) -> Result<Driver, String> {
+    if is_software(name) {
+        // SAFETY: the software GPU implements each function with the header's signature.
+        return Ok(unsafe { Driver::load(&mut |symbol| orion_soft::symbol(symbol).unwrap_or(ptr::null())) });
+    }
+    // SAFETY: runs the initialisers of the library that the operator named.
+    let library = unsafe { libloading::Library::new(name) }
+        .map_err(|e| format!("loading the driver {name} failed: {e}; is an NVIDIA driver installed?"))?;
+    // SAFETY: only the presence of the symbol matters.
+    if unsafe { library.get::<*const c_void>(b"orion_shim_marker\0") }.is_ok() {
+        return Err(format!("{name} is Orion's own libcuda, not a driver; give the path of NVIDIA's with --driver"));
+    }
+    let library = Box::leak(Box::new(library));
+    let mut find = |symbol: &str| {
+        let mut name = symbol.as_bytes().to_vec();
+        name.push(0);
+        // SAFETY: the address is only used with the signature of the header for that name.
+        unsafe { library.get::<*const c_void>(name.as_slice()) }.map_or(ptr::null(), |s| *s)
+    };
+    // SAFETY: NVIDIA's libcuda implements each function with its header's signature; the library stays loaded.
+    Ok(unsafe { Driver::load(&mut find) })
+}
+
+/// Loads libraries that NVIDIA's driver opens when it first needs them, which a sealed worker cannot: its compiler of
+/// PTX, and what that needs for intermediate code; and the profiler. Returns what is read again: the driver's own file,
+/// at which the profiler looks.
+pub fn load_late_libraries(driver: &str, profiler: &cupti::Source) -> Vec<PathBuf> {
+    if is_software(driver) {
+        return Vec::new();
+    }
+    let own = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
+    let version = own.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("libcuda.so.")).unwrap_or("1");
+    let names = [
+        "libnvidia-ptxjitcompiler.so.1".to_owned(),
+        "libnvidia-nvvm.so.4".to_owned(),
+        format!("libnvidia-gpucomp.so.{version}"),
+    ];
+    for name in names {
+        let beside = own.with_file_name(&name);
+        for path in [PathBuf::from(&name), beside] {
+            // SAFETY: runs the initialisers of a library of the driver that the operator named.
+            if let Ok(library) = unsafe { libloading::Library::new(&path) } {
+                std::mem::forget(library);
+                break;
+            }
+        }
+    }
+    cupti::load_early(profiler);
+    vec![own]
+}
+
+pub fn version(driver: &Driver) -> u32 {
+    let mut version = 0;
+    // SAFETY: a valid out pointer.
+    unsafe { driver.cuDriverGetVersion(&mut version) };
+    version as u32
+}
+
+/// What the shim may answer about a device. A context of the first device is current.
+pub fn describe(driver: &Driver, device: CUdevice) -> Device {
+    let mut d = Device::default();
+    let mut text = [0i8; 256];
+    // SAFETY: plain calls with valid out pointers and their lengths; the strings are NUL-terminated on success.
+    unsafe {
+        if driver.cuDeviceGetName(text.as_mut_ptr(), text.len() as i32, device) == CUDA_SUCCESS {
+            d.name = CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+        }
+        if driver.cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) == CUDA_SUCCESS {
+            d.pci_bus_id = CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+        }
+        let mut uuid: CUuuid = std::mem::zeroed();
+        if driver.cuDeviceGetUuid_v2(&mut uuid, device) == CUDA_SUCCESS {
+            d.uuid = uuid.bytes.map(|b| b as u8);
+        }
+        let mut total = 0usize;
+        driver.cuDeviceTotalMem_v2(&mut total, device);
+        d.total_memory = total as u64;
+        for id in 1..CU_DEVICE_ATTRIBUTE_MAX {
+            let mut value = 0;
+            if driver.cuDeviceGetAttribute(&mut value, id, device) == CUDA_SUCCESS {
+                d.attributes.push((id, value));
+            }
+        }
+        let (mut least, mut greatest) = (0, 0);
+        driver.cuCtxGetStreamPriorityRange(&mut least, &mut greatest);
+        d.stream_priorities = (least, greatest);
+        for limit in 0..CU_LIMIT_MAX {
+            let mut value = 0usize;
+            if driver.cuCtxGetLimit(&mut value, limit) == CUDA_SUCCESS {
+                d.limits.push((limit, value as u64));
+            }
+        }
+        let mut plain: CUmemAllocationProp = std::mem::zeroed();
+        plain.type_ = CU_MEM_ALLOCATION_TYPE_PINNED;
+        plain.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
+        plain.location.id = device;
+        let mut granularity = [0usize; 2];
+        for (i, option) in [CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED].iter().enumerate() {
+            driver.cuMemGetAllocationGranularity(&mut granularity[i], &plain, *option);
+        }
+        d.granularity = (granularity[0] as u64, granularity[1] as u64);
+    }
+    d
+}
+
+/// `[i * n + j]`: whether device i can access device j.
+pub fn peer_access(driver: &Driver, devices: &[CUdevice]) -> Vec<u8> {
+    let can = |a: CUdevice, b: CUdevice| {
+        let mut can = 0;
+        // SAFETY: a valid out pointer.
+        let code = unsafe { driver.cuDeviceCanAccessPeer(&mut can, a, b) };
+        (code == CUDA_SUCCESS && can != 0) as u8
+    };
+    devices.iter().flat_map(|a| devices.iter().map(move |b| can(*a, *b))).collect()
+}

@@ -1,0 +1,146 @@
+//! The executor: pops commands, has them executed, and between them asks the device about parked calls.
+//!
+//! It cannot tell which carrier fills its rings.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use orion_cuda::sys::*;
+use orion_ring::{Consumer, Spin};
+use orion_wire::Fault;
+use orion_wire::record::{Header, op};
+
+use crate::worker::dispatch::{abandon, dispatch};
+use crate::worker::outcome::{Outcome, Stop};
+use crate::worker::session::{Session, freeing, in_step};
+use crate::worker::state::in_step::IDLE_SPIN;
+
+/// The executor: pops, executes, and between commands asks the device about parked calls.
+pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
+    let spin = Spin::adaptive(IDLE_SPIN);
+    let spin_briefly = Spin::adaptive(Duration::from_micros(50));
+    let (mut body, mut reply) = (Vec::new(), Vec::new());
+    let mut since_poll = 0u32;
+    loop {
+        s.replies.publish();
+        let full = s.is_full();
+        let next = if full { None } else { commands.next()? };
+        if let Some(header) = next {
+            commands.body(&header, &mut body);
+            // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
+            // not pass by what the function wrote.
+            let is_patch = header.op == op::HEAP_PATCH;
+            if !is_patch {
+                commands.consume(header.size as usize);
+            }
+            #[cfg(debug_assertions)]
+            if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
+                let answer = crate::cell::takeover::run(&body)?;
+                s.replies.send(&header, CUDA_SUCCESS, 0, &answer)?;
+                continue;
+            }
+            execute(s, &header, &body, &mut reply)?;
+            if is_patch {
+                commands.consume(header.size as usize);
+            }
+            since_poll += 1;
+            let waits = s.has_parked() || s.has_lent() || s.in_step.wanted() || freeing::has_freed(s);
+            // A client thread that keeps sending must not starve one that waits, nor hold on to what another freed.
+            if since_poll < 32 || !waits {
+                continue;
+            }
+        }
+        if s.holds() {
+            continue;
+        }
+        since_poll = 0;
+        freeing::release_fenced(s);
+        let again = in_step::look(s);
+        if full {
+            s.flush_ranges()?;
+        }
+        if full || s.has_parked() || s.has_lent() {
+            s.poll_lent();
+            let progress = s.poll_parked()?;
+            if !progress && spin.yields {
+                std::thread::yield_now();
+            }
+            continue;
+        }
+        if freeing::has_freed(s) {
+            freeing::release_freed(s);
+        }
+        // More commands may lie in the ring, and whoever waits for news would not count them as such.
+        if next.is_some() {
+            continue;
+        }
+        if freeing::has_freed(s) {
+            // The device is busy: look again in a moment, or when a command comes.
+            if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
+                commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
+            }
+            continue;
+        }
+        if let Some(again) = again {
+            let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
+            if !news.until(|| commands.has_news() != Ok(false)) && again.may_sleep {
+                commands.sleep(again.within);
+            }
+            continue;
+        }
+        let idle = Instant::now();
+        if !spin.until(|| commands.has_news() != Ok(false)) && idle.elapsed() >= spin.budget {
+            // A sleep that ends because it is over is no reason to look for another 20 ms.
+            while commands.has_news() == Ok(false) {
+                commands.sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// Executes one command whose body was copied out of the ring. `reply` is room for what it answers.
+fn execute(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Fault> {
+    match s.is_recording() {
+        false => execute_one(s, header, body, reply),
+        true => execute_recorded(s, header, body, reply),
+    }
+}
+
+/// As without a profiler, and what the command makes the driver do belongs to the call that its thread has named.
+#[cold]
+fn execute_recorded(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Fault> {
+    match header.op < op::HAND_FIRST {
+        true => execute_one(s, header, body, reply),
+        false => s.recorded(header.thread, |s| execute_one(s, header, body, reply)),
+    }
+}
+
+// Twice in the code rather than called: this is the way of every command.
+#[inline(always)]
+fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Fault> {
+    let executed = s.executed.fetch_add(1, Ordering::Relaxed) + 1;
+    s.in_step.note(header, executed);
+    // What the client's own thread changes in mapped memory is not another thread's work.
+    if header.op != op::HEAP_PATCH {
+        s.note_thread(header.thread);
+    }
+    if s.has_small_copy() && header.op >= op::HAND_FIRST && s.follows_small_copy(header, body)? {
+        return Ok(());
+    }
+    reply.clear();
+    // What concerns no context must not change the current one, nor fail because there is none.
+    let concerns = header.op >= op::HAND_FIRST;
+    s.captures.prepare(s.driver, header.thread);
+    let outcome = match if concerns { s.make_current(header.context) } else { Ok(()) } {
+        Ok(()) => dispatch(s, header, body, reply),
+        Err(code) => {
+            abandon(s, header, body)?;
+            Err(Stop::Code(code))
+        }
+    };
+    match outcome {
+        Ok(Outcome::Done(result)) | Err(Stop::Code(result)) => s.answer(header, result, reply),
+        Ok(Outcome::Parked) => Ok(()),
+        Err(Stop::Fault(fault)) => Err(fault),
+    }
+}

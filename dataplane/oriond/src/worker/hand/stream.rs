@@ -1,3 +1,0 @@
-//! Streams: the parts that are about capture live in [`super::capture`].
-
-pub use super::capture::Captures;

@@ -1,0 +1,7 @@
+//! What goes back to the client.
+
+pub mod arrivals;
+pub mod callbacks;
+pub mod output;
+pub mod records;
+pub mod replies;

@@ -1,0 +1,109 @@
+//! Contexts and devices, as the client names them.
+
+// UNSAFETY: calls the driver through C function pointers with values that were checked here.
+
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
+
+use crate::worker::session::Session;
+
+impl Session {
+    /// Makes the client's context current on the executor thread.
+    pub fn make_current(&mut self, context: u64) -> Result<(), CUresult> {
+        if self.current == context {
+            return Ok(());
+        }
+        let pointer = self.context(context)?;
+        // SAFETY: null or a context this session owns.
+        match unsafe { self.driver.cuCtxSetCurrent(pointer) } {
+            CUDA_SUCCESS => {
+                self.current = context;
+                Ok(())
+            }
+            code => Err(code),
+        }
+    }
+
+    /// Forgets which context is current, after something that changed it behind our back.
+    pub fn forget_current(&mut self) {
+        self.current = u64::MAX;
+    }
+
+    /// The driver's context for a handle; primary contexts are retained at first use.
+    pub fn context(&mut self, word: u64) -> Result<CUcontext, CUresult> {
+        if word == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let handle = Handle(word);
+        if !handle.is(Kind::Context) {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if handle.index() >= PRIMARY_CONTEXTS_MAX {
+            return self.objects.lookup(Kind::Context, word).map(|p| p.cast()).ok_or(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if let Some(p) = self.primary.get(&handle.index()) {
+            return Ok(*p);
+        }
+        let device = self.device(handle.index() as i32)?;
+        let mut context = ptr::null_mut();
+        // SAFETY: a device of this session and a valid out pointer.
+        match unsafe { self.driver.cuDevicePrimaryCtxRetain(&mut context, device) } {
+            CUDA_SUCCESS => {
+                self.primary.insert(handle.index(), context);
+                Ok(context)
+            }
+            code => Err(code),
+        }
+    }
+
+    /// Drops everything known of a context that is gone or was reset.
+    pub fn context_gone(&mut self, word: u64) {
+        self.forget_context(word);
+        self.addresses.context_gone(word);
+        self.unbind_all_in(word);
+        // They went with their context.
+        self.retired.retain(|r| r.context != word);
+        if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
+            self.primary.remove(&Handle(word).index());
+            // What was registered with or allocated in a primary context goes with it. Staging works on from
+            // the heap itself, unregistered.
+            self.spare_scratch.clear();
+            self.words.forget();
+            self.staging_bytes = 0;
+        }
+    }
+
+    /// Drops what is kept by context: streams, events and copies under way.
+    pub fn forget_context(&mut self, word: u64) {
+        self.thread_streams.retain(|(context, _), _| *context != word);
+        self.stream_homes.retain(|_, context| *context != word);
+        self.busy_streams.remove(&word);
+        self.latched.retain(|l| l.0 != word);
+        self.spare_events.remove(&word);
+        self.settle_context(word);
+        self.lent.retain(|((context, _), _)| *context != word);
+        self.orphaned.retain(|(context, _)| *context != word);
+        if let Some(fence) = self.host_memory.fence() {
+            fence.events.retain(|(context, _)| *context != word);
+        }
+        self.forget_current();
+    }
+
+    /// Streams and events that were made for the session itself in a context.
+    pub fn own_objects(&self, word: u64) -> (Vec<CUstream>, Vec<CUevent>) {
+        let streams =
+            self.thread_streams.iter().filter(|((context, _), _)| *context == word).map(|(_, s)| *s).collect();
+        (streams, self.spare_events.get(&word).cloned().unwrap_or_default())
+    }
+
+    /// The primary context of `ordinal` if this worker holds it.
+    pub fn primary(&self, ordinal: u32) -> Option<CUcontext> {
+        self.primary.get(&ordinal).copied()
+    }
+
+    pub fn device(&self, ordinal: i32) -> Result<CUdevice, CUresult> {
+        usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).copied().ok_or(CUDA_ERROR_INVALID_DEVICE)
+    }
+}

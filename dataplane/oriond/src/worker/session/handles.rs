@@ -1,0 +1,70 @@
+//! What the client's handles mean.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use orion_cuda::sys::*;
+use orion_wire::Fault;
+use orion_wire::handle::Kind;
+
+use crate::worker::session::Session;
+
+impl Session {
+    /// The driver's handle; 0 is null.
+    pub fn handle(&mut self, kind: Kind, word: u64) -> Result<*mut c_void, CUresult> {
+        match (kind, word) {
+            (_, 0) => Ok(ptr::null_mut()),
+            (Kind::Context, _) => self.context(word).map(|p| p.cast()),
+            _ => self.objects.lookup(kind, word).ok_or(CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// As [`Self::handle`], of one that may not be null.
+    pub fn existing(&mut self, kind: Kind, word: u64) -> Result<*mut c_void, CUresult> {
+        match self.handle(kind, word)? {
+            p if p.is_null() => Err(CUDA_ERROR_INVALID_VALUE),
+            p => Ok(p),
+        }
+    }
+
+    /// Gives a client-chosen handle its meaning.
+    pub fn bind(&mut self, kind: Kind, word: u64, pointer: *mut c_void) -> Result<(), Fault> {
+        if let Some(given_up) = self.objects.make_room(kind, word)? {
+            self.unbind(kind, given_up);
+        }
+        self.objects.put(kind, word, pointer, self.green.home(self.current));
+        if kind == Kind::Stream {
+            self.stream_homes.insert(pointer as usize, self.current);
+            self.green.stream_made(self.driver, word, pointer.cast());
+        }
+        Ok(())
+    }
+
+    /// As [`Self::bind`], for what lives in `owner` and ends with it.
+    pub fn bind_inside(&mut self, owner: u64, kind: Kind, word: u64, pointer: *mut c_void) -> Result<(), Fault> {
+        self.bind(kind, word, pointer)?;
+        self.objects.put_inside(owner, kind, word);
+        Ok(())
+    }
+
+    /// Forgets a handle, and those of what lives in its object: the client may give them to other objects from now on.
+    pub fn unbind(&mut self, kind: Kind, word: u64) {
+        let Some(gone) = self.objects.take(kind, word) else { return };
+        match kind {
+            Kind::Function => _ = self.kernels.remove(&(gone.pointer as usize)),
+            Kind::LinkState => _ = self.links.remove(&word),
+            Kind::Module | Kind::Library => _ = self.images.remove(&word),
+            _ => {}
+        }
+        for (kind, word) in gone.inside {
+            self.unbind(kind, word);
+        }
+    }
+
+    /// A context has ended, and all that was made in it.
+    pub(super) fn unbind_all_in(&mut self, context: u64) {
+        for (kind, word) in self.objects.in_context(context) {
+            self.unbind(kind, word);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Calls that wait, and what they wait for.
+
+// UNSAFETY: calls the driver through C function pointers with values that were checked here.
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::Fault;
+use orion_wire::record::{Header, THREADS_MAX};
+
+use crate::worker::driver::cupti;
+use crate::worker::out::arrivals::{self, Pending};
+use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::session::bringing::is_done;
+use crate::worker::session::small_copies::SCRATCH_MAX;
+use crate::worker::session::{Parked, RANGES_MAX, Session};
+use crate::worker::state::streams::seen_idle;
+use crate::worker::state::waits::{Wait, Waiting};
+
+/// Calls that wait. A client has no more threads than this, and each waits for one call or for a few pieces of one.
+const PARKED_MAX: usize = 2 * THREADS_MAX as usize;
+
+/// Of these, answered together: each answer may have 128 KiB.
+const OVER_MAX: usize = 64;
+
+impl Session {
+    /// Parks the current command until `wait` is over.
+    pub fn park(
+        &mut self,
+        header: &Header,
+        wait: Wait,
+        finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
+    ) -> Outcome {
+        self.parked.push(Parked { header: *header, wait, finish: Box::new(finish) });
+        Outcome::Parked
+    }
+
+    /// Runs a blocking driver call on a helper thread, in the current context, and parks the command.
+    pub fn park_blocking(
+        &mut self,
+        header: &Header,
+        job: impl FnOnce(&'static Driver) -> CUresult + Send + 'static,
+        finish: impl FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult + 'static,
+    ) -> Handled {
+        // A green context may be current to one thread only, and is to the executor's; what blocks concerns memory and
+        // modules, which it shares with the primary one.
+        let context = match self.context(self.green.home(header.context)) {
+            Ok(c) => c,
+            Err(code) => return Ok(Outcome::Done(code)),
+        };
+        if self.captures.forbids(header.thread) {
+            // Refused at once, and only on the thread that captures.
+            let mut body = Vec::new();
+            let result = job(self.driver);
+            return Ok(Outcome::Done(finish(self, result, &mut body)));
+        }
+        let job = match (self.recording, self.call) {
+            (false, _) => self.helpers.run(context, job),
+            (true, call) => self.helpers.run(context, move |driver| cupti::on_behalf_of(call, || job(driver))),
+        };
+        Ok(self.park(header, Wait::Job(job), finish))
+    }
+
+    /// Whether the session holds as much as it may. Until some of it is done no further command is taken, which holds
+    /// up the client that sent so much and nobody else.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.parked.len() >= PARKED_MAX
+            || self.scratch_used >= SCRATCH_MAX
+            || self.lent.len() >= RANGES_MAX
+            || self.arrivals.as_ref().is_some_and(|arrivals| arrivals::lock(arrivals).pending.len() >= RANGES_MAX)
+    }
+
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Completes what can be completed; true if anything was.
+    pub fn poll_parked(&mut self) -> Result<bool, Fault> {
+        // Mapped memory is compared once for all that are over.
+        let mut over = Vec::new();
+        let mut i = 0;
+        while i < self.parked.len() && over.len() < OVER_MAX {
+            let (context, thread) = (self.parked[i].header.context, self.parked[i].header.thread);
+            let result = match self.make_current(context) {
+                Ok(()) => self.poll_one(i, thread),
+                Err(code) => Some(code),
+            };
+            let Some(result) = result else {
+                i += 1;
+                continue;
+            };
+            // Order among the rest does not matter: each has its own thread or its own sequence.
+            over.push((self.parked.swap_remove(i), result));
+        }
+        if over.is_empty() {
+            return Ok(false);
+        }
+        let mut answers = Vec::with_capacity(over.len());
+        for (parked, result) in over {
+            if let Wait::Landing(landing) = &parked.wait {
+                self.land(landing, result);
+            }
+            // If it cannot be made so, that is the result already.
+            let _ = self.make_current(parked.header.context);
+            let mut body = Vec::new();
+            let result = (parked.finish)(self, result, &mut body);
+            answers.push((parked.header, result, body));
+        }
+        self.flush_ranges()?;
+        for (header, result, body) in answers {
+            self.answer(&header, result, &body)?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn poll_one(&mut self, i: usize, thread: u16) -> Option<CUresult> {
+        let relaxed = self.captures.relax(self.driver, thread);
+        let result = match &mut self.parked[i].wait {
+            Wait::Job(job) => job.result(),
+            Wait::Copies(range) => {
+                let range = *range;
+                let under_way = self.arrivals.as_ref().is_some_and(|arrivals| {
+                    let writes = |p: &&Pending| p.ranges.iter().any(|r| r.overlaps(range));
+                    arrivals::lock(arrivals).pending.iter().filter(writes).any(|p| !is_done(self.driver, p))
+                });
+                (!under_way).then_some(CUDA_SUCCESS)
+            }
+            Wait::Event(event) => {
+                // SAFETY: an event this session owns.
+                match unsafe { self.driver.cuEventQuery(*event) } {
+                    CUDA_ERROR_NOT_READY => None,
+                    code => Some(code),
+                }
+            }
+            Wait::Landing(landing) => {
+                landing.looks += 1;
+                // A profiler has the copy's record when the stream is idle, and may be asked for it next.
+                if !self.recording && landing.has_landed() {
+                    Some(CUDA_SUCCESS)
+                } else if self.recording || landing.looks.is_multiple_of(32) {
+                    // SAFETY: a stream of this session.
+                    match unsafe { self.driver.cuStreamQuery(landing.stream) } {
+                        CUDA_ERROR_NOT_READY => None,
+                        code => Some(code),
+                    }
+                } else {
+                    None
+                }
+            }
+            Wait::Everywhere(_) | Wait::Then(..) => self.poll_everywhere(i),
+            Wait::Streams(streams) => loop {
+                let Some(stream) = streams.last() else { break Some(CUDA_SUCCESS) };
+                // SAFETY: streams this session owns, or a default stream of the current context.
+                match unsafe { self.driver.cuStreamQuery(*stream) } {
+                    CUDA_SUCCESS => {
+                        seen_idle(&mut self.busy_streams, self.current, *stream);
+                        streams.pop();
+                    }
+                    CUDA_ERROR_NOT_READY => break None,
+                    code => break Some(code),
+                }
+            },
+        };
+        self.captures.restore(self.driver, relaxed);
+        match (&self.parked[i].wait, result) {
+            (Wait::Then(_, call), Some(CUDA_SUCCESS)) => self.call_waiting(i, *call),
+            _ => result,
+        }
+    }
+
+    /// Makes the call now that each stream was seen idle. On a helper thread if it may wait: other threads of the
+    /// client can have queued host functions meanwhile, which end when the executor has answered somebody.
+    pub(super) fn call_waiting(&mut self, i: usize, call: Waiting) -> Option<CUresult> {
+        let context = self.parked[i].header.context;
+        // With a capture open the driver refuses at once.
+        let returns = self.captures.open() || self.host_memory.fence().is_none() && self.device_idle();
+        if let Err(code) = self.make_current(context) {
+            return Some(code);
+        }
+        if returns {
+            let code = call.call(self.driver);
+            self.addresses.doubt();
+            return Some(code);
+        }
+        match self.context(self.green.home(context)) {
+            Ok(home) => {
+                let job = self.helpers.run(home, move |driver| call.call(driver));
+                self.parked[i].wait = Wait::Job(job);
+                None
+            }
+            Err(code) => Some(code),
+        }
+    }
+
+    /// Asks each stream in its own context, and leaves the caller's context current.
+    pub(super) fn poll_everywhere(&mut self, i: usize) -> Option<CUresult> {
+        let context = self.parked[i].header.context;
+        let result = loop {
+            let (Wait::Everywhere(streams) | Wait::Then(streams, _)) = &self.parked[i].wait else {
+                break Some(CUDA_SUCCESS);
+            };
+            let Some((of, stream)) = streams.last().copied() else { break Some(CUDA_SUCCESS) };
+            // A context that has gone meanwhile has nothing to wait for.
+            if self.make_current(of).is_ok() {
+                // SAFETY: a stream this session owns, or a default stream of the current context.
+                match unsafe { self.driver.cuStreamQuery(stream) } {
+                    CUDA_SUCCESS => seen_idle(&mut self.busy_streams, of, stream),
+                    CUDA_ERROR_NOT_READY => break None,
+                    code => break Some(code),
+                }
+            }
+            if let Wait::Everywhere(streams) | Wait::Then(streams, _) = &mut self.parked[i].wait {
+                streams.pop();
+            }
+        };
+        match self.make_current(context) {
+            Ok(()) => result,
+            Err(code) => Some(code),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A worker's way from its start to its client: warm up, seal, greet.
+
+// UNSAFETY: loads the driver and calls it through C function pointers.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_ring::Memory;
+use orion_ring::memory::{Layout, Which};
+use orion_wire::hello::Welcome;
+
+use crate::attach::{Assign, Attachment, Control, map_heap, recv_control, send_control};
+use crate::lines;
+use crate::worker::calls::generated;
+use crate::worker::driver::{cupti, load as driver, log as driver_log};
+use crate::worker::out::{arrivals, output, replies};
+use crate::worker::session::{Parts, Session};
+use crate::worker::{budget, executor};
+
+/// What `oriond worker` is told on its command line.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `soft`, or the path of a real `libcuda.so.1`.
+    pub driver: String,
+    /// Most host memory (pinned buffers and payloads) that the session may use. Pages cost once touched.
+    pub heap_bytes: u64,
+    /// Part of the heap registered with the driver ahead of time.
+    pub staging_bytes: u64,
+    /// Host memory beyond the heap that may be taken for what a session makes.
+    pub host_memory_bytes: u64,
+    /// Path of `libcupti.so.13`; without one it is looked for.
+    pub cupti: Option<String>,
+    pub seal: crate::cell::Seal,
+}
+
+impl Options {
+    fn profiler(&self) -> cupti::Source {
+        match driver::is_software(&self.driver) {
+            true => cupti::Source::Software,
+            false => cupti::Source::Library(self.cupti.clone()),
+        }
+    }
+}
+
+/// Everything that can be done before a client is known.
+struct Warm {
+    driver: &'static Driver,
+    devices: Vec<CUdevice>,
+    primary: HashMap<u32, CUcontext>,
+    memory: Memory,
+    /// The staging part at an address of our own, registered with the driver.
+    staging: u64,
+    /// What the driver and its profiler read again later.
+    files: Vec<std::path::PathBuf>,
+    budget: budget::Budget,
+}
+
+impl Warm {
+    fn up(options: &Options) -> Result<Warm, String> {
+        let driver: &'static Driver = Box::leak(Box::new(driver::load(&options.driver)?));
+        let done = |what: &str, code: CUresult| match code {
+            CUDA_SUCCESS => Ok(()),
+            code => Err(format!("{what} answered {code} with driver {}", options.driver)),
+        };
+        // SAFETY: plain calls with valid out pointers.
+        unsafe {
+            done("cuInit", driver.cuInit(0))?;
+            let mut count = 0;
+            done("cuDeviceGetCount", driver.cuDeviceGetCount(&mut count))?;
+            if count == 0 {
+                return Err(format!("driver {} has no device", options.driver));
+            }
+            let mut devices = Vec::new();
+            for ordinal in 0..count {
+                let mut device = 0;
+                done("cuDeviceGet", driver.cuDeviceGet(&mut device, ordinal))?;
+                devices.push(device);
+            }
+            let mut context = std::ptr::null_mut();
+            done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
+            done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
+            let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
+                .map_err(|e| format!("creating session memory failed: {e}"))?;
+            let staging = memory.map_heap(None).map_err(|e| {
+                format!(
+                    "mapping a host heap of {} MiB failed: {e}; where address space is limited (ulimit -v) ask for \
+                     less with --heap, of oriond serve or of orion-run",
+                    options.heap_bytes >> 20
+                )
+            })?;
+            staging.make_huge(0, options.staging_bytes);
+            done(
+                "cuMemHostRegister of staging memory",
+                driver.cuMemHostRegister_v2(
+                    staging.base().cast(),
+                    options.staging_bytes as usize,
+                    CU_MEMHOSTREGISTER_PORTABLE,
+                ),
+            )?;
+            let primary = HashMap::from([(0, context)]);
+            let files = driver::load_late_libraries(&options.driver, &options.profiler());
+            let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
+            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64, files, budget })
+        }
+    }
+}
+
+/// Warms up, waits for a tenant, serves it and exits.
+pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
+    let warm = match Warm::up(options) {
+        Ok(warm) => warm,
+        Err(reason) => return fail(&control, reason),
+    };
+    // Nothing of a client's has been read so far, and from here on nothing needs to be opened.
+    let sealed = crate::cell::seal(options.seal, control.as_fd(), &warm.files);
+    if let Err(reason) = sealed {
+        return fail(&control, reason);
+    }
+    send_control(control.as_fd(), &Control::Ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
+    let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
+    let Some((Control::Assign(assign), mut fds)) = assigned else {
+        // oriond has gone away.
+        return Ok(());
+    };
+    let socket = fds.pop().ok_or("the assignment came without a socket")?;
+    serve(warm, &assign, &control, Attachment::new(socket), options)
+}
+
+fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
+    let failed = Control::Failed { reason: reason.clone() };
+    send_control(control.as_fd(), &failed, None).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
+    Err(reason)
+}
+
+/// Greets the client, then executes its commands until it is gone.
+fn serve(
+    warm: Warm,
+    assign: &Assign,
+    control: &OwnedFd,
+    attachment: Attachment,
+    options: &Options,
+) -> Result<(), String> {
+    let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d)).collect::<Vec<_>>();
+    let welcome = Welcome {
+        session: assign.session,
+        worker_pid: assign.worker_pid,
+        driver_version: driver::version(warm.driver),
+        missing: generated::missing(warm.driver),
+        peer_access: driver::peer_access(warm.driver, &warm.devices),
+        devices,
+        memory_bytes: warm.memory.layout().memory_bytes(),
+        heap_bytes: options.heap_bytes,
+        staging_bytes: options.staging_bytes,
+    };
+    let start =
+        attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
+    send_control(control.as_fd(), &Control::Started, None)
+        .map_err(|e| format!("saying that the session starts failed: {e}"))?;
+    let heap = match map_heap(&warm.memory, &start) {
+        Ok(heap) => heap,
+        Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
+    };
+    let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
+    let commands = warm.memory.consumer(Which::Command).map_err(ring)?;
+    let replies = warm.memory.producer(Which::Reply).map_err(ring)?;
+    let (replies, arrivals) = match start.mirrored {
+        false => (replies::Replies::Own(replies), None),
+        true => {
+            let arrivals = arrivals::Arrivals::new(replies);
+            (replies::Replies::Carried(Arc::clone(&arrivals)), Some(arrivals))
+        }
+    };
+    let events = replies::Events::new(warm.memory.producer(Which::Event).map_err(ring)?);
+    // From here on descriptors 1 and 2 are the session's.
+    let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
+    attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
+    let (session, budget) = (assign.session, warm.budget);
+    std::thread::Builder::new()
+        .name("watcher".into())
+        .spawn(move || {
+            let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || budget.objection());
+            if let Some(why) = &objection {
+                lines::warn(&format!("session {session} ended: {why}"));
+            }
+            // The driver frees everything the process had; there is nobody left to answer to.
+            // SAFETY: ends the process without running anything else of it.
+            unsafe { libc::_exit(objection.is_some().into()) };
+        })
+        .map_err(|e| format!("starting the watcher failed: {e}"))?;
+    driver_log::listen(warm.driver);
+    let mut s = Session::new(Parts {
+        driver: warm.driver,
+        granted: warm.devices,
+        primary: warm.primary,
+        heap,
+        memory: warm.memory,
+        staging: warm.staging,
+        staging_bytes: options.staging_bytes,
+        arrivals,
+        replies,
+        events,
+        ahead: commands.lookahead(),
+        output: Arc::clone(&output),
+        profiler: options.profiler(),
+    });
+    match executor::run(&mut s, commands) {
+        Ok(()) => Ok(()),
+        Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
+    }
+}

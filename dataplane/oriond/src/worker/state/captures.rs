@@ -1,0 +1,178 @@
+//! Captures that are open.
+//!
+//! CUDA ties captures to threads: which calls are forbidden while a capture is open depends on the thread that
+//! opened it, on its mode, and on the calling thread's own mode. Here one driver thread executes the commands of
+//! all client threads and so owns every capture. What CUDA would decide by thread is decided in [`Captures`], and
+//! the driver is told through the executor's mode: `GLOBAL` where the command has to be refused (the executor
+//! owns the captures, so that refuses), `RELAXED` where it must not be.
+
+// UNSAFETY: calls the driver with handles that were looked up.
+
+use std::collections::HashMap;
+use std::ptr;
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+
+/// A capture that some client thread began and nobody has ended.
+pub struct Open {
+    pub stream: usize,
+    pub owner: u16,
+    pub mode: CUstreamCaptureMode,
+    /// It adds to a graph of the application's.
+    pub to_graph: bool,
+}
+
+/// Open captures and the modes of the client's threads.
+#[derive(Default)]
+pub struct Captures {
+    pub open: Vec<Open>,
+    /// Threads whose mode is not `GLOBAL`.
+    pub modes: HashMap<u16, CUstreamCaptureMode>,
+    /// The executor's mode in the driver; 0 is `GLOBAL`, with which a thread starts.
+    current: CUstreamCaptureMode,
+}
+
+/// What [`Captures::relax`] changed.
+#[must_use]
+pub struct Relaxed(Option<CUstreamCaptureMode>);
+
+impl Captures {
+    /// Makes the executor's mode what decides the next command of `thread` as that thread's own mode would.
+    #[inline]
+    pub fn prepare(&mut self, driver: &'static Driver, thread: u16) {
+        if !self.open.is_empty() {
+            let mode = self.mode_for(thread);
+            self.set(driver, mode);
+        }
+    }
+
+    /// Lets the executor ask about streams and events without invalidating a capture.
+    #[inline]
+    pub fn relax(&mut self, driver: &'static Driver, _thread: u16) -> Relaxed {
+        if self.open.is_empty() {
+            return Relaxed(None);
+        }
+        let before = self.current;
+        self.set(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
+        Relaxed(Some(before))
+    }
+
+    #[inline]
+    pub fn restore(&mut self, driver: &'static Driver, relaxed: Relaxed) {
+        if let Relaxed(Some(mode)) = relaxed {
+            self.set(driver, mode);
+        }
+    }
+
+    pub fn open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// The mode that a thread of the client's has chosen for its calls.
+    pub fn mode_of(&self, thread: u16) -> CUstreamCaptureMode {
+        self.modes.get(&thread).copied().unwrap_or(CU_STREAM_CAPTURE_MODE_GLOBAL)
+    }
+
+    /// Whether CUDA forbids `thread` the calls that could interfere with a capture. A command that would run on
+    /// a helper thread (which has no captures of its own) has to run on the executor then, to be refused there.
+    pub fn forbids(&self, thread: u16) -> bool {
+        let mode = self.mode_of(thread);
+        mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            && self.open.iter().any(|o| match o.mode {
+                CU_STREAM_CAPTURE_MODE_RELAXED => false,
+                CU_STREAM_CAPTURE_MODE_GLOBAL if mode == CU_STREAM_CAPTURE_MODE_GLOBAL => true,
+                _ => o.owner == thread,
+            })
+    }
+
+    /// The graph that work on `stream` goes into, if it is being captured.
+    pub fn graph_of(&self, driver: &'static Driver, stream: CUstream) -> Option<CUgraph> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let (mut status, mut id, mut graph) = (CU_STREAM_CAPTURE_STATUS_NONE, 0, ptr::null_mut());
+        // SAFETY: a stream of this session and valid out pointers; the others may be null.
+        let code = unsafe {
+            driver.cuStreamGetCaptureInfo_v3(
+                stream,
+                &mut status,
+                &mut id,
+                &mut graph,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        (code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE).then_some(graph)
+    }
+
+    /// A stream was destroyed; a capture on it is over.
+    pub fn stream_gone(&mut self, stream: CUstream) {
+        self.open.retain(|o| o.stream != stream as usize);
+    }
+
+    fn mode_for(&self, thread: u16) -> CUstreamCaptureMode {
+        if self.forbids(thread) { CU_STREAM_CAPTURE_MODE_GLOBAL } else { CU_STREAM_CAPTURE_MODE_RELAXED }
+    }
+
+    fn set(&mut self, driver: &'static Driver, mode: CUstreamCaptureMode) {
+        if self.current != mode {
+            let mut exchanged = mode;
+            // SAFETY: a valid in-out pointer.
+            let code = unsafe { driver.cuThreadExchangeStreamCaptureMode(&mut exchanged) };
+            if code == CUDA_SUCCESS {
+                self.current = mode;
+            }
+        }
+    }
+
+    /// Forgets the capture on `stream` if the driver says that there is none.
+    pub fn close_if_over(&mut self, driver: &'static Driver, stream: CUstream) -> bool {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a stream of this session and a valid out pointer.
+        let code = unsafe { driver.cuStreamIsCapturing(stream, &mut status) };
+        let over = code == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
+        if over {
+            self.stream_gone(stream);
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captures(open: &[(u16, CUstreamCaptureMode)], modes: &[(u16, CUstreamCaptureMode)]) -> Captures {
+        Captures {
+            open: open.iter().map(|&(owner, mode)| Open { stream: 7, owner, mode, to_graph: false }).collect(),
+            modes: modes.iter().copied().collect(),
+            current: 0,
+        }
+    }
+
+    const GLOBAL: u32 = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const THREAD_LOCAL: u32 = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    const RELAXED: u32 = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    #[test]
+    fn a_global_capture_forbids_every_thread_that_did_not_opt_out() {
+        let c = captures(&[(1, GLOBAL)], &[(3, THREAD_LOCAL), (4, RELAXED)]);
+        assert_eq!([1, 2, 3, 4].map(|t| c.forbids(t)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_thread_local_capture_forbids_its_owner_only() {
+        let c = captures(&[(1, THREAD_LOCAL)], &[]);
+        assert_eq!([1, 2].map(|t| c.forbids(t)), [true, false]);
+        let c = captures(&[(1, THREAD_LOCAL)], &[(1, RELAXED)]);
+        assert!(!c.forbids(1));
+    }
+
+    #[test]
+    fn a_relaxed_capture_forbids_nobody() {
+        let c = captures(&[(1, RELAXED)], &[(2, THREAD_LOCAL)]);
+        assert_eq!([1, 2, 3].map(|t| c.forbids(t)), [false; 3]);
+    }
+}

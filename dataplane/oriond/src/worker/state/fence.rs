@@ -1,0 +1,8 @@
+//! Events behind what was queued.
+
+use crate::worker::out::arrivals::SpareEvent;
+
+/// Events behind everything that was queued at some time. See [`Session::fence`].
+pub struct Fence {
+    pub events: Vec<SpareEvent>,
+}

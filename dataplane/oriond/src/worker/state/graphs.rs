@@ -1,0 +1,220 @@
+//! What the worker remembers of the session's graphs.
+
+// UNSAFETY: frees tickets that the driver was given.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::record::HeapRange;
+
+use crate::worker::out::callbacks;
+
+/// Nodes, edges or names in one record.
+pub const NODES_MAX: usize = 8192;
+
+/// What the worker remembers of the session's graphs.
+#[derive(Default)]
+pub struct Graphs {
+    /// The graph of each node whose parameters may come to own something.
+    pub graph_of: HashMap<usize, usize>,
+    pub inside: Inside,
+    /// What a graph owns for the sake of one of its nodes, and is to give up with the node.
+    pub kept: HashMap<usize, Vec<(usize, usize)>>,
+    /// Functions of kernel nodes as the client named them.
+    pub functions: HashMap<usize, u64>,
+    /// Heap memory that executable graphs copy from and to, by the top-level node that does.
+    pub copies: HashMap<usize, Copies>,
+    /// Host functions that were put into executable graphs.
+    pub tickets: Tickets,
+    /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.
+    pub dot: Vec<u8>,
+}
+
+/// Named graphs inside nodes: child graphs, and the bodies of conditional nodes.
+#[derive(Default)]
+pub struct Inside {
+    /// By node: the client's names with the driver's graphs.
+    graphs: HashMap<usize, Vec<(u64, usize)>>,
+    /// The same the other way: the node that a graph lies in.
+    pub nodes: HashMap<usize, usize>,
+}
+
+impl Inside {
+    pub fn put(&mut self, node: CUgraphNode, name: u64, graph: CUgraph) {
+        self.graphs.entry(node as usize).or_default().push((name, graph as usize));
+        self.nodes.insert(graph as usize, node as usize);
+    }
+
+    pub fn of(&self, node: CUgraphNode) -> impl Iterator<Item = (u64, CUgraph)> {
+        self.graphs.get(&(node as usize)).into_iter().flatten().map(|(name, graph)| (*name, *graph as CUgraph))
+    }
+
+    /// A graph that the driver has destroyed: its address may become another's.
+    pub fn forget(&mut self, graph: CUgraph) {
+        if let Some(node) = self.nodes.remove(&(graph as usize)) {
+            self.graphs.entry(node).or_default().retain(|(_, inner)| *inner != graph as usize);
+        }
+    }
+
+    pub fn remove(&mut self, node: usize) {
+        for (_, graph) in self.graphs.remove(&node).unwrap_or_default() {
+            self.nodes.remove(&graph);
+        }
+    }
+}
+
+/// Host memory of one executable graph.
+#[derive(Default)]
+pub struct Copies {
+    /// By the node of the graph it was made from; what lies in a child graph counts for the child's node.
+    pub by_node: HashMap<usize, Vec<HostCopy>>,
+    /// Ranges that the client set aside for parameters of the executable graph itself.
+    pub staging: Vec<u64>,
+}
+
+impl Copies {
+    /// `count, (offset, bytes, 1 if written by the graph)*`
+    pub fn encode(&self, reply: &mut Vec<u8>) {
+        let all = self.by_node.values().flatten();
+        // A graph with more copies than a reply holds gets the first ones: 8,192 buffers in host memory.
+        let count = all.clone().count().min(NODES_MAX);
+        reply.word(count as u64);
+        for copy in all.take(count) {
+            copy.range.put(reply);
+            reply.word(copy.to_host as u64);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct HostCopy {
+    pub range: HeapRange,
+    pub to_host: bool,
+}
+
+/// A ticket that no graph refers to any more, but perhaps a launch that is under way. Dropped, it is freed.
+pub struct Unused(*mut c_void);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        // SAFETY: it was handed over in `Tickets::put`, and whoever drops this has seen the device past its launches.
+        unsafe { callbacks::drop_ticket(self.0) };
+    }
+}
+
+/// The tickets of host functions that were put into nodes of executable graphs. Those of a graph's own nodes belong to
+/// the graph and to what was made from it; an executable graph takes no such share in what it is given later.
+#[derive(Default)]
+pub struct Tickets {
+    /// By executable graph and node.
+    used: HashMap<usize, HashMap<usize, Unused>>,
+    unused: Vec<Unused>,
+}
+
+impl Tickets {
+    /// # Safety
+    /// `ticket` came from `Callbacks::ticket`, and nothing but this node of this executable graph refers to it.
+    pub unsafe fn put(&mut self, exec: usize, node: usize, ticket: *mut c_void) {
+        self.unused.extend(self.used.entry(exec).or_default().insert(node, Unused(ticket)));
+    }
+
+    pub fn exec_gone(&mut self, exec: usize) {
+        self.unused.extend(self.used.remove(&exec).into_iter().flatten().map(|(_, ticket)| ticket));
+    }
+
+    pub fn has_unused(&self) -> bool {
+        !self.unused.is_empty()
+    }
+
+    /// For whoever waits until all that is queued now is done.
+    pub fn take_unused(&mut self) -> Vec<Unused> {
+        std::mem::take(&mut self.unused)
+    }
+}
+
+/// Child graphs in child graphs, bodies of conditional nodes in each other. Programs nest two or three.
+pub const LEVELS_MAX: usize = 64;
+
+/// The graph and those around it, itself first.
+pub fn around(state: &Graphs, graph: CUgraph) -> Vec<usize> {
+    let mut all = vec![graph as usize];
+    // Every graph that the client can name inside another it has asked for, so none is missing. One more than may be
+    // is enough to say no.
+    let mut last = graph as usize;
+    while let Some(next) = state.inside.nodes.get(&last).and_then(|node| state.graph_of.get(node))
+        && all.len() <= LEVELS_MAX
+    {
+        all.push(*next);
+        last = *next;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_ring::Memory;
+    use orion_ring::memory::{Layout, Which};
+
+    use super::*;
+    use crate::worker::out::callbacks::{Callbacks, kind};
+    use crate::worker::out::replies::Events;
+
+    #[test]
+    fn a_replaced_host_function_is_freed_and_the_last_with_its_graph() {
+        let memory = Memory::create(Layout { heap_bytes: 1 << 20 }).expect("creating memory");
+        let callbacks = Callbacks::new(
+            Events::new(memory.producer(Which::Event).expect("mapping")),
+            memory.consumer(Which::Command).expect("mapping").lookahead(),
+            None,
+        );
+        let mut tickets = Tickets::default();
+        let put = |tickets: &mut Tickets, exec, node| {
+            let ticket = callbacks.ticket(1, kind::HOST_FUNCTION, 0, false, true);
+            // SAFETY: a fresh ticket.
+            unsafe { tickets.put(exec, node, ticket) };
+        };
+        for _ in 0..10 {
+            put(&mut tickets, 1, 7);
+        }
+        put(&mut tickets, 1, 8);
+        // Launches under way may still run those that were replaced.
+        assert!(callbacks.outstanding());
+        assert_eq!(tickets.take_unused().len(), 9);
+        assert!(!tickets.has_unused());
+        tickets.exec_gone(1);
+        assert_eq!(tickets.take_unused().len(), 2);
+        assert!(!callbacks.outstanding());
+    }
+
+    fn node(at: usize) -> CUgraphNode {
+        at as CUgraphNode
+    }
+
+    fn graph(at: usize) -> CUgraph {
+        at as CUgraph
+    }
+
+    #[test]
+    fn a_graph_that_is_gone_lies_nowhere() {
+        let mut state = Graphs::default();
+        state.graph_of.insert(11, 1);
+        state.inside.put(node(11), 7, graph(2));
+        assert_eq!(around(&state, graph(2)), [2, 1]);
+        state.inside.forget(graph(2));
+        assert_eq!(around(&state, graph(2)), [2]);
+        assert_eq!(state.inside.of(node(11)).count(), 0);
+    }
+
+    /// The driver may give an address to a graph of which this worker was not told that it is another.
+    #[test]
+    fn graphs_that_seem_to_lie_in_each_other_are_too_deep() {
+        let mut state = Graphs::default();
+        for (inner, outer) in [(1, 2), (2, 1)] {
+            state.graph_of.insert(10 + inner, outer);
+            state.inside.put(node(10 + inner), 7, graph(inner));
+        }
+        assert_eq!(around(&state, graph(1)).len(), LEVELS_MAX + 1);
+    }
+}

@@ -1,0 +1,15 @@
+//! The parts of a session, each by itself: none of them knows the session.
+
+pub mod addresses;
+pub mod captures;
+pub mod fence;
+pub mod graphs;
+pub mod green;
+pub mod in_step;
+pub mod lent;
+pub mod links;
+pub mod objects;
+pub mod pinned;
+pub mod retired;
+pub mod streams;
+pub mod waits;
