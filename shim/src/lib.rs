@@ -13,6 +13,7 @@ macro_rules! say {
 pub(crate) use say;
 
 pub mod activity;
+pub mod api;
 pub mod call;
 pub mod carrier;
 pub mod generated;

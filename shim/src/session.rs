@@ -65,7 +65,7 @@ pub fn initialized() {
 fn attached() -> Result<&'static Session, CUresult> {
     // Acquire pairs with the store in `attach`.
     let p = SESSION.load(Ordering::Acquire);
-    if p.is_null() || crate::local::in_forked_child() {
+    if p.is_null() || crate::local::fork::in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     // SAFETY: a published session is never freed.
@@ -78,7 +78,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     if let Ok(s) = attached() {
         return Ok(s);
     }
-    if crate::local::in_forked_child() {
+    if crate::local::fork::in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     if !thread_locals_work() {
@@ -94,7 +94,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     crate::carrier::note_that_a_gpu_was_asked_for();
     match attach_now() {
         Ok(s) => {
-            crate::local::register_fork_handler();
+            crate::local::fork::register_fork_handler();
             SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
             crate::hand::events::start_service(s);
             Ok(s)

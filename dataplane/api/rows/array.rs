@@ -1,16 +1,16 @@
 //! Arrays.
 
-#[by_hand(0x0580, array, client)]
+#[by_hand(0x0580, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArrayCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY_DESCRIPTOR>);
 
-#[by_hand(0x0581, array, client)]
+#[by_hand(0x0581, client)]
 #[since(3020)]
 #[creates(pHandle)]
 fn cuArray3DCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY3D_DESCRIPTOR>);
 
-#[by_hand(0x0582, array, client)]
+#[by_hand(0x0582, client)]
 #[since(5000)]
 #[creates(pHandle)]
 fn cuMipmappedArrayCreate(
@@ -19,23 +19,23 @@ fn cuMipmappedArrayCreate(
     numMipmapLevels: u32,
 );
 
-#[by_hand(0x0583, array, client)]
+#[by_hand(0x0583, client)]
 #[since(2000)]
 #[destroys(hArray)]
 fn cuArrayDestroy(hArray: CUarray);
 
-#[by_hand(0x0584, array, client)]
+#[by_hand(0x0584, client)]
 #[since(5000)]
 #[destroys(hMipmappedArray)]
 fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray);
 
 /// Remembered here, but for levels and planes of other arrays.
-#[by_hand(0x0585, array, client)]
+#[by_hand(0x0585, client)]
 #[since(3020)]
 fn cuArrayGetDescriptor_v2(pArrayDescriptor: Out<CUDA_ARRAY_DESCRIPTOR>, hArray: CUarray);
 
 /// Remembered here, but for levels and planes of other arrays.
-#[by_hand(0x0586, array, client)]
+#[by_hand(0x0586, client)]
 #[since(3020)]
 fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, hArray: CUarray);
 
@@ -69,7 +69,7 @@ fn cuMipmappedArrayGetMemoryRequirements(
 fn cuArrayGetPlane(pPlaneArray: Out<CUarray>, hArray: CUarray, planeIdx: u32);
 
 /// The same handle for the same level.
-#[by_hand(0x058c, array, client)]
+#[by_hand(0x058c, client)]
 #[since(5000)]
 #[creates(pLevelArray, hMipmappedArray)]
 fn cuMipmappedArrayGetLevel(pLevelArray: Out<CUarray>, hMipmappedArray: CUmipmappedArray, level: u32);

@@ -1,21 +1,21 @@
 //! Capture of streams into graphs.
 
-#[by_hand(0x0613, capture)]
+#[by_hand(0x0613)]
 #[since(10010)]
 fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 
 /// As `cuStreamBeginCapture_v2` in global mode.
-#[client(capture)]
+#[client]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture(hStream: CUstream);
 
-#[by_hand(0x0614, capture)]
+#[by_hand(0x0614)]
 #[since(10010)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode);
 
-#[by_hand(0x0615, capture)]
+#[by_hand(0x0615)]
 #[since(12030)]
 #[per_thread(ptsz)]
 fn cuStreamBeginCaptureToGraph(
@@ -27,24 +27,24 @@ fn cuStreamBeginCaptureToGraph(
     mode: CUstreamCaptureMode,
 );
 
-#[by_hand(0x0616, capture)]
+#[by_hand(0x0616)]
 #[since(10000)]
 #[per_thread(ptsz)]
 #[creates(phGraph)]
 fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph);
 
 /// Answered here while no capture is open.
-#[by_hand(0x0617, capture, client)]
+#[by_hand(0x0617, client)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuStreamIsCapturing(hStream: CUstream, captureStatus: Out<CUstreamCaptureStatus>);
 
-#[client(capture)]
+#[client]
 #[since(10010)]
 #[per_thread(ptsz)]
 fn cuStreamGetCaptureInfo(hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut u64);
 
-#[client(capture)]
+#[client]
 #[since(11030)]
 #[per_thread(ptsz)]
 #[finds(graph_out)]
@@ -58,7 +58,7 @@ fn cuStreamGetCaptureInfo_v2(
 );
 
 /// Answered here while no capture is open.
-#[by_hand(0x0618, capture)]
+#[by_hand(0x0618)]
 #[since(12030)]
 #[per_thread(ptsz)]
 #[finds(graph_out)]

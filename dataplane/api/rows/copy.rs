@@ -1,77 +1,77 @@
 //! Copies.
 
 /// Pageable sources are captured before the call returns; the session's own host memory travels by reference.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream);
 
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize);
 
 /// Complete for the client only once the bytes are written here.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpyDtoHAsync_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize);
 
 /// Either side may be the session's host memory.
-#[by_hand(0x0400, memory, client)]
+#[by_hand(0x0400, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, ByteCount)]
 #[at(srcDevice, ByteCount)]
 fn cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize);
 
 /// Which side is which is read from the map of addresses.
-#[client(memory)]
+#[client]
 #[since(4000)]
 #[per_thread(ptds)]
 fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize);
 
 /// Which side is which is read from the map of addresses.
-#[client(memory)]
+#[client]
 #[since(4000)]
 #[per_thread(ptsz)]
 fn cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
@@ -103,18 +103,18 @@ fn cuMemcpyPeerAsync(
     hStream: CUstream,
 );
 
-#[client(memory)]
+#[client]
 #[since(4000)]
 #[per_thread(ptsz)]
 fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream);
 
-#[client(memory)]
+#[client]
 #[since(4000)]
 #[per_thread(ptds)]
 fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER);
 
 /// Copy by copy.
-#[client(memory)]
+#[client]
 #[since(12080)]
 #[per_thread(ptsz)]
 fn cuMemcpyBatchAsync(
@@ -130,7 +130,7 @@ fn cuMemcpyBatchAsync(
 );
 
 /// Copy by copy.
-#[client(memory)]
+#[client]
 #[since(13000)]
 #[per_thread(ptsz)]
 fn cuMemcpyBatchAsync_v2(
@@ -145,7 +145,7 @@ fn cuMemcpyBatchAsync_v2(
 );
 
 /// Copy by copy.
-#[client(memory)]
+#[client]
 #[since(12080)]
 #[per_thread(ptsz)]
 fn cuMemcpy3DBatchAsync(
@@ -157,7 +157,7 @@ fn cuMemcpy3DBatchAsync(
 );
 
 /// Copy by copy.
-#[client(memory)]
+#[client]
 #[since(13000)]
 #[per_thread(ptsz)]
 fn cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, flags: u64, hStream: CUstream);
@@ -180,13 +180,13 @@ fn cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, 
 fn cuMemcpyAtoA_v2(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyHtoA_v2(dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpyHtoAAsync_v2(
@@ -198,13 +198,13 @@ fn cuMemcpyHtoAAsync_v2(
 );
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemcpyAtoH_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
 /// As `cuMemcpy3DAsync_v2`.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuMemcpyAtoHAsync_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream);

@@ -1,58 +1,58 @@
 //! Device management.
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceGet(device: *mut CUdevice, ordinal: i32);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceGetCount(count: *mut i32);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceGetName(name: *mut c_char, len: i32, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(11040)]
 fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(9020)]
 fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(10000)]
 fn cuDeviceGetLuid(luid: *mut c_char, deviceNodeMask: *mut u32, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(3020)]
 fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(2000)]
 fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(4010)]
 fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char);
 
-#[local(device)]
+#[local]
 #[since(4010)]
 fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: i32, dev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(11010)]
 fn cuDeviceGetTexture1DLinearMaxWidth(
     maxWidthInElements: *mut usize,
@@ -61,12 +61,12 @@ fn cuDeviceGetTexture1DLinearMaxWidth(
     dev: CUdevice,
 );
 
-#[local(device)]
+#[local]
 #[since(11040)]
 fn cuDeviceGetExecAffinitySupport(pi: *mut i32, type_: CUexecAffinityType, dev: CUdevice);
 
 /// NvSci objects belong to this host; the driver's answer without them.
-#[local(device)]
+#[local]
 #[since(10020)]
 fn cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList: *mut c_void, dev: CUdevice, flags: i32);
 

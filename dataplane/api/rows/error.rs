@@ -1,9 +1,9 @@
 //! Errors in words.
 
-#[local(error)]
+#[local]
 #[since(6000)]
 fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char);
 
-#[local(error)]
+#[local]
 #[since(6000)]
 fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char);

@@ -1,12 +1,12 @@
 //! Events.
 
 /// Not awaited: the shim chooses the handle.
-#[by_hand(0x0680, event, client)]
+#[by_hand(0x0680, client)]
 #[since(2000)]
 #[creates(phEvent)]
 fn cuEventCreate(phEvent: Out<CUevent>, Flags: u32);
 
-#[by_hand(0x0681, event, client)]
+#[by_hand(0x0681, client)]
 #[since(4000)]
 #[destroys(hEvent)]
 fn cuEventDestroy_v2(hEvent: CUevent);
@@ -15,23 +15,23 @@ fn cuEventDestroy_v2(hEvent: CUevent);
 #[since(2000)]
 fn cuEventDestroy(hEvent: CUevent);
 
-#[by_hand(0x0682, event, client)]
+#[by_hand(0x0682, client)]
 #[since(2000)]
 #[per_thread(ptsz)]
 fn cuEventRecord(hEvent: CUevent, hStream: CUstream);
 
-#[by_hand(0x0683, event, client)]
+#[by_hand(0x0683, client)]
 #[since(11010)]
 #[per_thread(ptsz)]
 fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: u32);
 
 /// Parked in the worker, so that other threads' commands go on.
-#[by_hand(0x0684, sync)]
+#[by_hand(0x0684)]
 #[since(2000)]
 fn cuEventQuery(hEvent: CUevent);
 
 /// Parked in the worker, so that other threads' commands go on.
-#[by_hand(0x0685, sync)]
+#[by_hand(0x0685)]
 #[since(2000)]
 fn cuEventSynchronize(hEvent: CUevent);
 

@@ -2,7 +2,7 @@
 
 /// Arguments are packed with the layout learned when the function was loaded. Geometry is checked in the shim, so
 /// the errors CUDA reports at once are reported at once.
-#[by_hand(0x0300, execution)]
+#[by_hand(0x0300)]
 #[since(4000)]
 #[per_thread(ptsz)]
 fn cuLaunchKernel(
@@ -20,7 +20,7 @@ fn cuLaunchKernel(
 );
 
 /// As `cuLaunchKernel`, with attributes.
-#[client(execution)]
+#[client]
 #[since(11060)]
 #[per_thread(ptsz)]
 fn cuLaunchKernelEx(
@@ -31,7 +31,7 @@ fn cuLaunchKernelEx(
 );
 
 /// As `cuLaunchKernel`, with attributes.
-#[client(execution)]
+#[client]
 #[since(9000)]
 #[per_thread(ptsz)]
 fn cuLaunchCooperativeKernel(
@@ -48,43 +48,43 @@ fn cuLaunchCooperativeKernel(
 );
 
 /// Known here once asked or set.
-#[by_hand(0x0302, execution)]
+#[by_hand(0x0302)]
 #[since(2020)]
 fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction);
 
 /// Known here once asked or set.
-#[by_hand(0x0303, execution)]
+#[by_hand(0x0303)]
 #[since(9000)]
 fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: i32);
 
 /// Moves the split between cache and shared memory, and occupancy with it.
-#[by_hand(0x0305, execution)]
+#[by_hand(0x0305)]
 #[since(3000)]
 fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache);
 
 /// A hint without effect since Volta.
-#[client(execution)]
+#[client]
 #[since(4020)]
 fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig);
 
-#[client(execution)]
+#[client]
 #[since(12030)]
 fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
 
-#[client(execution)]
+#[client]
 #[since(12040)]
 fn cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
 
 /// Whether the worker's driver has brought it to the device; it does that late unless told otherwise.
-#[by_hand(0x0306, execution)]
+#[by_hand(0x0306)]
 #[since(12040)]
 fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
 
-#[by_hand(0x0307, execution)]
+#[by_hand(0x0307)]
 #[since(12040)]
 fn cuFuncLoad(function: CUfunction);
 
-#[client(module)]
+#[client]
 #[since(11000)]
 #[finds(hmod)]
 fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);

@@ -1,6 +1,6 @@
 //! Private tables.
 
 /// The undocumented tables that NVIDIA's libraries need.
-#[local(export_table)]
+#[local]
 #[since(3000)]
 fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid);

@@ -1,7 +1,7 @@
 //! Graphs.
 
 /// Not awaited: the shim chooses the handle.
-#[by_hand(0x0700, graph, client)]
+#[by_hand(0x0700, client)]
 #[since(10000)]
 #[creates(phGraph)]
 fn cuGraphCreate(phGraph: Out<CUgraph>, flags: u32);
@@ -12,18 +12,18 @@ fn cuGraphCreate(phGraph: Out<CUgraph>, flags: u32);
 fn cuGraphClone(phGraphClone: Out<CUgraph>, originalGraph: CUgraph);
 
 /// The nodes' handles go with it.
-#[by_hand(0x0702, graph)]
+#[by_hand(0x0702)]
 #[since(10000)]
 #[destroys(hGraph)]
 fn cuGraphDestroy(hGraph: CUgraph);
 
 /// The nodes' handles go with it.
-#[by_hand(0x0703, graph)]
+#[by_hand(0x0703)]
 #[since(10000)]
 #[destroys(hNode)]
 fn cuGraphDestroyNode(hNode: CUgraphNode);
 
-#[client(graph)]
+#[client]
 #[since(10000)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddKernelNode(
@@ -34,15 +34,15 @@ fn cuGraphAddKernelNode(
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 );
 
-#[client(graph)]
+#[client]
 #[since(10000)]
 fn cuGraphKernelNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1);
 
-#[client(graph)]
+#[client]
 #[since(10000)]
 fn cuGraphKernelNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1);
 
-#[client(graph)]
+#[client]
 #[since(10010)]
 fn cuGraphExecKernelNodeSetParams(
     hGraphExec: CUgraphExec,
@@ -50,7 +50,7 @@ fn cuGraphExecKernelNodeSetParams(
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 );
 
-#[by_hand(0x0704, graph)]
+#[by_hand(0x0704)]
 #[since(12000)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddKernelNode_v2(
@@ -61,15 +61,15 @@ fn cuGraphAddKernelNode_v2(
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 );
 
-#[by_hand(0x0705, graph)]
+#[by_hand(0x0705)]
 #[since(12000)]
 fn cuGraphKernelNodeGetParams_v2(hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS);
 
-#[by_hand(0x0706, graph)]
+#[by_hand(0x0706)]
 #[since(12000)]
 fn cuGraphKernelNodeSetParams_v2(hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
 
-#[by_hand(0x0707, graph)]
+#[by_hand(0x0707)]
 #[since(12000)]
 fn cuGraphExecKernelNodeSetParams_v2(
     hGraphExec: CUgraphExec,
@@ -77,7 +77,7 @@ fn cuGraphExecKernelNodeSetParams_v2(
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 );
 
-#[by_hand(0x0708, graph)]
+#[by_hand(0x0708)]
 #[since(10000)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddMemcpyNode(
@@ -89,15 +89,15 @@ fn cuGraphAddMemcpyNode(
     ctx: CUcontext,
 );
 
-#[by_hand(0x0709, graph)]
+#[by_hand(0x0709)]
 #[since(10000)]
 fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D);
 
-#[by_hand(0x070a, graph)]
+#[by_hand(0x070a)]
 #[since(10000)]
 fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D);
 
-#[by_hand(0x070b, graph)]
+#[by_hand(0x070b)]
 #[since(10020)]
 fn cuGraphExecMemcpyNodeSetParams(
     hGraphExec: CUgraphExec,
@@ -136,7 +136,7 @@ fn cuGraphExecMemsetNodeSetParams(
 );
 
 /// The function runs in the application's process.
-#[by_hand(0x0710, graph)]
+#[by_hand(0x0710)]
 #[since(10000)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddHostNode(
@@ -148,17 +148,17 @@ fn cuGraphAddHostNode(
 );
 
 /// The function runs in the application's process.
-#[by_hand(0x0711, graph)]
+#[by_hand(0x0711)]
 #[since(10000)]
 fn cuGraphHostNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_HOST_NODE_PARAMS);
 
 /// The function runs in the application's process.
-#[by_hand(0x0712, graph)]
+#[by_hand(0x0712)]
 #[since(10000)]
 fn cuGraphHostNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS);
 
 /// The function runs in the application's process.
-#[by_hand(0x0713, graph)]
+#[by_hand(0x0713)]
 #[since(10020)]
 fn cuGraphExecHostNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS);
 
@@ -217,22 +217,22 @@ fn cuGraphAddMemFreeNode(
     dptr: CUdeviceptr,
 );
 
-#[by_hand(0x0719, graph)]
+#[by_hand(0x0719)]
 #[since(10000)]
 #[finds(phGraph)]
 fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
 
-#[by_hand(0x071a, graph)]
+#[by_hand(0x071a)]
 #[since(11010)]
 #[finds(event_out)]
 fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
 
-#[by_hand(0x071b, graph)]
+#[by_hand(0x071b)]
 #[since(11010)]
 #[finds(event_out)]
 fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
 
-#[by_hand(0x071c, graph)]
+#[by_hand(0x071c)]
 #[since(10000)]
 #[finds(phNode)]
 fn cuGraphNodeFindInClone(phNode: *mut CUgraphNode, hOriginalNode: CUgraphNode, hClonedGraph: CUgraph);
@@ -246,7 +246,7 @@ fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 
 /// Not awaited, like every update of an executable graph that says nothing about host memory.
-#[by_hand(0x071f, graph)]
+#[by_hand(0x071f)]
 #[since(11010)]
 fn cuGraphExecChildGraphNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, childGraph: CUgraph);
 
@@ -318,7 +318,7 @@ fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 );
 
-#[by_hand(0x0722, graph)]
+#[by_hand(0x0722)]
 #[since(11070)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddBatchMemOpNode(
@@ -329,15 +329,15 @@ fn cuGraphAddBatchMemOpNode(
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 );
 
-#[by_hand(0x0723, graph)]
+#[by_hand(0x0723)]
 #[since(11070)]
 fn cuGraphBatchMemOpNodeGetParams(hNode: CUgraphNode, nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS);
 
-#[by_hand(0x0724, graph)]
+#[by_hand(0x0724)]
 #[since(11070)]
 fn cuGraphBatchMemOpNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);
 
-#[by_hand(0x0725, graph)]
+#[by_hand(0x0725)]
 #[since(11070)]
 fn cuGraphExecBatchMemOpNodeSetParams(
     hGraphExec: CUgraphExec,
@@ -345,7 +345,7 @@ fn cuGraphExecBatchMemOpNodeSetParams(
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 );
 
-#[by_hand(0x0726, graph)]
+#[by_hand(0x0726)]
 #[since(11040)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddMemAllocNode(
@@ -356,7 +356,7 @@ fn cuGraphAddMemAllocNode(
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 );
 
-#[by_hand(0x0727, graph)]
+#[by_hand(0x0727)]
 #[since(11040)]
 fn cuGraphMemAllocNodeGetParams(hNode: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
 
@@ -383,22 +383,22 @@ fn cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, va
 #[since(10000)]
 fn cuGraphNodeGetType(hNode: CUgraphNode, type_: Out<CUgraphNodeType>);
 
-#[by_hand(0x072d, graph)]
+#[by_hand(0x072d)]
 #[since(10000)]
 #[finds(nodes)]
 fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize);
 
-#[by_hand(0x072e, graph)]
+#[by_hand(0x072e)]
 #[since(10000)]
 #[finds(rootNodes)]
 fn cuGraphGetRootNodes(hGraph: CUgraph, rootNodes: *mut CUgraphNode, numRootNodes: *mut usize);
 
-#[by_hand(0x072f, graph)]
+#[by_hand(0x072f)]
 #[since(10000)]
 #[finds(from, to)]
 fn cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize);
 
-#[by_hand(0x0730, graph)]
+#[by_hand(0x0730)]
 #[since(12030)]
 #[finds(from, to)]
 fn cuGraphGetEdges_v2(
@@ -409,12 +409,12 @@ fn cuGraphGetEdges_v2(
     numEdges: *mut usize,
 );
 
-#[by_hand(0x0731, graph)]
+#[by_hand(0x0731)]
 #[since(10000)]
 #[finds(dependencies)]
 fn cuGraphNodeGetDependencies(hNode: CUgraphNode, dependencies: *mut CUgraphNode, numDependencies: *mut usize);
 
-#[by_hand(0x0732, graph)]
+#[by_hand(0x0732)]
 #[since(12030)]
 #[finds(dependencies)]
 fn cuGraphNodeGetDependencies_v2(
@@ -424,12 +424,12 @@ fn cuGraphNodeGetDependencies_v2(
     numDependencies: *mut usize,
 );
 
-#[by_hand(0x0733, graph)]
+#[by_hand(0x0733)]
 #[since(10000)]
 #[finds(dependentNodes)]
 fn cuGraphNodeGetDependentNodes(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, numDependentNodes: *mut usize);
 
-#[by_hand(0x0734, graph)]
+#[by_hand(0x0734)]
 #[since(12030)]
 #[finds(dependentNodes)]
 fn cuGraphNodeGetDependentNodes_v2(
@@ -478,12 +478,12 @@ fn cuGraphRemoveDependencies_v2(
 );
 
 /// The reply says which host memory the graph copies from and to.
-#[by_hand(0x0739, graph)]
+#[by_hand(0x0739)]
 #[since(11040)]
 #[creates(phGraphExec)]
 fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: u64);
 
-#[by_hand(0x073a, graph)]
+#[by_hand(0x073a)]
 #[since(12000)]
 #[per_thread(ptsz)]
 #[creates(phGraphExec)]
@@ -494,7 +494,7 @@ fn cuGraphInstantiateWithParams(
 );
 
 /// As `cuGraphInstantiateWithFlags`; the log stays empty.
-#[client(graph)]
+#[client]
 #[since(10000)]
 #[creates(phGraphExec)]
 #[finds(phErrorNode)]
@@ -507,7 +507,7 @@ fn cuGraphInstantiate(
 );
 
 /// As `cuGraphInstantiateWithFlags`; the log stays empty.
-#[client(graph)]
+#[client]
 #[since(11000)]
 #[creates(phGraphExec)]
 #[finds(phErrorNode)]
@@ -529,17 +529,17 @@ fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: Out<u64>);
 fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream);
 
 /// Not awaited, unless the graph copies from or to pageable memory, which is read before and written after.
-#[by_hand(0x073d, graph)]
+#[by_hand(0x073d)]
 #[since(10000)]
 #[per_thread(ptsz)]
 fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream);
 
-#[by_hand(0x073e, graph)]
+#[by_hand(0x073e)]
 #[since(10000)]
 #[destroys(hGraphExec)]
 fn cuGraphExecDestroy(hGraphExec: CUgraphExec);
 
-#[client(graph)]
+#[client]
 #[since(10020)]
 #[finds(hErrorNode_out)]
 fn cuGraphExecUpdate(
@@ -550,7 +550,7 @@ fn cuGraphExecUpdate(
 );
 
 /// A refused update is an answer, and says which node was the reason.
-#[by_hand(0x073f, graph)]
+#[by_hand(0x073f)]
 #[since(12000)]
 fn cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut CUgraphExecUpdateResultInfo);
 
@@ -567,21 +567,21 @@ fn cuGraphNodeGetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled:
 fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode);
 
 /// Attributes may hold events.
-#[by_hand(0x0743, graph)]
+#[by_hand(0x0743)]
 #[since(11000)]
 fn cuGraphKernelNodeGetAttribute(hNode: CUgraphNode, attr: CUkernelNodeAttrID, value_out: *mut CUkernelNodeAttrValue);
 
 /// Attributes may hold events.
-#[by_hand(0x0744, graph)]
+#[by_hand(0x0744)]
 #[since(11000)]
 fn cuGraphKernelNodeSetAttribute(hNode: CUgraphNode, attr: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue);
 
 /// The file is written here.
-#[by_hand(0x0745, graph)]
+#[by_hand(0x0745)]
 #[since(11030)]
 fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32);
 
-#[client(graph)]
+#[client]
 #[since(12020)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddNode(
@@ -592,7 +592,7 @@ fn cuGraphAddNode(
     nodeParams: *mut CUgraphNodeParams,
 );
 
-#[by_hand(0x074b, graph)]
+#[by_hand(0x074b)]
 #[since(12030)]
 #[creates(phGraphNode, hGraph)]
 fn cuGraphAddNode_v2(
@@ -604,11 +604,11 @@ fn cuGraphAddNode_v2(
     nodeParams: *mut CUgraphNodeParams,
 );
 
-#[by_hand(0x074c, graph)]
+#[by_hand(0x074c)]
 #[since(12020)]
 fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams);
 
-#[by_hand(0x074d, graph)]
+#[by_hand(0x074d)]
 #[since(12020)]
 fn cuGraphExecNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams);
 

@@ -1,36 +1,36 @@
 //! Pinned host memory.
 
 /// Memory of the session's heap, which the worker maps at the same address.
-#[by_hand(0x0384, host_memory)]
+#[by_hand(0x0384)]
 #[since(2020)]
 #[creates(pp)]
 fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32);
 
-#[client(host_memory)]
+#[client]
 #[since(3020)]
 #[creates(pp)]
 fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize);
 
-#[by_hand(0x0385, host_memory)]
+#[by_hand(0x0385)]
 #[since(2000)]
 #[destroys(p)]
 fn cuMemFreeHost(p: *mut c_void);
 
-#[client(host_memory)]
+#[client]
 #[since(3020)]
 fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: u32);
 
-#[client(host_memory)]
+#[client]
 #[since(2030)]
 fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void);
 
 /// The pages are moved onto the session's heap in place.
-#[by_hand(0x0386, host_memory)]
+#[by_hand(0x0386)]
 #[since(6050)]
 #[creates(p)]
 fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32);
 
-#[by_hand(0x0387, host_memory)]
+#[by_hand(0x0387)]
 #[since(4000)]
 #[destroys(p)]
 fn cuMemHostUnregister(p: *mut c_void);

@@ -6,7 +6,7 @@
 fn cuIpcGetEventHandle(pHandle: Out<CUipcEventHandle>, event: CUevent);
 
 /// Remembers that another process looks at the event.
-#[by_hand(0x038d, event, client)]
+#[by_hand(0x038d, client)]
 #[since(4010)]
 #[creates(phEvent)]
 fn cuIpcOpenEventHandle(phEvent: Out<CUevent>, handle: CUipcEventHandle);
@@ -17,12 +17,12 @@ fn cuIpcOpenEventHandle(phEvent: Out<CUevent>, handle: CUipcEventHandle);
 #[at(dptr, 1)]
 fn cuIpcGetMemHandle(pHandle: Out<CUipcMemHandle>, dptr: CUdeviceptr);
 
-#[by_hand(0x038f, ipc)]
+#[by_hand(0x038f)]
 #[since(11000)]
 #[creates(pdptr)]
 fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32);
 
-#[by_hand(0x0390, ipc)]
+#[by_hand(0x0390)]
 #[since(4010)]
 #[destroys(dptr)]
 fn cuIpcCloseMemHandle(dptr: CUdeviceptr);

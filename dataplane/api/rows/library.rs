@@ -1,7 +1,7 @@
 //! Libraries and kernels.
 
 /// The reply brings the kernels' names, attributes and parameter layouts.
-#[by_hand(0x0280, module)]
+#[by_hand(0x0280)]
 #[since(12000)]
 #[creates(library)]
 fn cuLibraryLoadData(
@@ -15,7 +15,7 @@ fn cuLibraryLoadData(
     numLibraryOptions: u32,
 );
 
-#[client(module)]
+#[client]
 #[since(12000)]
 #[creates(library)]
 fn cuLibraryLoadFromFile(
@@ -29,37 +29,37 @@ fn cuLibraryLoadFromFile(
     numLibraryOptions: u32,
 );
 
-#[by_hand(0x0281, module)]
+#[by_hand(0x0281)]
 #[since(12000)]
 #[destroys(library)]
 fn cuLibraryUnload(library: CUlibrary);
 
-#[by_hand(0x0282, module)]
+#[by_hand(0x0282)]
 #[since(12000)]
 #[creates(pKernel, library)]
 fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
 
-#[client(module)]
+#[client]
 #[since(12040)]
 fn cuLibraryGetKernelCount(count: *mut u32, lib: CUlibrary);
 
-#[by_hand(0x0283, module)]
+#[by_hand(0x0283)]
 #[since(12040)]
 #[finds(kernels)]
 fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary);
 
-#[by_hand(0x0284, module)]
+#[by_hand(0x0284)]
 #[since(12000)]
 #[creates(pMod, library)]
 fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
 
-#[by_hand(0x0285, module)]
+#[by_hand(0x0285)]
 #[since(12000)]
 fn cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 
 /// Managed memory needs page faults shared between this host and the GPU; a session has none to pass. Refused for good:
 /// the context answers the error from then on, since the runtime, which asks for a program's variables, ignores it.
-#[client(module)]
+#[client]
 #[since(12000)]
 fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 
@@ -68,32 +68,32 @@ fn cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlib
 #[since(12000)]
 fn cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);
 
-#[client(execution)]
+#[client]
 #[since(12000)]
 #[finds(pFunc)]
 fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
 
-#[client(execution)]
+#[client]
 #[since(12050)]
 #[finds(pLib)]
 fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
 
-#[client(execution)]
+#[client]
 #[since(12030)]
 fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel);
 
-#[client(execution)]
+#[client]
 #[since(12040)]
 fn cuKernelGetParamInfo(kernel: CUkernel, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
 
-#[client(execution)]
+#[client]
 #[since(12000)]
 fn cuKernelGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
 
-#[client(execution)]
+#[client]
 #[since(12000)]
 fn cuKernelSetAttribute(attrib: CUfunction_attribute, val: i32, kernel: CUkernel, dev: CUdevice);
 
-#[client(execution)]
+#[client]
 #[since(12000)]
 fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice);

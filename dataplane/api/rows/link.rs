@@ -1,6 +1,6 @@
 //! The linker.
 
-#[by_hand(0x0205, link)]
+#[by_hand(0x0205)]
 #[since(6050)]
 #[creates(stateOut)]
 fn cuLinkCreate_v2(
@@ -10,7 +10,7 @@ fn cuLinkCreate_v2(
     stateOut: *mut CUlinkState,
 );
 
-#[by_hand(0x0206, link)]
+#[by_hand(0x0206)]
 #[since(6050)]
 fn cuLinkAddData_v2(
     state: CUlinkState,
@@ -24,7 +24,7 @@ fn cuLinkAddData_v2(
 );
 
 /// Reads the file here.
-#[client(link)]
+#[client]
 #[since(6050)]
 fn cuLinkAddFile_v2(
     state: CUlinkState,
@@ -35,11 +35,11 @@ fn cuLinkAddFile_v2(
     optionValues: *mut *mut c_void,
 );
 
-#[by_hand(0x0207, link)]
+#[by_hand(0x0207)]
 #[since(5050)]
 fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut usize);
 
-#[by_hand(0x0208, link)]
+#[by_hand(0x0208)]
 #[since(5050)]
 #[destroys(state)]
 fn cuLinkDestroy(state: CUlinkState);

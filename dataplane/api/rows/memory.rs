@@ -1,18 +1,18 @@
 //! Device memory.
 
 /// Free and total of the session's limit, not of the GPU.
-#[by_hand(0x0380, memory)]
+#[by_hand(0x0380)]
 #[since(3020)]
 fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 
 /// Past the session's limit the answer is `CUDA_ERROR_OUT_OF_MEMORY`, as on a full device.
-#[by_hand(0x0381, memory)]
+#[by_hand(0x0381)]
 #[since(3020)]
 #[creates(dptr)]
 fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
 
 /// Past the session's limit the answer is `CUDA_ERROR_OUT_OF_MEMORY`, as on a full device.
-#[by_hand(0x0382, memory)]
+#[by_hand(0x0382)]
 #[since(3020)]
 #[creates(dptr)]
 fn cuMemAllocPitch_v2(
@@ -23,12 +23,12 @@ fn cuMemAllocPitch_v2(
     ElementSizeBytes: u32,
 );
 
-#[by_hand(0x0383, memory)]
+#[by_hand(0x0383)]
 #[since(3020)]
 #[destroys(dptr)]
 fn cuMemFree_v2(dptr: CUdeviceptr);
 
-#[local(pointer)]
+#[local]
 #[since(3020)]
 fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr);
 

@@ -1,79 +1,79 @@
 //! Fills.
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x0406, memory, client)]
+#[by_hand(0x0406, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N)]
 fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x0407, memory, client)]
+#[by_hand(0x0407, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N, 2)]
 fn cuMemsetD16Async(dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x0408, memory, client)]
+#[by_hand(0x0408, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at(dstDevice, N, 4)]
 fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x0409, memory, client)]
+#[by_hand(0x0409, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width)]
 fn cuMemsetD2D8Async(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x040a, memory, client)]
+#[by_hand(0x040a, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width, 2)]
 fn cuMemsetD2D16Async(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream);
 
 /// Posted where the shim knows the memory, called where only the driver does.
-#[by_hand(0x040b, memory, client)]
+#[by_hand(0x040b, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 #[at_rows(dstDevice, dstPitch, Height, Width, 4)]
 fn cuMemsetD2D32Async(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: u8, N: usize);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: u16, N: usize);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: u32, N: usize);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD2D8_v2(dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD2D16_v2(dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize);
 
 /// The asynchronous form on the default stream; waits if the memory is the host's, as CUDA does.
-#[client(memory)]
+#[client]
 #[since(3020)]
 #[per_thread(ptds)]
 fn cuMemsetD2D32_v2(dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize);

@@ -1,25 +1,25 @@
 //! Modules.
 
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
-#[client(module)]
+#[client]
 #[since(2000)]
 #[creates(module)]
 fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char);
 
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
-#[client(module)]
+#[client]
 #[since(2000)]
 #[creates(module)]
 fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
 
 /// Reads the image here and loads it as `cuModuleLoadDataEx` does.
-#[client(module)]
+#[client]
 #[since(2000)]
 #[creates(module)]
 fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void);
 
 /// The reply brings the functions' names, attributes and parameter layouts.
-#[by_hand(0x0200, module)]
+#[by_hand(0x0200)]
 #[since(2010)]
 #[creates(module)]
 fn cuModuleLoadDataEx(
@@ -30,30 +30,30 @@ fn cuModuleLoadDataEx(
     optionValues: *mut *mut c_void,
 );
 
-#[by_hand(0x0201, module)]
+#[by_hand(0x0201)]
 #[since(2000)]
 #[destroys(hmod)]
 fn cuModuleUnload(hmod: CUmodule);
 
-#[by_hand(0x0202, module)]
+#[by_hand(0x0202)]
 #[since(2000)]
 #[creates(hfunc, hmod)]
 fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
 
-#[client(module)]
+#[client]
 #[since(12040)]
 fn cuModuleGetFunctionCount(count: *mut u32, mod_: CUmodule);
 
-#[by_hand(0x0203, module)]
+#[by_hand(0x0203)]
 #[since(12040)]
 #[finds(functions)]
 fn cuModuleEnumerateFunctions(functions: *mut CUfunction, numFunctions: u32, mod_: CUmodule);
 
-#[by_hand(0x0204, module)]
+#[by_hand(0x0204)]
 #[since(3020)]
 fn cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char);
 
-#[local(device)]
+#[local]
 #[since(11070)]
 fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
 

@@ -1,7 +1,7 @@
 //! Occupancy.
 
 /// All occupancy questions go by this id; answers are kept by their arguments.
-#[by_hand(0x0304, execution)]
+#[by_hand(0x0304)]
 #[since(6050)]
 fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     numBlocks: *mut i32,
@@ -10,7 +10,7 @@ fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     dynamicSMemSize: usize,
 );
 
-#[client(execution)]
+#[client]
 #[since(7000)]
 fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     numBlocks: *mut i32,
@@ -20,7 +20,7 @@ fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     flags: u32,
 );
 
-#[client(execution)]
+#[client]
 #[since(10020)]
 fn cuOccupancyAvailableDynamicSMemPerBlock(
     dynamicSmemSize: *mut usize,
@@ -29,16 +29,16 @@ fn cuOccupancyAvailableDynamicSMemPerBlock(
     blockSize: i32,
 );
 
-#[client(execution)]
+#[client]
 #[since(11070)]
 fn cuOccupancyMaxActiveClusters(numClusters: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
 
-#[client(execution)]
+#[client]
 #[since(11070)]
 fn cuOccupancyMaxPotentialClusterSize(clusterSize: *mut i32, func: CUfunction, config: *const CUlaunchConfig);
 
 /// The application's size function runs here.
-#[client(execution)]
+#[client]
 #[since(6050)]
 fn cuOccupancyMaxPotentialBlockSize(
     minGridSize: *mut i32,
@@ -50,7 +50,7 @@ fn cuOccupancyMaxPotentialBlockSize(
 );
 
 /// The application's size function runs here.
-#[client(execution)]
+#[client]
 #[since(7000)]
 fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     minGridSize: *mut i32,

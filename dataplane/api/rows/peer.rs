@@ -8,11 +8,11 @@ fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32);
 #[since(4000)]
 fn cuCtxDisablePeerAccess(peerContext: CUcontext);
 
-#[local(device)]
+#[local]
 #[since(4000)]
 fn cuDeviceCanAccessPeer(canAccessPeer: *mut i32, dev: CUdevice, peerDev: CUdevice);
 
-#[local(device)]
+#[local]
 #[since(8000)]
 fn cuDeviceGetP2PAttribute(value: *mut i32, attrib: CUdevice_P2PAttribute, srcDevice: CUdevice, dstDevice: CUdevice);
 

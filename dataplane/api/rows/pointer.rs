@@ -1,12 +1,12 @@
 //! Attributes of pointers.
 
 /// From the map of addresses that the shim keeps.
-#[local(pointer)]
+#[local]
 #[since(4000)]
 fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
 
 /// From the map of addresses that the shim keeps.
-#[local(pointer)]
+#[local]
 #[since(7000)]
 fn cuPointerGetAttributes(
     numAttributes: u32,
@@ -16,6 +16,6 @@ fn cuPointerGetAttributes(
 );
 
 /// From the map of addresses that the shim keeps.
-#[local(pointer)]
+#[local]
 #[since(6000)]
 fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);

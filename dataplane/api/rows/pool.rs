@@ -1,18 +1,18 @@
 //! Stream-ordered allocation.
 
-#[by_hand(0x0500, pool)]
+#[by_hand(0x0500)]
 #[since(11020)]
 #[per_thread(ptsz)]
 #[creates(dptr)]
 fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream);
 
-#[by_hand(0x0501, pool)]
+#[by_hand(0x0501)]
 #[since(11020)]
 #[per_thread(ptsz)]
 #[creates(dptr)]
 fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream);
 
-#[by_hand(0x0502, pool)]
+#[by_hand(0x0502)]
 #[since(11020)]
 #[per_thread(ptsz)]
 #[destroys(dptr)]
@@ -23,12 +23,12 @@ fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream);
 fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize);
 
 /// The attribute decides the size of its value.
-#[by_hand(0x0504, pool)]
+#[by_hand(0x0504)]
 #[since(11020)]
 fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
 
 /// The attribute decides the size of its value.
-#[by_hand(0x0505, pool)]
+#[by_hand(0x0505)]
 #[since(11020)]
 fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
 
@@ -41,47 +41,47 @@ fn cuMemPoolSetAccess(pool: CUmemoryPool, map: In<[CUmemAccessDesc; count]>, cou
 #[since(11020)]
 fn cuMemPoolGetAccess(flags: Out<CUmemAccess_flags>, memPool: CUmemoryPool, location: In<CUmemLocation>);
 
-#[by_hand(0x0508, pool)]
+#[by_hand(0x0508)]
 #[since(11020)]
 #[creates(pool)]
 fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);
 
-#[by_hand(0x0509, pool)]
+#[by_hand(0x0509)]
 #[since(11020)]
 #[destroys(pool)]
 fn cuMemPoolDestroy(pool: CUmemoryPool);
 
 /// Remembered here: the same handle for the same pool.
-#[client(pool)]
+#[client]
 #[since(11020)]
 #[finds(pool)]
 fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
 
 /// Remembered here: the same handle for the same pool.
-#[by_hand(0x050b, pool)]
+#[by_hand(0x050b)]
 #[since(11020)]
 #[finds(pool_out)]
 fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice);
 
 /// Remembered here: the same handle for the same pool.
-#[client(pool)]
+#[client]
 #[since(13000)]
 #[finds(pool_out)]
 fn cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
 /// Remembered here: the same handle for the same pool.
-#[client(pool)]
+#[client]
 #[since(13000)]
 #[finds(pool)]
 fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
 /// Changes what `cuMemGetMemPool` answers.
-#[by_hand(0x050e, pool)]
+#[by_hand(0x050e)]
 #[since(11020)]
 fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool);
 
 /// Changes what `cuMemGetMemPool` answers.
-#[client(pool)]
+#[client]
 #[since(13000)]
 fn cuMemSetMemPool(location: *mut CUmemLocation, type_: CUmemAllocationType, pool: CUmemoryPool);
 

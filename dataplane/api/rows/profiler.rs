@@ -1,13 +1,13 @@
 //! The profiler's switch.
 
-#[local(profiler)]
+#[local]
 #[since(4000)]
 fn cuProfilerInitialize(configFile: *const c_char, outputFile: *const c_char, outputMode: u32);
 
-#[local(profiler)]
+#[local]
 #[since(4000)]
 fn cuProfilerStart();
 
-#[local(profiler)]
+#[local]
 #[since(4000)]
 fn cuProfilerStop();

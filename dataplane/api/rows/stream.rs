@@ -1,17 +1,17 @@
 //! Streams.
 
-#[client(stream)]
+#[client]
 #[since(2000)]
 #[creates(phStream)]
 fn cuStreamCreate(phStream: *mut CUstream, Flags: u32);
 
 /// Not awaited: the shim chooses the handle.
-#[by_hand(0x0600, stream, client)]
+#[by_hand(0x0600, client)]
 #[since(5050)]
 #[creates(phStream)]
 fn cuStreamCreateWithPriority(phStream: Out<CUstream>, flags: u32, priority: i32);
 
-#[by_hand(0x0601, stream)]
+#[by_hand(0x0601)]
 #[since(4000)]
 #[destroys(hStream)]
 fn cuStreamDestroy_v2(hStream: CUstream);
@@ -21,62 +21,62 @@ fn cuStreamDestroy_v2(hStream: CUstream);
 fn cuStreamDestroy(hStream: CUstream);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(5050)]
 #[per_thread(ptsz)]
 fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(5050)]
 #[per_thread(ptsz)]
 fn cuStreamGetFlags(hStream: CUstream, flags: *mut u32);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(12000)]
 #[per_thread(ptsz)]
 fn cuStreamGetId(hStream: CUstream, streamId: *mut u64);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(12080)]
 #[per_thread(ptsz)]
 fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(9020)]
 #[per_thread(ptsz)]
 #[finds(pctx)]
 fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(12050)]
 #[per_thread(ptsz)]
 #[finds(pCtx, pGreenCtx)]
 fn cuStreamGetCtx_v2(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx);
 
 /// Known since the stream was created.
-#[client(stream)]
+#[client]
 #[since(12040)]
 #[finds(phCtx)]
 fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);
 
-#[by_hand(0x0602, event, client)]
+#[by_hand(0x0602, client)]
 #[since(3020)]
 #[per_thread(ptsz)]
 fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: u32);
 
 /// Parked in the worker, so that other threads' commands go on.
-#[by_hand(0x0603, sync)]
+#[by_hand(0x0603)]
 #[since(2000)]
 #[per_thread(ptsz)]
 fn cuStreamQuery(hStream: CUstream);
 
 /// Parked in the worker, so that other threads' commands go on.
-#[by_hand(0x0604, sync)]
+#[by_hand(0x0604)]
 #[since(2000)]
 #[per_thread(ptsz)]
 fn cuStreamSynchronize(hStream: CUstream);

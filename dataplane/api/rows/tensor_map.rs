@@ -1,7 +1,7 @@
 //! Tensor maps.
 
 /// Encoded by the driver, once: the same arguments but for the address give the same map.
-#[by_hand(0x0595, tensor_map)]
+#[by_hand(0x0595)]
 #[since(12000)]
 fn cuTensorMapEncodeTiled(
     tensorMap: *mut CUtensorMap,
@@ -19,7 +19,7 @@ fn cuTensorMapEncodeTiled(
 );
 
 /// Encoded by the driver, once: the same arguments but for the address give the same map.
-#[by_hand(0x0596, tensor_map)]
+#[by_hand(0x0596)]
 #[since(12000)]
 fn cuTensorMapEncodeIm2col(
     tensorMap: *mut CUtensorMap,
@@ -40,7 +40,7 @@ fn cuTensorMapEncodeIm2col(
 );
 
 /// Encoded by the driver, once: the same arguments but for the address give the same map.
-#[by_hand(0x0597, tensor_map)]
+#[by_hand(0x0597)]
 #[since(12080)]
 fn cuTensorMapEncodeIm2colWide(
     tensorMap: *mut CUtensorMap,
@@ -62,6 +62,6 @@ fn cuTensorMapEncodeIm2colWide(
 );
 
 /// The address is the first word of a map that was encoded here.
-#[by_hand(0x0598, tensor_map)]
+#[by_hand(0x0598)]
 #[since(12000)]
 fn cuTensorMapReplaceAddress(tensorMap: *mut CUtensorMap, globalAddress: *mut c_void);

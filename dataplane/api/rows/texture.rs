@@ -1,7 +1,7 @@
 //! Textures and surfaces.
 
 /// The object is the driver's own number: kernels receive it. Arrays in the description are the session's handles.
-#[by_hand(0x058d, array)]
+#[by_hand(0x058d)]
 #[since(5000)]
 #[creates(pTexObject)]
 fn cuTexObjectCreate(
@@ -12,38 +12,38 @@ fn cuTexObjectCreate(
 );
 
 /// The object is the driver's own number: kernels receive it. Arrays in the description are the session's handles.
-#[by_hand(0x058e, array)]
+#[by_hand(0x058e)]
 #[since(5000)]
 #[creates(pSurfObject)]
 fn cuSurfObjectCreate(pSurfObject: *mut CUsurfObject, pResDesc: *const CUDA_RESOURCE_DESC);
 
-#[by_hand(0x058f, array, client)]
+#[by_hand(0x058f, client)]
 #[since(5000)]
 #[destroys(texObject)]
 fn cuTexObjectDestroy(texObject: CUtexObject);
 
-#[by_hand(0x0590, array, client)]
+#[by_hand(0x0590, client)]
 #[since(5000)]
 #[destroys(surfObject)]
 fn cuSurfObjectDestroy(surfObject: CUsurfObject);
 
 /// Remembered here.
-#[client(array)]
+#[client]
 #[since(5000)]
 fn cuTexObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject);
 
 /// Remembered here.
-#[client(array)]
+#[client]
 #[since(5000)]
 fn cuSurfObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject);
 
 /// Remembered here.
-#[client(array)]
+#[client]
 #[since(5000)]
 fn cuTexObjectGetTextureDesc(pTexDesc: *mut CUDA_TEXTURE_DESC, texObject: CUtexObject);
 
 /// Remembered here.
-#[client(array)]
+#[client]
 #[since(5000)]
 fn cuTexObjectGetResourceViewDesc(pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC, texObject: CUtexObject);
 

@@ -1,7 +1,7 @@
 //! Objects of the application's that graphs keep.
 
 /// The destructor runs in the application's process.
-#[by_hand(0x0746, callback)]
+#[by_hand(0x0746)]
 #[since(11030)]
 #[creates(object_out)]
 fn cuUserObjectCreate(
@@ -13,25 +13,25 @@ fn cuUserObjectCreate(
 );
 
 /// The destructor runs in the application's process.
-#[by_hand(0x0747, callback)]
+#[by_hand(0x0747)]
 #[since(11030)]
 #[creates(object)]
 fn cuUserObjectRetain(object: CUuserObject, count: u32);
 
 /// The destructor runs in the application's process.
-#[by_hand(0x0748, callback)]
+#[by_hand(0x0748)]
 #[since(11030)]
 #[destroys(object)]
 fn cuUserObjectRelease(object: CUuserObject, count: u32);
 
 /// The destructor runs in the application's process.
-#[by_hand(0x0749, callback)]
+#[by_hand(0x0749)]
 #[since(11030)]
 #[creates(object)]
 fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
 
 /// The destructor runs in the application's process.
-#[by_hand(0x074a, callback)]
+#[by_hand(0x074a)]
 #[since(11030)]
 #[destroys(object)]
 fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32);

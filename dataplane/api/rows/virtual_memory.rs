@@ -1,37 +1,37 @@
 //! Virtual memory.
 
 /// The shim reserves the same range of its own address space.
-#[by_hand(0x0480, virtual_memory)]
+#[by_hand(0x0480)]
 #[since(10020)]
 #[creates(ptr)]
 fn cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: u64);
 
-#[by_hand(0x0481, virtual_memory)]
+#[by_hand(0x0481)]
 #[since(10020)]
 #[destroys(ptr)]
 fn cuMemAddressFree(ptr: CUdeviceptr, size: usize);
 
-#[by_hand(0x0482, virtual_memory)]
+#[by_hand(0x0482)]
 #[since(10020)]
 #[creates(handle)]
 fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
 
-#[by_hand(0x0483, virtual_memory)]
+#[by_hand(0x0483)]
 #[since(10020)]
 #[destroys(handle)]
 fn cuMemRelease(handle: CUmemGenericAllocationHandle);
 
-#[by_hand(0x0484, virtual_memory)]
+#[by_hand(0x0484)]
 #[since(10020)]
 #[creates(ptr)]
 fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64);
 
-#[by_hand(0x0485, virtual_memory)]
+#[by_hand(0x0485)]
 #[since(10020)]
 #[destroys(ptr)]
 fn cuMemUnmap(ptr: CUdeviceptr, size: usize);
 
-#[by_hand(0x0486, virtual_memory)]
+#[by_hand(0x0486)]
 #[since(10020)]
 fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize);
 
@@ -41,7 +41,7 @@ fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, c
 fn cuMemGetAccess(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr);
 
 /// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
-#[client(virtual_memory)]
+#[client]
 #[since(10020)]
 fn cuMemExportToShareableHandle(
     shareableHandle: *mut c_void,
@@ -51,7 +51,7 @@ fn cuMemExportToShareableHandle(
 );
 
 /// A file descriptor of this host cannot stand for memory of the GPU's host; refused in words.
-#[client(virtual_memory)]
+#[client]
 #[since(10020)]
 #[creates(handle)]
 fn cuMemImportFromShareableHandle(
@@ -60,7 +60,7 @@ fn cuMemImportFromShareableHandle(
     shHandleType: CUmemAllocationHandleType,
 );
 
-#[by_hand(0x048a, virtual_memory)]
+#[by_hand(0x048a)]
 #[since(10020)]
 fn cuMemGetAllocationGranularity(
     granularity: *mut usize,
@@ -69,11 +69,11 @@ fn cuMemGetAllocationGranularity(
 );
 
 /// Remembered here.
-#[client(virtual_memory)]
+#[client]
 #[since(10020)]
 fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
 
-#[by_hand(0x048c, virtual_memory)]
+#[by_hand(0x048c)]
 #[since(11000)]
 #[creates(handle)]
 fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void);

@@ -10,15 +10,15 @@ use crate::header::{Header, Type};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answered {
     /// In the shim, from what it knows.
-    Local { module: String },
+    Local,
     /// By code in the shim that is composed of other operations.
-    Client { module: String },
+    Client,
     /// Sent, not awaited.
     Post,
     /// Sent, reply awaited.
     Call,
-    /// Sent; the parts that have a module are hand-written in it.
-    ByHand { client: Option<String>, worker: Option<String> },
+    /// Sent; which of the two parts are hand-written.
+    ByHand { client: bool, worker: bool },
     /// The same as another function.
     Alias(String),
     /// Answered with this code.
@@ -121,11 +121,11 @@ pub struct At {
 impl Row {
     /// Whether the client part is generated from the parameters' kinds.
     pub fn generic_client(&self) -> bool {
-        matches!(self.answered, Answered::Post | Answered::Call | Answered::ByHand { client: None, .. })
+        matches!(self.answered, Answered::Post | Answered::Call | Answered::ByHand { client: false, .. })
     }
 
     pub fn generic_worker(&self) -> bool {
-        matches!(self.answered, Answered::Post | Answered::Call | Answered::ByHand { worker: None, .. })
+        matches!(self.answered, Answered::Post | Answered::Call | Answered::ByHand { worker: false, .. })
     }
 
     /// Whether the request and the reply are described by the kinds.
@@ -141,21 +141,17 @@ impl Row {
         self.worker_module().is_some()
     }
 
-    /// Where the hand-written client function lives, below `crate` of the shim.
+    /// Where the hand-written client function lives, below `crate` of the shim: in the module named as the row's file.
     pub fn client_path(&self) -> Option<String> {
-        match &self.answered {
-            Answered::Local { module } => Some(format!("local::{module}")),
-            Answered::Client { module } => Some(format!("hand::{module}")),
-            Answered::ByHand { client: Some(module), .. } if module.starts_with("local::") => Some(module.clone()),
-            Answered::ByHand { client: Some(module), .. } => Some(format!("hand::{module}")),
-            _ => None,
-        }
+        let written =
+            matches!(self.answered, Answered::Local | Answered::Client | Answered::ByHand { client: true, .. });
+        written.then(|| format!("api::{}", self.group))
     }
 
     /// Below `crate::worker::calls` of oriond: the subject, as the file of rows is called.
     pub fn worker_module(&self) -> Option<&str> {
         match &self.answered {
-            Answered::ByHand { worker: Some(_), .. } => Some(&self.group),
+            Answered::ByHand { worker: true, .. } => Some(&self.group),
             _ => None,
         }
     }
@@ -188,12 +184,12 @@ impl Row {
 
     pub fn class(&self) -> &'static str {
         match &self.answered {
-            Answered::Local { .. } => "local",
-            Answered::Client { .. } => "client",
+            Answered::Local => "local",
+            Answered::Client => "client",
             Answered::Post => "post",
             Answered::Call => "call",
-            Answered::ByHand { client: Some(_), worker: Some(_) } => "by hand",
-            Answered::ByHand { client: Some(_), .. } => "by hand (client)",
+            Answered::ByHand { client: true, worker: true } => "by hand",
+            Answered::ByHand { client: true, .. } => "by hand (client)",
             Answered::ByHand { .. } => "by hand (worker)",
             Answered::Alias(_) => "alias",
             Answered::Refuse(_) => "refuse",
@@ -328,19 +324,17 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         }
         let args = arguments(attribute).map_err(|e| fail(e.to_string()))?;
         let one = || args.first().cloned().ok_or_else(|| fail(format!("#[{word}] needs an argument")));
-        let second = || args.get(1).cloned().ok_or_else(|| fail(format!("#[{word}] needs a module")));
         match word.as_str() {
-            "local" => row.answered = Answered::Local { module: one()? },
-            "client" => row.answered = Answered::Client { module: one()? },
+            "local" => row.answered = Answered::Local,
+            "client" => row.answered = Answered::Client,
             "post" => (row.answered, row.id) = (Answered::Post, Some(id(&one()?).map_err(&fail)?)),
             "call" => (row.answered, row.id) = (Answered::Call, Some(id(&one()?).map_err(&fail)?)),
             "by_hand" => {
                 row.id = Some(id(&one()?).map_err(&fail)?);
-                let module = second()?;
-                let (client, worker) = match args.get(2).map(String::as_str) {
-                    None => (Some(module.clone()), Some(module)),
-                    Some("client") => (Some(module), None),
-                    Some("worker") => (None, Some(module)),
+                let (client, worker) = match args.get(1).map(String::as_str) {
+                    None => (true, true),
+                    Some("client") => (true, false),
+                    Some("worker") => (false, true),
                     Some(other) => return Err(fail(format!("by_hand: {other} is neither `client` nor `worker`"))),
                 };
                 row.answered = Answered::ByHand { client, worker };

@@ -11,11 +11,11 @@ use std::ptr::{null, null_mut};
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
-use super::events::{self, Subject};
-use super::{CALLED_BACK, Chosen, set};
+use crate::activity::events::{self, Subject};
+use crate::activity::{CALLED_BACK, Chosen, set};
+use crate::api::execution::cuFuncGetName;
+use crate::api::graph::nodes::cuGraphGetNodes;
 use crate::generated::cbids;
-use crate::hand::execution::cuFuncGetName;
-use crate::hand::graph::cuGraphGetNodes;
 use crate::local::context;
 
 pub static DRIVER: Chosen = Chosen::new();
@@ -214,7 +214,7 @@ fn nodes(graph: u64) -> Vec<u64> {
 fn context_number() -> u32 {
     let mut id = 0;
     // SAFETY: a valid place; null is the current context.
-    match unsafe { context::cuCtxGetId(null_mut(), &mut id) } {
+    match unsafe { crate::api::context::cuCtxGetId(null_mut(), &mut id) } {
         CUDA_SUCCESS => id as u32,
         _ => 0,
     }
@@ -222,7 +222,7 @@ fn context_number() -> u32 {
 
 /// A call of the runtime, on entry (without a result) and on exit. The kernel of a launch is not known here: cudart
 /// passes the address of a function of the application.
-pub fn runtime_call(call: &super::RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
+pub fn runtime_call(call: &crate::activity::RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
     if !RUNTIME.has(cbid) || CALLING.get() {
         return;
     }

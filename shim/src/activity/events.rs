@@ -11,7 +11,7 @@ use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Callback, Subscriber};
 use orion_cuda::sys::*;
 
-use super::api_callbacks;
+use crate::activity::api_callbacks;
 use crate::local::context;
 
 struct Subscribed {
@@ -46,8 +46,8 @@ pub fn is_subscriber(subscriber: Subscriber) -> bool {
 
 pub fn unsubscribe() {
     choose_none();
-    super::api_callbacks::choose_none();
-    super::choice_changed();
+    crate::activity::api_callbacks::choose_none();
+    crate::activity::choice_changed();
     SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
 }
 

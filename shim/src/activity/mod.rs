@@ -22,17 +22,17 @@ use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::Timestamp;
 use orion_cuda::sys::*;
 
+use crate::activity::buffers::State;
 use crate::session::Session;
-use buffers::State;
 
 /// What is recorded, as bits; 0 nearly always.
 static ON: AtomicU32 = AtomicU32::new(0);
 const DRIVER: u32 = 1;
 const RUNTIME: u32 = 2;
 const EXTERNAL: u32 = 4;
-const GPU: u32 = 8;
+pub const GPU: u32 = 8;
 /// Somebody is called back, which is not recorded.
-const CALLED_BACK: u32 = 16;
+pub const CALLED_BACK: u32 = 16;
 
 /// Whether anything is recorded. All that the driver API pays for profilers while there is none.
 #[inline(always)]
@@ -40,11 +40,11 @@ pub fn on() -> bool {
     ON.load(Ordering::Relaxed) != 0
 }
 
-fn wants(bit: u32) -> bool {
+pub fn wants(bit: u32) -> bool {
     ON.load(Ordering::Relaxed) & bit != 0
 }
 
-fn set(bit: u32, value: bool) {
+pub fn set(bit: u32, value: bool) {
     if value {
         ON.fetch_or(bit, Ordering::Relaxed);
     } else {
@@ -53,7 +53,7 @@ fn set(bit: u32, value: bool) {
 }
 
 /// Which functions of an API are recorded, by CUPTI's numbers.
-struct Chosen([AtomicU64; 16]);
+pub struct Chosen([AtomicU64; 16]);
 
 static DRIVER_CALLS: Chosen = Chosen::new();
 static RUNTIME_CALLS: Chosen = Chosen::new();
@@ -87,7 +87,7 @@ impl Chosen {
 }
 
 /// After the choice of functions has changed.
-fn choice_changed() {
+pub fn choice_changed() {
     set(DRIVER, DRIVER_CALLS.any());
     let runtime = RUNTIME_CALLS.any();
     set(RUNTIME, runtime);
@@ -105,7 +105,7 @@ fn set_timestamp(callback: Option<Timestamp>) -> bool {
     TIMESTAMP.swap(new, Ordering::SeqCst) != new
 }
 
-fn now() -> u64 {
+pub fn now() -> u64 {
     let callback = TIMESTAMP.load(Ordering::Relaxed);
     if callback.is_null() {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

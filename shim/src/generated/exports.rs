@@ -9211,7 +9211,7 @@ mod plain {
         pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuArrayCreate_v2(pHandle, pAllocateArray) }
+        unsafe { crate::api::array::cuArrayCreate_v2(pHandle, pAllocateArray) }
     }
 
     #[inline(never)]
@@ -9220,7 +9220,7 @@ mod plain {
         pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuArray3DCreate_v2(pHandle, pAllocateArray) }
+        unsafe { crate::api::array::cuArray3DCreate_v2(pHandle, pAllocateArray) }
     }
 
     #[inline(never)]
@@ -9230,19 +9230,19 @@ mod plain {
         numMipmapLevels: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) }
+        unsafe { crate::api::array::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuArrayDestroy(hArray) }
+        unsafe { crate::api::array::cuArrayDestroy(hArray) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuMipmappedArrayDestroy(hMipmappedArray) }
+        unsafe { crate::api::array::cuMipmappedArrayDestroy(hMipmappedArray) }
     }
 
     #[inline(never)]
@@ -9251,7 +9251,7 @@ mod plain {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) }
+        unsafe { crate::api::array::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) }
     }
 
     #[inline(never)]
@@ -9260,7 +9260,7 @@ mod plain {
         hArray: CUarray,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) }
+        unsafe { crate::api::array::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) }
     }
 
     #[inline(never)]
@@ -9397,7 +9397,7 @@ mod plain {
         level: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) }
+        unsafe { crate::api::array::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) }
     }
 
     #[inline(never)]
@@ -9451,7 +9451,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuLaunchHostFunc(hStream, fn_, userData) }
+        unsafe { crate::api::callback::cuLaunchHostFunc(hStream, fn_, userData) }
     }
 
     #[inline(never)]
@@ -9472,7 +9472,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
+        unsafe { crate::api::callback::cuStreamAddCallback(hStream, callback, userData, flags) }
     }
 
     #[inline(never)]
@@ -9489,13 +9489,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuThreadExchangeStreamCaptureMode(mode) }
+        unsafe { crate::api::capture::cuThreadExchangeStreamCaptureMode(mode) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamBeginCapture(hStream) }
+        unsafe { crate::api::capture::cuStreamBeginCapture(hStream) }
     }
 
     #[inline(never)]
@@ -9507,7 +9507,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamBeginCapture_v2(hStream, mode) }
+        unsafe { crate::api::capture::cuStreamBeginCapture_v2(hStream, mode) }
     }
 
     #[inline(never)]
@@ -9527,7 +9527,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::capture::cuStreamBeginCaptureToGraph(
+            crate::api::capture::cuStreamBeginCaptureToGraph(
                 hStream,
                 hGraph,
                 dependencies,
@@ -9563,7 +9563,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamEndCapture(hStream, phGraph) }
+        unsafe { crate::api::capture::cuStreamEndCapture(hStream, phGraph) }
     }
 
     #[inline(never)]
@@ -9578,7 +9578,7 @@ mod plain {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamIsCapturing(hStream, captureStatus) }
+        unsafe { crate::api::capture::cuStreamIsCapturing(hStream, captureStatus) }
     }
 
     #[inline(never)]
@@ -9597,7 +9597,7 @@ mod plain {
         id_out: *mut cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
+        unsafe { crate::api::capture::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) }
     }
 
     #[inline(never)]
@@ -9621,7 +9621,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::capture::cuStreamGetCaptureInfo_v2(
+            crate::api::capture::cuStreamGetCaptureInfo_v2(
                 hStream,
                 captureStatus_out,
                 id_out,
@@ -9666,7 +9666,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::capture::cuStreamGetCaptureInfo_v3(
+            crate::api::capture::cuStreamGetCaptureInfo_v3(
                 hStream,
                 captureStatus_out,
                 id_out,
@@ -9791,13 +9791,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxRetain(pctx, dev) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxRetain(pctx, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxSetFlags_v2(dev, flags) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxSetFlags_v2(dev, flags) }
     }
 
     #[inline(never)]
@@ -9807,49 +9807,49 @@ mod plain {
         active: *mut c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxGetState(dev, flags, active) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxGetState(dev, flags, active) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxReset_v2(dev) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxReset_v2(dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxRelease_v2(dev) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxRelease_v2(dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxRelease(dev) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxRelease(dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxReset(dev) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxReset(dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuDevicePrimaryCtxSetFlags(dev, flags) }
+        unsafe { crate::api::context::cuDevicePrimaryCtxSetFlags(dev, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxCreate_v2(pctx, flags, dev) }
+        unsafe { crate::api::context::cuCtxCreate_v2(pctx, flags, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxCreate(pctx, flags, dev) }
+        unsafe { crate::api::context::cuCtxCreate(pctx, flags, dev) }
     }
 
     #[inline(never)]
@@ -9861,7 +9861,7 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) }
+        unsafe { crate::api::context::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) }
     }
 
     #[inline(never)]
@@ -9872,115 +9872,115 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) }
+        unsafe { crate::api::context::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxDestroy_v2(ctx) }
+        unsafe { crate::api::context::cuCtxDestroy_v2(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxDestroy(ctx) }
+        unsafe { crate::api::context::cuCtxDestroy(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxPushCurrent_v2(ctx) }
+        unsafe { crate::api::context::cuCtxPushCurrent_v2(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxPopCurrent_v2(pctx) }
+        unsafe { crate::api::context::cuCtxPopCurrent_v2(pctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxPushCurrent(ctx) }
+        unsafe { crate::api::context::cuCtxPushCurrent(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxPopCurrent(pctx) }
+        unsafe { crate::api::context::cuCtxPopCurrent(pctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxSetCurrent(ctx) }
+        unsafe { crate::api::context::cuCtxSetCurrent(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetCurrent(pctx) }
+        unsafe { crate::api::context::cuCtxGetCurrent(pctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetDevice(device) }
+        unsafe { crate::api::context::cuCtxGetDevice(device) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetDevice_v2(device, ctx) }
+        unsafe { crate::api::context::cuCtxGetDevice_v2(device, ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetFlags(flags) }
+        unsafe { crate::api::context::cuCtxGetFlags(flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxSetFlags(flags) }
+        unsafe { crate::api::context::cuCtxSetFlags(flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetId(ctx, ctxId) }
+        unsafe { crate::api::context::cuCtxGetId(ctx, ctxId) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetApiVersion(ctx, version) }
+        unsafe { crate::api::context::cuCtxGetApiVersion(ctx, version) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuCtxSynchronize() }
+        unsafe { crate::api::context::cuCtxSynchronize() }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuCtxSynchronize_v2(ctx) }
+        unsafe { crate::api::context::cuCtxSynchronize_v2(ctx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxSetLimit(limit, value) }
+        unsafe { crate::api::context::cuCtxSetLimit(limit, value) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetLimit(pvalue, limit) }
+        unsafe { crate::api::context::cuCtxGetLimit(pvalue, limit) }
     }
 
     #[inline(never)]
@@ -9989,37 +9989,37 @@ mod plain {
         greatestPriority: *mut c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) }
+        unsafe { crate::api::context::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetCacheConfig(pconfig) }
+        unsafe { crate::api::context::cuCtxGetCacheConfig(pconfig) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetSharedMemConfig(pConfig) }
+        unsafe { crate::api::context::cuCtxGetSharedMemConfig(pConfig) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxSetCacheConfig(config) }
+        unsafe { crate::api::context::cuCtxSetCacheConfig(config) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxSetSharedMemConfig(config) }
+        unsafe { crate::api::context::cuCtxSetSharedMemConfig(config) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxResetPersistingL2Cache() }
+        unsafe { crate::api::context::cuCtxResetPersistingL2Cache() }
     }
 
     #[inline(never)]
@@ -10028,7 +10028,7 @@ mod plain {
         type_: CUexecAffinityType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxGetExecAffinity(pExecAffinity, type_) }
+        unsafe { crate::api::context::cuCtxGetExecAffinity(pExecAffinity, type_) }
     }
 
     #[inline(never)]
@@ -10048,13 +10048,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxAttach(pctx, flags) }
+        unsafe { crate::api::context::cuCtxAttach(pctx, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::context::cuCtxDetach(ctx) }
+        unsafe { crate::api::context::cuCtxDetach(ctx) }
     }
 
     #[inline(never)]
@@ -10065,7 +10065,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10086,7 +10086,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoD_v2(LEGACY, dstDevice, srcHost, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyHtoD_v2(LEGACY, dstDevice, srcHost, ByteCount) }
     }
 
     #[inline(never)]
@@ -10096,7 +10096,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoD_v2(PER_THREAD, dstDevice, srcHost, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyHtoD_v2(PER_THREAD, dstDevice, srcHost, ByteCount) }
     }
 
     #[inline(never)]
@@ -10107,7 +10107,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10128,7 +10128,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoH_v2(LEGACY, dstHost, srcDevice, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyDtoH_v2(LEGACY, dstHost, srcDevice, ByteCount) }
     }
 
     #[inline(never)]
@@ -10138,7 +10138,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoH_v2(PER_THREAD, dstHost, srcDevice, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyDtoH_v2(PER_THREAD, dstHost, srcDevice, ByteCount) }
     }
 
     #[inline(never)]
@@ -10149,7 +10149,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10170,7 +10170,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoD_v2(LEGACY, dstDevice, srcDevice, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyDtoD_v2(LEGACY, dstDevice, srcDevice, ByteCount) }
     }
 
     #[inline(never)]
@@ -10180,19 +10180,19 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyDtoD_v2(PER_THREAD, dstDevice, srcDevice, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyDtoD_v2(PER_THREAD, dstDevice, srcDevice, ByteCount) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy(LEGACY, dst, src, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpy(LEGACY, dst, src, ByteCount) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy(PER_THREAD, dst, src, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpy(PER_THREAD, dst, src, ByteCount) }
     }
 
     #[inline(never)]
@@ -10203,7 +10203,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyAsync(dst, src, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyAsync(dst, src, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10220,7 +10220,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DAsync_v2(pCopy, hStream) }
+        unsafe { crate::api::copy::cuMemcpy3DAsync_v2(pCopy, hStream) }
     }
 
     #[inline(never)]
@@ -10232,43 +10232,43 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3D_v2(LEGACY, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy3D_v2(LEGACY, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3D_v2(PER_THREAD, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy3D_v2(PER_THREAD, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy2D_v2(LEGACY, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy2D_v2(LEGACY, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy2D_v2(PER_THREAD, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy2D_v2(PER_THREAD, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy2DUnaligned_v2(LEGACY, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy2DUnaligned_v2(LEGACY, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy2DUnaligned_v2(PER_THREAD, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy2DUnaligned_v2(PER_THREAD, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy2DAsync_v2(pCopy, hStream) }
+        unsafe { crate::api::copy::cuMemcpy2DAsync_v2(pCopy, hStream) }
     }
 
     #[inline(never)]
@@ -10345,7 +10345,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DPeerAsync(pCopy, hStream) }
+        unsafe { crate::api::copy::cuMemcpy3DPeerAsync(pCopy, hStream) }
     }
 
     #[inline(never)]
@@ -10357,13 +10357,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DPeer(LEGACY, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy3DPeer(LEGACY, pCopy) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DPeer(PER_THREAD, pCopy) }
+        unsafe { crate::api::copy::cuMemcpy3DPeer(PER_THREAD, pCopy) }
     }
 
     #[inline(always)]
@@ -10380,9 +10380,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::memory::cuMemcpyBatchAsync(
-                dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream,
-            )
+            crate::api::copy::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
         }
     }
 
@@ -10417,7 +10415,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::memory::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
+            crate::api::copy::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
         }
     }
 
@@ -10445,7 +10443,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) }
+        unsafe { crate::api::copy::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) }
     }
 
     #[inline(never)]
@@ -10468,7 +10466,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) }
+        unsafe { crate::api::copy::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) }
     }
 
     #[inline(never)]
@@ -10567,7 +10565,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoA_v2(LEGACY, dstArray, dstOffset, srcHost, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyHtoA_v2(LEGACY, dstArray, dstOffset, srcHost, ByteCount) }
     }
 
     #[inline(never)]
@@ -10578,7 +10576,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoA_v2(PER_THREAD, dstArray, dstOffset, srcHost, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyHtoA_v2(PER_THREAD, dstArray, dstOffset, srcHost, ByteCount) }
     }
 
     #[inline(never)]
@@ -10590,7 +10588,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10613,7 +10611,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyAtoH_v2(LEGACY, dstHost, srcArray, srcOffset, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyAtoH_v2(LEGACY, dstHost, srcArray, srcOffset, ByteCount) }
     }
 
     #[inline(never)]
@@ -10624,7 +10622,7 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyAtoH_v2(PER_THREAD, dstHost, srcArray, srcOffset, ByteCount) }
+        unsafe { crate::api::copy::cuMemcpyAtoH_v2(PER_THREAD, dstHost, srcArray, srcOffset, ByteCount) }
     }
 
     #[inline(never)]
@@ -10636,7 +10634,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream) }
+        unsafe { crate::api::copy::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream) }
     }
 
     #[inline(never)]
@@ -10881,31 +10879,31 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGet(device, ordinal) }
+        unsafe { crate::api::device::cuDeviceGet(device, ordinal) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetCount(count) }
+        unsafe { crate::api::device::cuDeviceGetCount(count) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetName(name, len, dev) }
+        unsafe { crate::api::device::cuDeviceGetName(name, len, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetUuid_v2(uuid, dev) }
+        unsafe { crate::api::device::cuDeviceGetUuid_v2(uuid, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetUuid(uuid, dev) }
+        unsafe { crate::api::device::cuDeviceGetUuid(uuid, dev) }
     }
 
     #[inline(never)]
@@ -10915,19 +10913,19 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetLuid(luid, deviceNodeMask, dev) }
+        unsafe { crate::api::device::cuDeviceGetLuid(luid, deviceNodeMask, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceTotalMem_v2(bytes, dev) }
+        unsafe { crate::api::device::cuDeviceTotalMem_v2(bytes, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceTotalMem(bytes, dev) }
+        unsafe { crate::api::device::cuDeviceTotalMem(bytes, dev) }
     }
 
     #[inline(never)]
@@ -10937,13 +10935,13 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetAttribute(pi, attrib, dev) }
+        unsafe { crate::api::device::cuDeviceGetAttribute(pi, attrib, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetProperties(prop, dev) }
+        unsafe { crate::api::device::cuDeviceGetProperties(prop, dev) }
     }
 
     #[inline(never)]
@@ -10953,19 +10951,19 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceComputeCapability(major, minor, dev) }
+        unsafe { crate::api::device::cuDeviceComputeCapability(major, minor, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetByPCIBusId(dev, pciBusId) }
+        unsafe { crate::api::device::cuDeviceGetByPCIBusId(dev, pciBusId) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetPCIBusId(pciBusId, len, dev) }
+        unsafe { crate::api::device::cuDeviceGetPCIBusId(pciBusId, len, dev) }
     }
 
     #[inline(never)]
@@ -10976,9 +10974,7 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::local::device::cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev)
-        }
+        unsafe { crate::api::device::cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev) }
     }
 
     #[inline(never)]
@@ -10988,7 +10984,7 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetExecAffinitySupport(pi, type_, dev) }
+        unsafe { crate::api::device::cuDeviceGetExecAffinitySupport(pi, type_, dev) }
     }
 
     #[inline(never)]
@@ -10998,7 +10994,7 @@ mod plain {
         flags: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) }
+        unsafe { crate::api::device::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) }
     }
 
     #[inline(never)]
@@ -11184,7 +11180,7 @@ mod plain {
         flags: cuuint64_t,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::proc_address::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
+        unsafe { crate::api::entry_point::cuGetProcAddress(symbol, pfn, cudaVersion, flags) }
     }
 
     #[inline(never)]
@@ -11196,31 +11192,31 @@ mod plain {
         symbolStatus: *mut CUdriverProcAddressQueryResult,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::proc_address::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
+        unsafe { crate::api::entry_point::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::error::cuGetErrorString(error, pStr) }
+        unsafe { crate::api::error::cuGetErrorString(error, pStr) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::error::cuGetErrorName(error, pStr) }
+        unsafe { crate::api::error::cuGetErrorName(error, pStr) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuEventCreate(phEvent, Flags) }
+        unsafe { crate::api::event::cuEventCreate(phEvent, Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuEventDestroy_v2(hEvent) }
+        unsafe { crate::api::event::cuEventDestroy_v2(hEvent) }
     }
 
     #[inline(never)]
@@ -11232,7 +11228,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuEventRecord(hEvent, hStream) }
+        unsafe { crate::api::event::cuEventRecord(hEvent, hStream) }
     }
 
     #[inline(never)]
@@ -11244,7 +11240,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuEventRecordWithFlags(hEvent, hStream, flags) }
+        unsafe { crate::api::event::cuEventRecordWithFlags(hEvent, hStream, flags) }
     }
 
     #[inline(never)]
@@ -11260,13 +11256,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuEventQuery(hEvent) }
+        unsafe { crate::api::event::cuEventQuery(hEvent) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuEventSynchronize(hEvent) }
+        unsafe { crate::api::event::cuEventSynchronize(hEvent) }
     }
 
     #[inline(never)]
@@ -11329,7 +11325,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuLaunchKernel(
+            crate::api::execution::cuLaunchKernel(
                 f,
                 gridDimX,
                 gridDimY,
@@ -11385,7 +11381,7 @@ mod plain {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuLaunchKernelEx(config, f, kernelParams, extra) }
+        unsafe { crate::api::execution::cuLaunchKernelEx(config, f, kernelParams, extra) }
     }
 
     #[inline(never)]
@@ -11396,7 +11392,7 @@ mod plain {
         extra: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) }
+        unsafe { crate::api::execution::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) }
     }
 
     #[inline(always)]
@@ -11414,7 +11410,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuLaunchCooperativeKernel(
+            crate::api::execution::cuLaunchCooperativeKernel(
                 f,
                 gridDimX,
                 gridDimY,
@@ -11466,7 +11462,7 @@ mod plain {
         hfunc: CUfunction,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncGetAttribute(pi, attrib, hfunc) }
+        unsafe { crate::api::execution::cuFuncGetAttribute(pi, attrib, hfunc) }
     }
 
     #[inline(never)]
@@ -11476,25 +11472,25 @@ mod plain {
         value: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncSetAttribute(hfunc, attrib, value) }
+        unsafe { crate::api::execution::cuFuncSetAttribute(hfunc, attrib, value) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncSetCacheConfig(hfunc, config) }
+        unsafe { crate::api::execution::cuFuncSetCacheConfig(hfunc, config) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncSetSharedMemConfig(hfunc, config) }
+        unsafe { crate::api::execution::cuFuncSetSharedMemConfig(hfunc, config) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncGetName(name, hfunc) }
+        unsafe { crate::api::execution::cuFuncGetName(name, hfunc) }
     }
 
     #[inline(never)]
@@ -11505,25 +11501,25 @@ mod plain {
         paramSize: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) }
+        unsafe { crate::api::execution::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncIsLoaded(state, function) }
+        unsafe { crate::api::execution::cuFuncIsLoaded(state, function) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuFuncLoad(function) }
+        unsafe { crate::api::execution::cuFuncLoad(function) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuFuncGetModule(hmod, hfunc) }
+        unsafe { crate::api::execution::cuFuncGetModule(hmod, hfunc) }
     }
 
     #[inline(never)]
@@ -11621,7 +11617,7 @@ mod plain {
         pExportTableId: *const CUuuid,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
+        unsafe { crate::api::export_table::cuGetExportTable(ppExportTable, pExportTableId) }
     }
 
     #[inline(never)]
@@ -11751,7 +11747,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphCreate(phGraph, flags) }
+        unsafe { crate::api::graph::cuGraphCreate(phGraph, flags) }
     }
 
     #[inline(never)]
@@ -11774,13 +11770,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphDestroy(hGraph) }
+        unsafe { crate::api::graph::cuGraphDestroy(hGraph) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphDestroyNode(hNode) }
+        unsafe { crate::api::graph::cuGraphDestroyNode(hNode) }
     }
 
     #[inline(never)]
@@ -11793,7 +11789,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            crate::api::graph::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
         }
     }
 
@@ -11803,7 +11799,7 @@ mod plain {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeGetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphKernelNodeGetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11812,7 +11808,7 @@ mod plain {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeSetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphKernelNodeSetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11822,7 +11818,7 @@ mod plain {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11835,7 +11831,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            crate::api::graph::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
         }
     }
 
@@ -11845,7 +11841,7 @@ mod plain {
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11854,7 +11850,7 @@ mod plain {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11864,7 +11860,7 @@ mod plain {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11878,14 +11874,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddMemcpyNode(
-                phGraphNode,
-                hGraph,
-                dependencies,
-                numDependencies,
-                copyParams,
-                ctx,
-            )
+            crate::api::graph::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
         }
     }
 
@@ -11895,7 +11884,7 @@ mod plain {
         nodeParams: *mut CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphMemcpyNodeGetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphMemcpyNodeGetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11904,7 +11893,7 @@ mod plain {
         nodeParams: *const CUDA_MEMCPY3D,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphMemcpyNodeSetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphMemcpyNodeSetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -11915,7 +11904,7 @@ mod plain {
         ctx: CUcontext,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) }
+        unsafe { crate::api::graph::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) }
     }
 
     #[inline(never)]
@@ -12028,9 +12017,7 @@ mod plain {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::graph::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
-        }
+        unsafe { crate::api::graph::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
     }
 
     #[inline(never)]
@@ -12039,7 +12026,7 @@ mod plain {
         nodeParams: *mut CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphHostNodeGetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphHostNodeGetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -12048,7 +12035,7 @@ mod plain {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphHostNodeSetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphHostNodeSetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -12058,7 +12045,7 @@ mod plain {
         nodeParams: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -12232,19 +12219,19 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphChildGraphNodeGetGraph(hNode, phGraph) }
+        unsafe { crate::api::graph::cuGraphChildGraphNodeGetGraph(hNode, phGraph) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphEventRecordNodeGetEvent(hNode, event_out) }
+        unsafe { crate::api::graph::cuGraphEventRecordNodeGetEvent(hNode, event_out) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphEventWaitNodeGetEvent(hNode, event_out) }
+        unsafe { crate::api::graph::cuGraphEventWaitNodeGetEvent(hNode, event_out) }
     }
 
     #[inline(never)]
@@ -12254,7 +12241,7 @@ mod plain {
         hClonedGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) }
+        unsafe { crate::api::graph::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) }
     }
 
     #[inline(never)]
@@ -12278,7 +12265,7 @@ mod plain {
         childGraph: CUgraph,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
+        unsafe { crate::api::graph::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) }
     }
 
     #[inline(never)]
@@ -12426,7 +12413,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            crate::api::graph::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
         }
     }
 
@@ -12436,7 +12423,7 @@ mod plain {
         nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) }
+        unsafe { crate::api::graph::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) }
     }
 
     #[inline(never)]
@@ -12445,7 +12432,7 @@ mod plain {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -12455,7 +12442,7 @@ mod plain {
         nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -12468,7 +12455,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
+            crate::api::graph::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
         }
     }
 
@@ -12478,7 +12465,7 @@ mod plain {
         params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphMemAllocNodeGetParams(hNode, params_out) }
+        unsafe { crate::api::graph::cuGraphMemAllocNodeGetParams(hNode, params_out) }
     }
 
     #[inline(never)]
@@ -12575,7 +12562,7 @@ mod plain {
         numNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphGetNodes(hGraph, nodes, numNodes) }
+        unsafe { crate::api::graph::cuGraphGetNodes(hGraph, nodes, numNodes) }
     }
 
     #[inline(never)]
@@ -12585,7 +12572,7 @@ mod plain {
         numRootNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) }
+        unsafe { crate::api::graph::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) }
     }
 
     #[inline(never)]
@@ -12596,7 +12583,7 @@ mod plain {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphGetEdges(hGraph, from, to, numEdges) }
+        unsafe { crate::api::graph::cuGraphGetEdges(hGraph, from, to, numEdges) }
     }
 
     #[inline(never)]
@@ -12608,7 +12595,7 @@ mod plain {
         numEdges: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) }
+        unsafe { crate::api::graph::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) }
     }
 
     #[inline(never)]
@@ -12618,7 +12605,7 @@ mod plain {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) }
+        unsafe { crate::api::graph::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) }
     }
 
     #[inline(never)]
@@ -12629,7 +12616,7 @@ mod plain {
         numDependencies: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) }
+        unsafe { crate::api::graph::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) }
     }
 
     #[inline(never)]
@@ -12639,7 +12626,7 @@ mod plain {
         numDependentNodes: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) }
+        unsafe { crate::api::graph::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) }
     }
 
     #[inline(never)]
@@ -12651,7 +12638,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
+            crate::api::graph::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
         }
     }
 
@@ -12783,7 +12770,7 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
+        unsafe { crate::api::graph::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) }
     }
 
     #[inline(never)]
@@ -12793,7 +12780,7 @@ mod plain {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) }
+        unsafe { crate::api::graph::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) }
     }
 
     #[inline(never)]
@@ -12803,7 +12790,7 @@ mod plain {
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) }
+        unsafe { crate::api::graph::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) }
     }
 
     #[inline(never)]
@@ -12815,7 +12802,7 @@ mod plain {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
+        unsafe { crate::api::graph::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
     }
 
     #[inline(never)]
@@ -12827,7 +12814,7 @@ mod plain {
         bufferSize: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
+        unsafe { crate::api::graph::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) }
     }
 
     #[inline(never)]
@@ -12866,7 +12853,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphLaunch(hGraph, hStream) }
+        unsafe { crate::api::graph::cuGraphLaunch(hGraph, hStream) }
     }
 
     #[inline(never)]
@@ -12878,7 +12865,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecDestroy(hGraphExec) }
+        unsafe { crate::api::graph::cuGraphExecDestroy(hGraphExec) }
     }
 
     #[inline(never)]
@@ -12889,7 +12876,7 @@ mod plain {
         updateResult_out: *mut CUgraphExecUpdateResult,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) }
+        unsafe { crate::api::graph::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) }
     }
 
     #[inline(never)]
@@ -12899,7 +12886,7 @@ mod plain {
         resultInfo: *mut CUgraphExecUpdateResultInfo,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) }
+        unsafe { crate::api::graph::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) }
     }
 
     #[inline(never)]
@@ -12951,7 +12938,7 @@ mod plain {
         value_out: *mut CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) }
+        unsafe { crate::api::graph::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) }
     }
 
     #[inline(never)]
@@ -12961,13 +12948,13 @@ mod plain {
         value: *const CUkernelNodeAttrValue,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphKernelNodeSetAttribute(hNode, attr, value) }
+        unsafe { crate::api::graph::cuGraphKernelNodeSetAttribute(hNode, attr, value) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphDebugDotPrint(hGraph, path, flags) }
+        unsafe { crate::api::graph::cuGraphDebugDotPrint(hGraph, path, flags) }
     }
 
     #[inline(never)]
@@ -12979,7 +12966,7 @@ mod plain {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
+        unsafe { crate::api::graph::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) }
     }
 
     #[inline(never)]
@@ -12993,7 +12980,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::graph::cuGraphAddNode_v2(
+            crate::api::graph::cuGraphAddNode_v2(
                 phGraphNode,
                 hGraph,
                 dependencies,
@@ -13007,7 +12994,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphNodeSetParams(hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphNodeSetParams(hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -13017,7 +13004,7 @@ mod plain {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::graph::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) }
+        unsafe { crate::api::graph::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) }
     }
 
     #[inline(never)]
@@ -13492,19 +13479,19 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuGreenCtxCreate(phCtx, desc, dev, flags) }
+        unsafe { crate::api::green_context::cuGreenCtxCreate(phCtx, desc, dev, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuGreenCtxDestroy(hCtx) }
+        unsafe { crate::api::green_context::cuGreenCtxDestroy(hCtx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuCtxFromGreenCtx(pContext, hCtx) }
+        unsafe { crate::api::green_context::cuCtxFromGreenCtx(pContext, hCtx) }
     }
 
     #[inline(never)]
@@ -13590,7 +13577,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::green_context::cuDevSmResourceSplitByCount(
+            crate::api::green_context::cuDevSmResourceSplitByCount(
                 result, nbGroups, input, remaining, useFlags, minCount,
             )
         }
@@ -13603,19 +13590,19 @@ mod plain {
         nbResources: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuDevResourceGenerateDesc(phDesc, resources, nbResources) }
+        unsafe { crate::api::green_context::cuDevResourceGenerateDesc(phDesc, resources, nbResources) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuGreenCtxRecordEvent(hCtx, hEvent) }
+        unsafe { crate::api::green_context::cuGreenCtxRecordEvent(hCtx, hEvent) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuGreenCtxWaitEvent(hCtx, hEvent) }
+        unsafe { crate::api::green_context::cuGreenCtxWaitEvent(hCtx, hEvent) }
     }
 
     #[inline(never)]
@@ -13626,31 +13613,31 @@ mod plain {
         priority: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) }
+        unsafe { crate::api::green_context::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::green_context::cuGreenCtxGetId(greenCtx, greenCtxId) }
+        unsafe { crate::api::green_context::cuGreenCtxGetId(greenCtx, greenCtxId) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
+        unsafe { crate::api::host_memory::cuMemHostAlloc(pp, bytesize, Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemAllocHost_v2(pp, bytesize) }
+        unsafe { crate::api::host_memory::cuMemAllocHost_v2(pp, bytesize) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemFreeHost(p) }
+        unsafe { crate::api::host_memory::cuMemFreeHost(p) }
     }
 
     #[inline(never)]
@@ -13660,25 +13647,25 @@ mod plain {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
+        unsafe { crate::api::host_memory::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostGetFlags(pFlags, p) }
+        unsafe { crate::api::host_memory::cuMemHostGetFlags(pFlags, p) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
+        unsafe { crate::api::host_memory::cuMemHostRegister_v2(p, bytesize, Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::host_memory::cuMemHostUnregister(p) }
+        unsafe { crate::api::host_memory::cuMemHostUnregister(p) }
     }
 
     #[inline(never)]
@@ -13712,13 +13699,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::init::cuInit(Flags) }
+        unsafe { crate::api::initialization::cuInit(Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDriverGetVersion(driverVersion) }
+        unsafe { crate::api::initialization::cuDriverGetVersion(driverVersion) }
     }
 
     #[inline(never)]
@@ -13744,7 +13731,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuIpcOpenEventHandle(phEvent, handle) }
+        unsafe { crate::api::ipc::cuIpcOpenEventHandle(phEvent, handle) }
     }
 
     #[inline(never)]
@@ -13774,13 +13761,13 @@ mod plain {
         Flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
+        unsafe { crate::api::ipc::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::ipc::cuIpcCloseMemHandle(dptr) }
+        unsafe { crate::api::ipc::cuIpcCloseMemHandle(dptr) }
     }
 
     #[inline(never)]
@@ -13806,7 +13793,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::module::cuLibraryLoadData(
+            crate::api::library::cuLibraryLoadData(
                 library,
                 code,
                 jitOptions,
@@ -13832,7 +13819,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::module::cuLibraryLoadFromFile(
+            crate::api::library::cuLibraryLoadFromFile(
                 library,
                 fileName,
                 jitOptions,
@@ -13848,7 +13835,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryUnload(library) }
+        unsafe { crate::api::library::cuLibraryUnload(library) }
     }
 
     #[inline(never)]
@@ -13858,13 +13845,13 @@ mod plain {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryGetKernel(pKernel, library, name) }
+        unsafe { crate::api::library::cuLibraryGetKernel(pKernel, library, name) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryGetKernelCount(count, lib) }
+        unsafe { crate::api::library::cuLibraryGetKernelCount(count, lib) }
     }
 
     #[inline(never)]
@@ -13874,13 +13861,13 @@ mod plain {
         lib: CUlibrary,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryEnumerateKernels(kernels, numKernels, lib) }
+        unsafe { crate::api::library::cuLibraryEnumerateKernels(kernels, numKernels, lib) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryGetModule(pMod, library) }
+        unsafe { crate::api::library::cuLibraryGetModule(pMod, library) }
     }
 
     #[inline(never)]
@@ -13891,7 +13878,7 @@ mod plain {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryGetGlobal(dptr, bytes, library, name) }
+        unsafe { crate::api::library::cuLibraryGetGlobal(dptr, bytes, library, name) }
     }
 
     #[inline(never)]
@@ -13902,7 +13889,7 @@ mod plain {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuLibraryGetManaged(dptr, bytes, library, name) }
+        unsafe { crate::api::library::cuLibraryGetManaged(dptr, bytes, library, name) }
     }
 
     #[inline(never)]
@@ -13921,19 +13908,19 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelGetFunction(pFunc, kernel) }
+        unsafe { crate::api::library::cuKernelGetFunction(pFunc, kernel) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelGetLibrary(pLib, kernel) }
+        unsafe { crate::api::library::cuKernelGetLibrary(pLib, kernel) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelGetName(name, hfunc) }
+        unsafe { crate::api::library::cuKernelGetName(name, hfunc) }
     }
 
     #[inline(never)]
@@ -13944,7 +13931,7 @@ mod plain {
         paramSize: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize) }
+        unsafe { crate::api::library::cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize) }
     }
 
     #[inline(never)]
@@ -13955,7 +13942,7 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelGetAttribute(pi, attrib, kernel, dev) }
+        unsafe { crate::api::library::cuKernelGetAttribute(pi, attrib, kernel, dev) }
     }
 
     #[inline(never)]
@@ -13966,13 +13953,13 @@ mod plain {
         dev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelSetAttribute(attrib, val, kernel, dev) }
+        unsafe { crate::api::library::cuKernelSetAttribute(attrib, val, kernel, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuKernelSetCacheConfig(kernel, config, dev) }
+        unsafe { crate::api::library::cuKernelSetCacheConfig(kernel, config, dev) }
     }
 
     #[inline(never)]
@@ -13983,7 +13970,7 @@ mod plain {
         stateOut: *mut CUlinkState,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
+        unsafe { crate::api::link::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) }
     }
 
     #[inline(always)]
@@ -13998,9 +13985,7 @@ mod plain {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe {
-            crate::hand::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
-        }
+        unsafe { crate::api::link::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues) }
     }
 
     #[inline(never)]
@@ -14013,7 +13998,7 @@ mod plain {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
+        unsafe { crate::api::link::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) }
     }
 
     #[inline(never)]
@@ -14023,13 +14008,13 @@ mod plain {
         sizeOut: *mut usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkComplete(state, cubinOut, sizeOut) }
+        unsafe { crate::api::link::cuLinkComplete(state, cubinOut, sizeOut) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::link::cuLinkDestroy(state) }
+        unsafe { crate::api::link::cuLinkDestroy(state) }
     }
 
     #[inline(never)]
@@ -14078,19 +14063,19 @@ mod plain {
         callback_out: *mut CUlogsCallbackHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
+        unsafe { crate::api::log::cuLogsRegisterCallback(callbackFunc, userData, callback_out) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsUnregisterCallback(callback) }
+        unsafe { crate::api::log::cuLogsUnregisterCallback(callback) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsCurrent(iterator_out, flags) }
+        unsafe { crate::api::log::cuLogsCurrent(iterator_out, flags) }
     }
 
     #[inline(never)]
@@ -14100,7 +14085,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsDumpToFile(iterator, pathToFile, flags) }
+        unsafe { crate::api::log::cuLogsDumpToFile(iterator, pathToFile, flags) }
     }
 
     #[inline(never)]
@@ -14111,7 +14096,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::logs::cuLogsDumpToMemory(iterator, buffer, size, flags) }
+        unsafe { crate::api::log::cuLogsDumpToMemory(iterator, buffer, size, flags) }
     }
 
     #[inline(never)]
@@ -14363,13 +14348,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemGetInfo_v2(free, total) }
+        unsafe { crate::api::memory::cuMemGetInfo_v2(free, total) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemAlloc_v2(dptr, bytesize) }
+        unsafe { crate::api::memory::cuMemAlloc_v2(dptr, bytesize) }
     }
 
     #[inline(never)]
@@ -14381,13 +14366,13 @@ mod plain {
         ElementSizeBytes: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
+        unsafe { crate::api::memory::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemFree_v2(dptr) }
+        unsafe { crate::api::memory::cuMemFree_v2(dptr) }
     }
 
     #[inline(never)]
@@ -14397,7 +14382,7 @@ mod plain {
         dptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuMemGetAddressRange_v2(pbase, psize, dptr) }
+        unsafe { crate::api::memory::cuMemGetAddressRange_v2(pbase, psize, dptr) }
     }
 
     #[inline(never)]
@@ -14508,7 +14493,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8Async(dstDevice, uc, N, hStream) }
+        unsafe { crate::api::memset::cuMemsetD8Async(dstDevice, uc, N, hStream) }
     }
 
     #[inline(never)]
@@ -14530,7 +14515,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16Async(dstDevice, us, N, hStream) }
+        unsafe { crate::api::memset::cuMemsetD16Async(dstDevice, us, N, hStream) }
     }
 
     #[inline(never)]
@@ -14552,7 +14537,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32Async(dstDevice, ui, N, hStream) }
+        unsafe { crate::api::memset::cuMemsetD32Async(dstDevice, ui, N, hStream) }
     }
 
     #[inline(never)]
@@ -14576,7 +14561,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
+        unsafe { crate::api::memset::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) }
     }
 
     #[inline(never)]
@@ -14602,7 +14587,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
+        unsafe { crate::api::memset::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) }
     }
 
     #[inline(never)]
@@ -14628,7 +14613,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
+        unsafe { crate::api::memset::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) }
     }
 
     #[inline(never)]
@@ -14647,37 +14632,37 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
+        unsafe { crate::api::memset::cuMemsetD8_v2(LEGACY, dstDevice, uc, N) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
+        unsafe { crate::api::memset::cuMemsetD8_v2(PER_THREAD, dstDevice, uc, N) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
+        unsafe { crate::api::memset::cuMemsetD16_v2(LEGACY, dstDevice, us, N) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
+        unsafe { crate::api::memset::cuMemsetD16_v2(PER_THREAD, dstDevice, us, N) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
+        unsafe { crate::api::memset::cuMemsetD32_v2(LEGACY, dstDevice, ui, N) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
+        unsafe { crate::api::memset::cuMemsetD32_v2(PER_THREAD, dstDevice, ui, N) }
     }
 
     #[inline(never)]
@@ -14689,7 +14674,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D8_v2(LEGACY, dstDevice, dstPitch, uc, Width, Height) }
     }
 
     #[inline(never)]
@@ -14701,7 +14686,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D8_v2(PER_THREAD, dstDevice, dstPitch, uc, Width, Height) }
     }
 
     #[inline(never)]
@@ -14713,7 +14698,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D16_v2(LEGACY, dstDevice, dstPitch, us, Width, Height) }
     }
 
     #[inline(never)]
@@ -14725,7 +14710,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D16_v2(PER_THREAD, dstDevice, dstPitch, us, Width, Height) }
     }
 
     #[inline(never)]
@@ -14737,7 +14722,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D32_v2(LEGACY, dstDevice, dstPitch, ui, Width, Height) }
     }
 
     #[inline(never)]
@@ -14749,7 +14734,7 @@ mod plain {
         Height: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::memory::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
+        unsafe { crate::api::memset::cuMemsetD2D32_v2(PER_THREAD, dstDevice, dstPitch, ui, Width, Height) }
     }
 
     #[inline(never)]
@@ -14827,19 +14812,19 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleLoad(module, fname) }
+        unsafe { crate::api::module::cuModuleLoad(module, fname) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleLoadData(module, image) }
+        unsafe { crate::api::module::cuModuleLoadData(module, image) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleLoadFatBinary(module, fatCubin) }
+        unsafe { crate::api::module::cuModuleLoadFatBinary(module, fatCubin) }
     }
 
     #[inline(never)]
@@ -14851,13 +14836,13 @@ mod plain {
         optionValues: *mut *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleLoadDataEx(module, image, numOptions, options, optionValues) }
+        unsafe { crate::api::module::cuModuleLoadDataEx(module, image, numOptions, options, optionValues) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleUnload(hmod) }
+        unsafe { crate::api::module::cuModuleUnload(hmod) }
     }
 
     #[inline(never)]
@@ -14867,13 +14852,13 @@ mod plain {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleGetFunction(hfunc, hmod, name) }
+        unsafe { crate::api::module::cuModuleGetFunction(hfunc, hmod, name) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleGetFunctionCount(count, mod_) }
+        unsafe { crate::api::module::cuModuleGetFunctionCount(count, mod_) }
     }
 
     #[inline(never)]
@@ -14883,7 +14868,7 @@ mod plain {
         mod_: CUmodule,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleEnumerateFunctions(functions, numFunctions, mod_) }
+        unsafe { crate::api::module::cuModuleEnumerateFunctions(functions, numFunctions, mod_) }
     }
 
     #[inline(never)]
@@ -14894,13 +14879,13 @@ mod plain {
         name: *const c_char,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::module::cuModuleGetGlobal_v2(dptr, bytes, hmod, name) }
+        unsafe { crate::api::module::cuModuleGetGlobal_v2(dptr, bytes, hmod, name) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuModuleGetLoadingMode(mode) }
+        unsafe { crate::api::module::cuModuleGetLoadingMode(mode) }
     }
 
     #[inline(never)]
@@ -15059,7 +15044,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            crate::api::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 numBlocks,
                 func,
                 blockSize,
@@ -15078,7 +15063,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            crate::api::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                 numBlocks,
                 func,
                 blockSize,
@@ -15097,7 +15082,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
+            crate::api::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
         }
     }
 
@@ -15108,7 +15093,7 @@ mod plain {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuOccupancyMaxActiveClusters(numClusters, func, config) }
+        unsafe { crate::api::occupancy::cuOccupancyMaxActiveClusters(numClusters, func, config) }
     }
 
     #[inline(never)]
@@ -15118,7 +15103,7 @@ mod plain {
         config: *const CUlaunchConfig,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::execution::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
+        unsafe { crate::api::occupancy::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) }
     }
 
     #[inline(never)]
@@ -15132,7 +15117,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuOccupancyMaxPotentialBlockSize(
+            crate::api::occupancy::cuOccupancyMaxPotentialBlockSize(
                 minGridSize,
                 blockSize,
                 func,
@@ -15155,7 +15140,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::execution::cuOccupancyMaxPotentialBlockSizeWithFlags(
+            crate::api::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
                 minGridSize,
                 blockSize,
                 func,
@@ -15188,7 +15173,7 @@ mod plain {
         peerDev: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
+        unsafe { crate::api::peer::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) }
     }
 
     #[inline(never)]
@@ -15199,7 +15184,7 @@ mod plain {
         dstDevice: CUdevice,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::device::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
+        unsafe { crate::api::peer::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) }
     }
 
     #[inline(never)]
@@ -15240,7 +15225,7 @@ mod plain {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerGetAttribute(data, attribute, ptr) }
+        unsafe { crate::api::pointer::cuPointerGetAttribute(data, attribute, ptr) }
     }
 
     #[inline(never)]
@@ -15251,7 +15236,7 @@ mod plain {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
+        unsafe { crate::api::pointer::cuPointerGetAttributes(numAttributes, attributes, data, ptr) }
     }
 
     #[inline(never)]
@@ -15261,13 +15246,13 @@ mod plain {
         ptr: CUdeviceptr,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::pointer::cuPointerSetAttribute(value, attribute, ptr) }
+        unsafe { crate::api::pointer::cuPointerSetAttribute(value, attribute, ptr) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemAllocAsync(dptr, bytesize, hStream) }
+        unsafe { crate::api::pool::cuMemAllocAsync(dptr, bytesize, hStream) }
     }
 
     #[inline(never)]
@@ -15288,7 +15273,7 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) }
+        unsafe { crate::api::pool::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) }
     }
 
     #[inline(never)]
@@ -15305,7 +15290,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemFreeAsync(dptr, hStream) }
+        unsafe { crate::api::pool::cuMemFreeAsync(dptr, hStream) }
     }
 
     #[inline(never)]
@@ -15328,7 +15313,7 @@ mod plain {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemPoolSetAttribute(pool, attr, value) }
+        unsafe { crate::api::pool::cuMemPoolSetAttribute(pool, attr, value) }
     }
 
     #[inline(never)]
@@ -15338,7 +15323,7 @@ mod plain {
         value: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemPoolGetAttribute(pool, attr, value) }
+        unsafe { crate::api::pool::cuMemPoolGetAttribute(pool, attr, value) }
     }
 
     #[inline(never)]
@@ -15389,25 +15374,25 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemPoolCreate(pool, poolProps) }
+        unsafe { crate::api::pool::cuMemPoolCreate(pool, poolProps) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemPoolDestroy(pool) }
+        unsafe { crate::api::pool::cuMemPoolDestroy(pool) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuDeviceGetMemPool(pool, dev) }
+        unsafe { crate::api::pool::cuDeviceGetMemPool(pool, dev) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuDeviceGetDefaultMemPool(pool_out, dev) }
+        unsafe { crate::api::pool::cuDeviceGetDefaultMemPool(pool_out, dev) }
     }
 
     #[inline(never)]
@@ -15417,7 +15402,7 @@ mod plain {
         type_: CUmemAllocationType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemGetDefaultMemPool(pool_out, location, type_) }
+        unsafe { crate::api::pool::cuMemGetDefaultMemPool(pool_out, location, type_) }
     }
 
     #[inline(never)]
@@ -15427,13 +15412,13 @@ mod plain {
         type_: CUmemAllocationType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemGetMemPool(pool, location, type_) }
+        unsafe { crate::api::pool::cuMemGetMemPool(pool, location, type_) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuDeviceSetMemPool(dev, pool) }
+        unsafe { crate::api::pool::cuDeviceSetMemPool(dev, pool) }
     }
 
     #[inline(never)]
@@ -15443,7 +15428,7 @@ mod plain {
         pool: CUmemoryPool,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::pool::cuMemSetMemPool(location, type_, pool) }
+        unsafe { crate::api::pool::cuMemSetMemPool(location, type_, pool) }
     }
 
     #[inline(never)]
@@ -15497,25 +15482,25 @@ mod plain {
         outputMode: u32,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerInitialize(configFile, outputFile, outputMode) }
+        unsafe { crate::api::profiler::cuProfilerInitialize(configFile, outputFile, outputMode) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerStart() }
+        unsafe { crate::api::profiler::cuProfilerStart() }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::local::profiler::cuProfilerStop() }
+        unsafe { crate::api::profiler::cuProfilerStop() }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamCreate(phStream, Flags) }
+        unsafe { crate::api::stream::cuStreamCreate(phStream, Flags) }
     }
 
     #[inline(never)]
@@ -15525,13 +15510,13 @@ mod plain {
         priority: c_int,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamCreateWithPriority(phStream, flags, priority) }
+        unsafe { crate::api::stream::cuStreamCreateWithPriority(phStream, flags, priority) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamDestroy_v2(hStream) }
+        unsafe { crate::api::stream::cuStreamDestroy_v2(hStream) }
     }
 
     #[inline(never)]
@@ -15543,7 +15528,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetPriority(hStream, priority) }
+        unsafe { crate::api::stream::cuStreamGetPriority(hStream, priority) }
     }
 
     #[inline(never)]
@@ -15555,7 +15540,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetFlags(hStream, flags) }
+        unsafe { crate::api::stream::cuStreamGetFlags(hStream, flags) }
     }
 
     #[inline(never)]
@@ -15567,7 +15552,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetId(hStream, streamId) }
+        unsafe { crate::api::stream::cuStreamGetId(hStream, streamId) }
     }
 
     #[inline(never)]
@@ -15579,7 +15564,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetDevice(hStream, device) }
+        unsafe { crate::api::stream::cuStreamGetDevice(hStream, device) }
     }
 
     #[inline(never)]
@@ -15591,7 +15576,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetCtx(hStream, pctx) }
+        unsafe { crate::api::stream::cuStreamGetCtx(hStream, pctx) }
     }
 
     #[inline(never)]
@@ -15607,7 +15592,7 @@ mod plain {
         pGreenCtx: *mut CUgreenCtx,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) }
+        unsafe { crate::api::stream::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) }
     }
 
     #[inline(never)]
@@ -15623,13 +15608,13 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream::cuStreamGetGreenCtx(hStream, phCtx) }
+        unsafe { crate::api::stream::cuStreamGetGreenCtx(hStream, phCtx) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::event::cuStreamWaitEvent(hStream, hEvent, Flags) }
+        unsafe { crate::api::stream::cuStreamWaitEvent(hStream, hEvent, Flags) }
     }
 
     #[inline(never)]
@@ -15641,7 +15626,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuStreamQuery(hStream) }
+        unsafe { crate::api::stream::cuStreamQuery(hStream) }
     }
 
     #[inline(never)]
@@ -15653,7 +15638,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::sync::cuStreamSynchronize(hStream) }
+        unsafe { crate::api::stream::cuStreamSynchronize(hStream) }
     }
 
     #[inline(never)]
@@ -15743,7 +15728,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWriteValue32(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWriteValue32(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15765,7 +15750,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWaitValue32(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWaitValue32(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15787,7 +15772,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWriteValue64(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWriteValue64(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15809,7 +15794,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWaitValue64(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWaitValue64(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15831,7 +15816,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWriteValue32_v2(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWriteValue32_v2(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15853,7 +15838,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWaitValue32_v2(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWaitValue32_v2(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15875,7 +15860,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWriteValue64_v2(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWriteValue64_v2(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15897,7 +15882,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamWaitValue64_v2(stream, addr, value, flags) }
+        unsafe { crate::api::stream_memory::cuStreamWaitValue64_v2(stream, addr, value, flags) }
     }
 
     #[inline(never)]
@@ -15919,7 +15904,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamBatchMemOp(stream, count, paramArray, flags) }
+        unsafe { crate::api::stream_memory::cuStreamBatchMemOp(stream, count, paramArray, flags) }
     }
 
     #[inline(never)]
@@ -15941,7 +15926,7 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::stream_memory::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) }
+        unsafe { crate::api::stream_memory::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) }
     }
 
     #[inline(never)]
@@ -15972,7 +15957,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeTiled(
+            crate::api::tensor_map::cuTensorMapEncodeTiled(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -16009,7 +15994,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeIm2col(
+            crate::api::tensor_map::cuTensorMapEncodeIm2col(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -16050,7 +16035,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
         unsafe {
-            crate::hand::tensor_map::cuTensorMapEncodeIm2colWide(
+            crate::api::tensor_map::cuTensorMapEncodeIm2colWide(
                 tensorMap,
                 tensorDataType,
                 tensorRank,
@@ -16077,7 +16062,7 @@ mod plain {
         globalAddress: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
+        unsafe { crate::api::tensor_map::cuTensorMapReplaceAddress(tensorMap, globalAddress) }
     }
 
     #[inline(never)]
@@ -16088,7 +16073,7 @@ mod plain {
         pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
+        unsafe { crate::api::texture::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) }
     }
 
     #[inline(never)]
@@ -16097,19 +16082,19 @@ mod plain {
         pResDesc: *const CUDA_RESOURCE_DESC,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectCreate(pSurfObject, pResDesc) }
+        unsafe { crate::api::texture::cuSurfObjectCreate(pSurfObject, pResDesc) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectDestroy(texObject) }
+        unsafe { crate::api::texture::cuTexObjectDestroy(texObject) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectDestroy(surfObject) }
+        unsafe { crate::api::texture::cuSurfObjectDestroy(surfObject) }
     }
 
     #[inline(never)]
@@ -16118,7 +16103,7 @@ mod plain {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetResourceDesc(pResDesc, texObject) }
+        unsafe { crate::api::texture::cuTexObjectGetResourceDesc(pResDesc, texObject) }
     }
 
     #[inline(never)]
@@ -16127,7 +16112,7 @@ mod plain {
         surfObject: CUsurfObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
+        unsafe { crate::api::texture::cuSurfObjectGetResourceDesc(pResDesc, surfObject) }
     }
 
     #[inline(never)]
@@ -16136,7 +16121,7 @@ mod plain {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
+        unsafe { crate::api::texture::cuTexObjectGetTextureDesc(pTexDesc, texObject) }
     }
 
     #[inline(never)]
@@ -16145,7 +16130,7 @@ mod plain {
         texObject: CUtexObject,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::array::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
+        unsafe { crate::api::texture::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) }
     }
 
     #[inline(never)]
@@ -16506,19 +16491,19 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
+        unsafe { crate::api::user_object::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectRetain(object, count) }
+        unsafe { crate::api::user_object::cuUserObjectRetain(object, count) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuUserObjectRelease(object, count) }
+        unsafe { crate::api::user_object::cuUserObjectRelease(object, count) }
     }
 
     #[inline(never)]
@@ -16529,13 +16514,13 @@ mod plain {
         flags: c_uint,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuGraphRetainUserObject(graph, object, count, flags) }
+        unsafe { crate::api::user_object::cuGraphRetainUserObject(graph, object, count, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::callback::cuGraphReleaseUserObject(graph, object, count) }
+        unsafe { crate::api::user_object::cuGraphReleaseUserObject(graph, object, count) }
     }
 
     #[inline(never)]
@@ -16547,13 +16532,13 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemAddressReserve(ptr, size, alignment, addr, flags) }
+        unsafe { crate::api::virtual_memory::cuMemAddressReserve(ptr, size, alignment, addr, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemAddressFree(ptr, size) }
+        unsafe { crate::api::virtual_memory::cuMemAddressFree(ptr, size) }
     }
 
     #[inline(never)]
@@ -16564,13 +16549,13 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemCreate(handle, size, prop, flags) }
+        unsafe { crate::api::virtual_memory::cuMemCreate(handle, size, prop, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemRelease(handle) }
+        unsafe { crate::api::virtual_memory::cuMemRelease(handle) }
     }
 
     #[inline(never)]
@@ -16582,13 +16567,13 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemMap(ptr, size, offset, handle, flags) }
+        unsafe { crate::api::virtual_memory::cuMemMap(ptr, size, offset, handle, flags) }
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemUnmap(ptr, size) }
+        unsafe { crate::api::virtual_memory::cuMemUnmap(ptr, size) }
     }
 
     #[inline(never)]
@@ -16599,7 +16584,7 @@ mod plain {
         count: usize,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemSetAccess(ptr, size, desc, count) }
+        unsafe { crate::api::virtual_memory::cuMemSetAccess(ptr, size, desc, count) }
     }
 
     #[inline(never)]
@@ -16639,7 +16624,7 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) }
+        unsafe { crate::api::virtual_memory::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) }
     }
 
     #[inline(never)]
@@ -16649,7 +16634,7 @@ mod plain {
         shHandleType: CUmemAllocationHandleType,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) }
+        unsafe { crate::api::virtual_memory::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) }
     }
 
     #[inline(never)]
@@ -16659,7 +16644,7 @@ mod plain {
         option: CUmemAllocationGranularity_flags,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemGetAllocationGranularity(granularity, prop, option) }
+        unsafe { crate::api::virtual_memory::cuMemGetAllocationGranularity(granularity, prop, option) }
     }
 
     #[inline(never)]
@@ -16668,7 +16653,7 @@ mod plain {
         handle: CUmemGenericAllocationHandle,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemGetAllocationPropertiesFromHandle(prop, handle) }
+        unsafe { crate::api::virtual_memory::cuMemGetAllocationPropertiesFromHandle(prop, handle) }
     }
 
     #[inline(never)]
@@ -16677,7 +16662,7 @@ mod plain {
         addr: *mut c_void,
     ) -> CUresult {
         // SAFETY: the caller's promises are the same.
-        unsafe { crate::hand::virtual_memory::cuMemRetainAllocationHandle(handle, addr) }
+        unsafe { crate::api::virtual_memory::cuMemRetainAllocationHandle(handle, addr) }
     }
 
     #[inline(never)]

@@ -16,27 +16,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
-use orion_wire::handle::{Handle, Kind};
+use orion_wire::handle::Handle;
 use orion_wire::record::{Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
 
-use super::capture::check_stream;
-use crate::call::{call, post};
+use crate::call::post;
 use crate::handles;
 use crate::session::{Session, session};
 
 /// What the worker asks for; the same numbers as in its `callback::kind`.
-const HOST_FUNCTION: u64 = 0;
+pub const HOST_FUNCTION: u64 = 0;
 const STREAM_CALLBACK: u64 = 1;
-const USER_OBJECT: u64 = 2;
+pub const USER_OBJECT: u64 = 2;
 const HEAP_RANGE: u64 = 3;
 const FORGET: u64 = 4;
 
 /// A function that the application gave, and the data it is to be called with. The worker knows it by number only: what
 /// it says decides when this runs, never what.
 #[derive(Clone, Copy)]
-struct Registered {
+pub struct Registered {
     function: Function,
     data: usize,
     /// The worker says when it is not needed any more; otherwise it runs once at most.
@@ -44,7 +42,7 @@ struct Registered {
 }
 
 #[derive(Clone, Copy)]
-enum Function {
+pub enum Function {
     Host(unsafe extern "C" fn(*mut c_void)),
     Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
     /// Destroys the user object with this name.
@@ -52,7 +50,7 @@ enum Function {
 }
 
 /// By index; a number is an index and how often it had been used.
-struct Table {
+pub struct Table {
     slots: Vec<(u32, Option<Registered>)>,
     free: Vec<u32>,
 }
@@ -103,7 +101,7 @@ impl Function {
     }
 }
 
-fn register(function: Function, data: *mut c_void, kept: bool) -> u64 {
+pub fn register(function: Function, data: *mut c_void, kept: bool) -> u64 {
     REGISTERED.lock().expect("no panic happens under this lock").put(Registered { function, data: data as usize, kept })
 }
 
@@ -134,7 +132,7 @@ impl Job {
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
         ANY_CALLBACK.store(true, Ordering::Relaxed);
-        super::graph::around_host_function(|| self.call());
+        crate::hand::graph::exec::around_host_function(|| self.call());
         if let Function::Destroy(_, name) = self.registered.function {
             handles::release(name);
         } else {
@@ -173,7 +171,7 @@ pub fn in_callback() -> bool {
 }
 
 /// Host functions enqueued that have not run, other than those of graphs.
-static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
+pub static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
 /// Some graph has host functions: nobody knows how many have still to run.
 static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
 
@@ -264,26 +262,15 @@ fn announce_again(counted: bool) {
     if let Ok(s) = session() {
         let ranges: Vec<HeapRange> = change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
         for range in ranges {
-            super::host_memory::announce_source(s, range);
+            crate::hand::in_step::announce_source(s, range);
         }
-        super::host_memory::before_launch();
+        crate::hand::in_step::before_launch();
     }
     if counted {
         // Nothing is lost if the count is too high: more copies are noted than have to be.
         let less = |n: u32| Some(n.saturating_sub(1));
         let _ = OUTSTANDING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
-}
-
-/// Posts the command that enqueues a host function.
-fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
-    // What is captured runs once a launch, or never.
-    if super::capture::any_open() {
-        note_in_graph();
-    }
-    // Counted first: it may run before `post` returns.
-    OUTSTANDING.fetch_add(1, Ordering::SeqCst);
-    post(op, encode)
 }
 
 struct Pool {
@@ -302,7 +289,7 @@ pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
     };
     let table = || REGISTERED.lock().expect("no panic happens under this lock");
     match kind {
-        HEAP_RANGE => super::graph::release_staged(s, number),
+        HEAP_RANGE => crate::hand::graph::copies::release_staged(s, number),
         FORGET => drop(table().take(number)),
         _ => {
             let asked_for = table().asked_for(number, kind);
@@ -324,7 +311,7 @@ fn hand_on(job: Job) {
         return;
     }
     drop(pool);
-    let spawned = super::events::with_signals_blocked(|| {
+    let spawned = crate::hand::events::with_signals_blocked(|| {
         std::thread::Builder::new().name("orion-callback".into()).stack_size(8 << 20).spawn(serve)
     });
     if let Err(e) = spawned {
@@ -347,102 +334,6 @@ fn serve() {
         drop(pool);
         job.run();
     }
-}
-
-/// # Safety
-/// As CUDA's `cuLaunchHostFunc`: `function` may be called with `data` until it has run.
-pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) -> CUresult {
-    if let Err(code) = session().and_then(|_| check_stream(stream)) {
-        return code;
-    }
-    let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
-    // A captured one runs at every launch of its graph.
-    let kept = super::capture::any_open();
-    let number = register(Function::Host(function), data, kept);
-    enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
-        for word in [stream as u64, number, kept as u64] {
-            w.word(word);
-        }
-    })
-}
-
-/// # Safety
-/// As CUDA's `cuStreamAddCallback`.
-pub unsafe fn cuStreamAddCallback(
-    stream: CUstream,
-    function: CUstreamCallback,
-    data: *mut c_void,
-    flags: u32,
-) -> CUresult {
-    if let Err(code) = session().and_then(|_| check_stream(stream)) {
-        return code;
-    }
-    let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
-    let number = register(Function::Stream(function, stream as usize), data, false);
-    enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
-        for word in [stream as u64, number, flags as u64] {
-            w.word(word);
-        }
-    })
-}
-
-fn ask(op: u16, words: &[u64]) -> CUresult {
-    let encode = |w: &mut Vec<u8>| {
-        for word in words {
-            w.word(*word);
-        }
-    };
-    call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
-}
-
-/// # Safety
-/// As CUDA's `cuUserObjectCreate`.
-pub unsafe fn cuUserObjectCreate(
-    out: *mut CUuserObject,
-    data: *mut c_void,
-    destroy: CUhostFn,
-    references: u32,
-    flags: u32,
-) -> CUresult {
-    let Some(destroy) = destroy else { return CUDA_ERROR_INVALID_VALUE };
-    if out.is_null() || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let name = handles::reserve(Kind::UserObject);
-    let number = register(Function::Destroy(destroy, name), data, false);
-    let words = [name.0, number, references as u64, flags as u64];
-    let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
-    if code == CUDA_SUCCESS {
-        // SAFETY: not null, and valid by the contract.
-        unsafe { out.write(name.0 as CUuserObject) };
-    } else {
-        handles::release(name);
-    }
-    code
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_USER_OBJECT_RETAIN, &[object as u64, count as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_USER_OBJECT_RELEASE, &[object as u64, count as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32) -> CUresult {
-    ask(ops::CU_GRAPH_RETAIN_USER_OBJECT, &[graph as u64, object as u64, count as u64, flags as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_GRAPH_RELEASE_USER_OBJECT, &[graph as u64, object as u64, count as u64])
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 // UNSAFETY: writes answers through the application's pointers.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,30 +12,24 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::op;
 
-use super::execution::write;
-use super::graph::{Spare, put_nodes};
-use crate::call::{call, call_any, post, thread_slot};
+use crate::call::{call, thread_slot};
+use crate::hand::graph::Spare;
 use crate::local::context;
-use crate::session::session;
 
 /// Captures that this process began and that nobody has ended. PyTorch asks thousands of times a second whether
 /// a stream is capturing; without a capture the answer is here.
-static OPEN: AtomicU32 = AtomicU32::new(0);
+pub static OPEN: AtomicU32 = AtomicU32::new(0);
 /// Their number is `OPEN`.
-static ORIGINS: Mutex<Vec<Origin>> = Mutex::new(Vec::new());
+pub static ORIGINS: Mutex<Vec<Origin>> = Mutex::new(Vec::new());
 /// Heap ranges set aside for copies of pageable memory in open captures, with the captures' graphs.
-static SET_ASIDE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+pub static SET_ASIDE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 /// A capture of this process.
-struct Origin {
+pub struct Origin {
     /// What it was begun on.
-    stream: (u64, u16),
+    pub stream: (u64, u16),
     /// It adds to a graph that the application has already.
-    to_graph: bool,
-}
-
-thread_local! {
-    static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+    pub to_graph: bool,
 }
 
 #[inline]
@@ -60,20 +53,15 @@ pub fn settle() -> CUresult {
     call(op::PING, |_| {}, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }
 
-fn change_origins(change: impl FnOnce(&mut Vec<Origin>)) {
+pub fn change_origins(change: impl FnOnce(&mut Vec<Origin>)) {
     let mut origins = ORIGINS.lock().expect("no panic happens under this lock");
     change(&mut origins);
     OPEN.store(origins.len() as u32, Ordering::Relaxed);
 }
 
 /// The capture that was begun on a stream is over.
-fn origin_gone(stream: CUstream) {
+pub fn origin_gone(stream: CUstream) {
     change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
-}
-
-fn captures_to_graph(stream: CUstream) -> bool {
-    let origins = ORIGINS.lock().expect("no panic happens under this lock");
-    origins.iter().any(|o| o.stream == key(stream) && o.to_graph)
 }
 
 /// A stream was destroyed, and a capture with it.
@@ -89,7 +77,7 @@ pub fn set_aside(
     s: &'static crate::session::Session,
     stream: CUstream,
     host: u64,
-    shape: super::graph::Shape,
+    shape: crate::hand::graph::copies::Shape,
 ) -> Result<Option<u64>, CUresult> {
     if !any_open() {
         return Ok(None);
@@ -98,21 +86,9 @@ pub fn set_aside(
     if answer.status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
         return Ok(None);
     }
-    let staged = super::graph::set_aside(s, host, shape)?;
+    let staged = crate::hand::graph::copies::set_aside(s, host, shape)?;
     SET_ASIDE.lock().expect("no panic happens under this lock").push((answer.graph, staged.range.offset));
     Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
-}
-
-/// What was set aside for the capture on `stream`.
-fn take_set_aside(stream: CUstream) -> Result<Vec<u64>, CUresult> {
-    if SET_ASIDE.lock().expect("no panic happens under this lock").is_empty() {
-        return Ok(Vec::new());
-    }
-    let graph = ask(stream, 0)?.graph;
-    let mut all = SET_ASIDE.lock().expect("no panic happens under this lock");
-    let (mine, rest) = all.iter().partition::<Vec<(u64, u64)>, _>(|(g, _)| *g == graph);
-    *all = rest;
-    Ok(mine.into_iter().map(|(_, offset)| offset).collect())
 }
 
 /// A default stream needs a context; another one needs to be a stream's handle.
@@ -126,7 +102,7 @@ pub fn check_stream(stream: CUstream) -> Result<(), CUresult> {
     }
 }
 
-fn status(stream: CUstream) -> Result<CUstreamCaptureStatus, CUresult> {
+pub fn status(stream: CUstream) -> Result<CUstreamCaptureStatus, CUresult> {
     call(
         ops::CU_STREAM_IS_CAPTURING,
         |w| calls::cuStreamIsCapturing { hStream: stream as u64 }.encode(w),
@@ -134,173 +110,16 @@ fn status(stream: CUstream) -> Result<CUstreamCaptureStatus, CUresult> {
     )
 }
 
-/// # Safety
-/// As CUDA's `cuStreamIsCapturing`.
-pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut CUstreamCaptureStatus) -> CUresult {
-    let answer = session().and_then(|_| {
-        if any_open() {
-            return status(stream);
-        }
-        check_stream(stream).map(|()| CU_STREAM_CAPTURE_STATUS_NONE)
-    });
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuStreamBeginCapture(stream: CUstream) -> CUresult {
-    // SAFETY: nothing is promised by either.
-    unsafe { cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    if let Err(code) = session().and_then(|_| check_stream(stream)) {
-        return code;
-    }
-    if mode > CU_STREAM_CAPTURE_MODE_RELAXED {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let encode = |w: &mut Vec<u8>| {
-        w.word(stream as u64);
-        w.word(mode as u64);
-    };
-    begun(stream, false, call(ops::CU_STREAM_BEGIN_CAPTURE_V2, encode, |_| Ok(())))
-}
-
-/// # Safety
-/// As CUDA's `cuStreamBeginCaptureToGraph`.
-pub unsafe fn cuStreamBeginCaptureToGraph(
-    stream: CUstream,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    edges: *const CUgraphEdgeData,
-    count: usize,
-    mode: CUstreamCaptureMode,
-) -> CUresult {
-    if let Err(code) = session().and_then(|_| check_stream(stream)) {
-        return code;
-    }
-    let mut body = Vec::new();
-    body.word(stream as u64);
-    body.word(graph as u64);
-    // SAFETY: the caller's promise.
-    if let Err(code) = unsafe { put_nodes(&mut body, dependencies, edges, count) } {
-        return code;
-    }
-    body.word(mode as u64);
-    begun(stream, true, call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
-}
-
-fn begun(stream: CUstream, to_graph: bool, result: Result<(), CUresult>) -> CUresult {
-    match result {
-        Ok(()) => {
-            change_origins(|origins| origins.push(Origin { stream: key(stream), to_graph }));
-            CUDA_SUCCESS
-        }
-        Err(code) => code,
-    }
-}
-
-/// # Safety
-/// As CUDA's `cuStreamEndCapture`.
-pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresult {
-    if let Err(code) = session().and_then(|_| check_stream(stream)) {
-        return code;
-    }
-    // Whoever captures into a graph of its own need not be told it.
-    if out.is_null() && !captures_to_graph(stream) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let set_aside = match take_set_aside(stream) {
-        Ok(set_aside) => set_aside,
-        Err(code) => return code,
-    };
-    let spare = Spare::new(Kind::Graph, 1);
-    let ended = call_any(
-        ops::CU_STREAM_END_CAPTURE,
-        |w| {
-            w.word(stream as u64);
-            spare.encode(w);
-            w.word(set_aside.len() as u64);
-            for offset in &set_aside {
-                w.word(*offset);
-            }
-        },
-        // A command that failed before it reached the driver has no body.
-        |code, r| Ok(if r.is_empty() { (code, false, 0) } else { (code, r.word()? != 0, r.word()?) }),
-    );
-    let (code, over, graph) = match ended {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    if over {
-        origin_gone(stream);
-        found().remove(&key(stream));
-    }
-    spare.settle(&[graph]);
-    // A graph that exists is the application's even if an earlier command's failure is the result.
-    if !out.is_null() {
-        // SAFETY: not null, and valid by the contract.
-        unsafe { out.write(graph as CUgraph) };
-    }
-    code
-}
-
-/// # Safety
-/// As CUDA's `cuStreamGetCaptureInfo`.
-pub unsafe fn cuStreamGetCaptureInfo(
-    stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut cuuint64_t,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { info(stream, status, id, std::ptr::null_mut(), None) }
-}
-
-/// # Safety
-/// As CUDA's `cuStreamGetCaptureInfo_v2`.
-pub unsafe fn cuStreamGetCaptureInfo_v2(
-    stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut cuuint64_t,
-    graph: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    count: *mut usize,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { info(stream, status, id, graph, Some((dependencies, std::ptr::null_mut(), count))) }
-}
-
-/// # Safety
-/// As CUDA's `cuStreamGetCaptureInfo_v3`.
-pub unsafe fn cuStreamGetCaptureInfo_v3(
-    stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut cuuint64_t,
-    graph: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    edges: *mut *const CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { info(stream, status, id, graph, Some((dependencies, edges, count))) }
-}
-
-type Outs = (*mut *const CUgraphNode, *mut *const CUgraphEdgeData, *mut usize);
-
 /// What the application was last told about a stream's dependencies: CUDA keeps the arrays until the next call
 /// on the stream.
-struct Found {
-    nodes: Vec<usize>,
-    edges: Vec<CUgraphEdgeData>,
+pub struct Found {
+    pub nodes: Vec<usize>,
+    pub edges: Vec<CUgraphEdgeData>,
 }
 
 static FOUND: Mutex<Option<HashMap<(u64, u16), Found>>> = Mutex::new(None);
 
-struct FoundGuard(std::sync::MutexGuard<'static, Option<HashMap<(u64, u16), Found>>>);
+pub struct FoundGuard(std::sync::MutexGuard<'static, Option<HashMap<(u64, u16), Found>>>);
 
 impl std::ops::Deref for FoundGuard {
     type Target = HashMap<(u64, u16), Found>;
@@ -315,29 +134,26 @@ impl std::ops::DerefMut for FoundGuard {
     }
 }
 
-fn found() -> FoundGuard {
+pub fn found() -> FoundGuard {
     let mut guard = FOUND.lock().expect("no panic happens under this lock");
     guard.get_or_insert_default();
     FoundGuard(guard)
 }
 
 /// A thread's default stream has the same name in every thread.
-fn key(stream: CUstream) -> (u64, u16) {
+pub fn key(stream: CUstream) -> (u64, u16) {
     (stream as u64, if stream as u64 == 2 { thread_slot() } else { 0 })
 }
 
-/// Most streams wait for few nodes; more are asked for again with as many names as it takes.
-const NAMES_FIRST: usize = 16;
-
-struct Answer {
-    status: CUstreamCaptureStatus,
-    open: u32,
-    id: u64,
-    graph: u64,
-    dependencies: Vec<(u64, u64)>,
+pub struct Answer {
+    pub status: CUstreamCaptureStatus,
+    pub open: u32,
+    pub id: u64,
+    pub graph: u64,
+    pub dependencies: Vec<(u64, u64)>,
 }
 
-fn ask(stream: CUstream, names: usize) -> Result<Answer, CUresult> {
+pub fn ask(stream: CUstream, names: usize) -> Result<Answer, CUresult> {
     let (graph, nodes) = (Spare::new(Kind::Graph, 1), Spare::new(Kind::GraphNode, names));
     let answer = call(
         ops::CU_STREAM_GET_CAPTURE_INFO_V3,
@@ -352,109 +168,11 @@ fn ask(stream: CUstream, names: usize) -> Result<Answer, CUresult> {
                 open: r.word()? as u32,
                 id: r.word()?,
                 graph: r.word()?,
-                dependencies: r.list(super::graph::NODES_MAX, |r| Ok((r.word()?, r.word()?)))?,
+                dependencies: r.list(crate::hand::graph::NODES_MAX, |r| Ok((r.word()?, r.word()?)))?,
             })
         },
     )?;
     graph.settle(&[answer.graph]);
     nodes.settle(&answer.dependencies.iter().map(|(node, _)| *node).collect::<Vec<_>>());
     Ok(answer)
-}
-
-unsafe fn info(
-    stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut cuuint64_t,
-    graph: *mut CUgraph,
-    outs: Option<Outs>,
-) -> CUresult {
-    if status.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let answer = (|| {
-        session()?;
-        let before = OPEN.load(Ordering::Relaxed);
-        if before == 0 {
-            check_stream(stream)?;
-            return Ok(None);
-        }
-        let mut answer = ask(stream, if outs.is_some() { NAMES_FIRST } else { 0 })?;
-        let unnamed = answer.dependencies.iter().filter(|(node, _)| *node == 0).count();
-        if outs.is_some() && unnamed > 0 {
-            answer = ask(stream, unnamed)?;
-        }
-        if answer.open == 0 {
-            // Captures ended with their context; none was begun since we asked.
-            change_origins(|origins| {
-                if origins.len() as u32 == before {
-                    origins.clear()
-                }
-            });
-        }
-        let lossy = answer.dependencies.iter().any(|(_, edge)| *edge != 0);
-        if lossy && outs.is_some_and(|(nodes, edges, _)| !nodes.is_null() && edges.is_null()) {
-            return Err(CUDA_ERROR_LOSSY_QUERY);
-        }
-        Ok(Some(answer))
-    })();
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    // SAFETY: not null, valid by the caller's promise.
-    unsafe { status.write(answer.as_ref().map_or(CU_STREAM_CAPTURE_STATUS_NONE, |a| a.status)) };
-    let Some(answer) = answer.filter(|a| a.status == CU_STREAM_CAPTURE_STATUS_ACTIVE) else { return CUDA_SUCCESS };
-    // SAFETY: each is null or valid for a write by the caller's promise.
-    unsafe {
-        if !id.is_null() {
-            id.write(answer.id);
-        }
-        if !graph.is_null() {
-            graph.write(answer.graph as CUgraph);
-        }
-        if let Some((nodes, edges, count)) = outs {
-            let mut found = found();
-            let fresh = Found {
-                nodes: answer.dependencies.iter().map(|(node, _)| *node as usize).collect(),
-                edges: answer.dependencies.iter().map(|(_, edge)| super::graph::edge_data(*edge)).collect(),
-            };
-            found.insert(key(stream), fresh);
-            let kept = &found[&key(stream)];
-            if !nodes.is_null() {
-                nodes.write(kept.nodes.as_ptr().cast());
-            }
-            if !edges.is_null() {
-                edges.write(kept.edges.as_ptr());
-            }
-            if !count.is_null() {
-                count.write(kept.nodes.len());
-            }
-        }
-    }
-    CUDA_SUCCESS
-}
-
-/// The mode is the calling thread's; the worker is told because it decides what the thread may do.
-///
-/// # Safety
-/// As CUDA's `cuThreadExchangeStreamCaptureMode`.
-pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    if let Err(code) = session() {
-        return code;
-    }
-    if mode.is_null() {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    // SAFETY: not null, valid by the caller's promise.
-    let new = unsafe { mode.read() };
-    if new > CU_STREAM_CAPTURE_MODE_RELAXED {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let old = MODE.with(|m| m.replace(new));
-    // SAFETY: as above.
-    unsafe { mode.write(old) };
-    if old == new {
-        return CUDA_SUCCESS;
-    }
-    post(ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE, |w| w.word(new as u64))
 }

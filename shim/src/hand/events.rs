@@ -98,7 +98,7 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
             }
         }
         op::HEAP_RELEASED => match r.list(1024, |r| HeapRange::get(r)?.check(s.welcome.heap_bytes)) {
-            Ok(ranges) => super::memory::release_staging(s, &ranges),
+            Ok(ranges) => crate::hand::memory::release_staging(s, &ranges),
             Err(fault) => _ = crate::call::broken(fault.0),
         },
         op::RUN_CALLBACK => crate::hand::callback::run(s, header, r),

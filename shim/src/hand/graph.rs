@@ -5,59 +5,37 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-mod copies;
-mod exec;
-mod params;
+pub mod copies;
+pub mod exec;
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::sync::Mutex;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::Writer;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Fault, Reader, Writer};
 
-pub use copies::{Shape, release_staged, set_aside};
-pub use exec::{
-    around_host_function, cuGraphExecBatchMemOpNodeSetParams, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
-    cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2,
-    cuGraphExecMemcpyNodeSetParams, cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
-    cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
-    cuGraphInstantiateWithParams_ptsz, cuGraphLaunch, settled,
-};
-pub use params::{
-    Params, cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams, cuGraphEventRecordNodeGetEvent,
-    cuGraphEventWaitNodeGetEvent, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams, cuGraphKernelNodeGetAttribute,
-    cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeSetAttribute,
-    cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, cuGraphMemAllocNodeGetParams,
-    cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams, cuGraphNodeSetParams, kernel_v2,
-};
-
-use super::execution::{self, FUNCTIONS, Function, write};
-use crate::call::{call, post};
+use crate::hand::execution::{FUNCTIONS, Function};
 use crate::handles;
-use crate::session::session;
 
 /// Nodes or names in one record; as in the worker.
 pub const NODES_MAX: usize = 8192;
-/// An edge has two ends, and each may need a name.
-const EDGES_MAX: usize = NODES_MAX / 2;
 
-fn code(answer: Result<(), CUresult>) -> CUresult {
+pub fn code(answer: Result<(), CUresult>) -> CUresult {
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// A handle that CUDA may not be given as null.
-fn named(kind: Kind, word: u64) -> Result<u64, CUresult> {
+pub fn named(kind: Kind, word: u64) -> Result<u64, CUresult> {
     if Handle(word).is(kind) { Ok(word) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-fn graph_name(graph: CUgraph) -> Result<u64, CUresult> {
+pub fn graph_name(graph: CUgraph) -> Result<u64, CUresult> {
     named(Kind::Graph, graph as u64)
 }
 
-fn node_name(node: CUgraphNode) -> Result<u64, CUresult> {
+pub fn node_name(node: CUgraphNode) -> Result<u64, CUresult> {
     named(Kind::GraphNode, node as u64)
 }
 
@@ -101,7 +79,7 @@ struct Lent {
 
 /// Keeps `words` for `node`; the same contents are kept once, so that asking twice does not move them. Answers
 /// where they lie, and where the pointers to `offsets` in them lie.
-fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut *mut c_void) {
+pub fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut *mut c_void) {
     let mut lent = LENT.lock().expect("no panic happens under this lock");
     let of_node = lent.get_or_insert_default().entry(node).or_default();
     let known = of_node.iter().position(|l| *l.words == *words && l.pointers.len() == offsets.len());
@@ -116,7 +94,7 @@ fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut *mu
 }
 
 /// Names that ended in the worker.
-fn forget(names: &[u64]) {
+pub fn forget(names: &[u64]) {
     let mut lent = LENT.lock().expect("no panic happens under this lock");
     for name in names {
         if let Some(lent) = lent.as_mut() {
@@ -160,539 +138,8 @@ pub unsafe fn put_nodes(
     Ok(())
 }
 
-/// Where a new node goes.
-struct Place {
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    edges: *const CUgraphEdgeData,
-    count: usize,
-}
-
-/// Adds a node; `decode` reads what creating it made.
-///
-/// # Safety
-/// The pointers of `place` are as CUDA's functions for adding nodes want them.
-unsafe fn add<T>(
-    op: u16,
-    place: Place,
-    params: &Params,
-    decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
-) -> Result<(u64, T), CUresult> {
-    if place.out.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let mut body = Vec::new();
-    body.word(graph_name(place.graph)?);
-    let name = handles::reserve(Kind::GraphNode);
-    body.word(name.0);
-    // SAFETY: the caller's promise.
-    handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
-    body.put(&params.body);
-    let made = handles::made(name, call(op, |w| w.put(&body), decode))?;
-    // SAFETY: not null, and valid by the caller's promise.
-    unsafe { place.out.write(name.0 as CUgraphNode) };
-    params.taken();
-    Ok((name.0, made))
-}
-
-/// Not awaited: the handle is ours, and what the driver could refuse is refused here.
-///
-/// # Safety
-/// As CUDA's `cuGraphCreate`.
-pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: u32) -> CUresult {
-    if let Err(code) = session() {
-        return code;
-    }
-    if out.is_null() || flags != 0 {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    let name = handles::reserve(Kind::Graph);
-    let code = post(ops::CU_GRAPH_CREATE, |w| calls::cuGraphCreate { phGraph: name.0, flags }.encode(w));
-    if code == CUDA_SUCCESS {
-        // SAFETY: not null, and valid by the contract.
-        unsafe { out.write(name.0 as CUgraph) };
-    }
-    code
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddKernelNode_v2`.
-pub unsafe fn cuGraphAddKernelNode_v2(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
-    // SAFETY: the caller's promise.
-    code(unsafe {
-        Params::kernel(params).and_then(|p| add(ops::CU_GRAPH_ADD_KERNEL_NODE_V2, place, &p, |_| Ok(()))).map(drop)
-    })
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddKernelNode`.
-pub unsafe fn cuGraphAddKernelNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    match unsafe { params.as_ref() }.map(kernel_v2) {
-        // SAFETY: as above.
-        Some(params) => unsafe { cuGraphAddKernelNode_v2(out, graph, nodes, count, &params) },
-        None => CUDA_ERROR_INVALID_VALUE,
-    }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddMemcpyNode`.
-pub unsafe fn cuGraphAddMemcpyNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    copy: *const CUDA_MEMCPY3D,
-    ctx: CUcontext,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
-    // SAFETY: the caller's promise.
-    code(unsafe {
-        Params::memcpy(copy, ctx, 0).and_then(|p| add(ops::CU_GRAPH_ADD_MEMCPY_NODE, place, &p, |_| Ok(()))).map(drop)
-    })
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddHostNode`.
-pub unsafe fn cuGraphAddHostNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_HOST_NODE_PARAMS,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
-    // SAFETY: the caller's promise.
-    code(unsafe {
-        Params::host(params).and_then(|p| add(ops::CU_GRAPH_ADD_HOST_NODE, place, &p, |_| Ok(()))).map(drop)
-    })
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddBatchMemOpNode`.
-pub unsafe fn cuGraphAddBatchMemOpNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
-    // SAFETY: the caller's promise.
-    code(unsafe {
-        Params::batch(params).and_then(|p| add(ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, place, &p, |_| Ok(()))).map(drop)
-    })
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddMemAllocNode`.
-pub unsafe fn cuGraphAddMemAllocNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
-    let answer = (|| {
-        // SAFETY: the caller's promise.
-        let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: as above.
-        let encoded = unsafe { Params::allocation(params) }?;
-        // SAFETY: as above.
-        let (_, address) = unsafe { add(ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, place, &encoded, |r| r.word()) }?;
-        params.dptr = address;
-        note_allocation(address, params.bytesize, &params.poolProps);
-        Ok(())
-    })();
-    code(answer)
-}
-
-/// A graph's allocation has its address from the day its node is made.
-fn note_allocation(address: u64, bytes: usize, pool: &CUmemPoolProps) {
-    super::address_map::insert_device(
-        address,
-        bytes as u64,
-        super::address_map::Kind::Graph,
-        0,
-        pool.location.id as u32,
-    );
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddNode`.
-pub unsafe fn cuGraphAddNode(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    count: usize,
-    params: *mut CUgraphNodeParams,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { cuGraphAddNode_v2(out, graph, nodes, std::ptr::null(), count, params) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphAddNode_v2`.
-pub unsafe fn cuGraphAddNode_v2(
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    nodes: *const CUgraphNode,
-    edges: *const CUgraphEdgeData,
-    count: usize,
-    params: *mut CUgraphNodeParams,
-) -> CUresult {
-    let place = Place { out, graph, nodes, edges, count };
-    let answer = (|| {
-        // SAFETY: the caller's promise.
-        let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: as above.
-        let encoded = unsafe { Params::any(params) }?;
-        let has_address = params.type_ == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-        // SAFETY: as above.
-        let (node, address) =
-            unsafe { add(ops::CU_GRAPH_ADD_NODE_V2, place, &encoded, |r| if has_address { r.word() } else { Ok(0) }) }?;
-        if has_address {
-            // SAFETY: the type says which part of the union is meant.
-            let part = unsafe { &mut params.__bindgen_anon_1.alloc };
-            part.dptr = address;
-            note_allocation(address, part.bytesize, &part.poolProps);
-        }
-        if params.type_ == CU_GRAPH_NODE_TYPE_CONDITIONAL {
-            let bodies = encoded.bodies.iter().map(|body| body.0).collect();
-            params.__bindgen_anon_1.conditional.phGraph_out = lend(node, bodies, &[]).0.cast();
-        }
-        Ok(())
-    })();
-    code(answer)
-}
-
-fn ending(op: u16, word: u64) -> CUresult {
-    match call(op, |w| w.word(word), |r| r.list(4 * NODES_MAX, |r| r.word())) {
-        Ok(names) => {
-            forget(&names);
-            CUDA_SUCCESS
-        }
-        Err(code) => code,
-    }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuGraphDestroy(graph: CUgraph) -> CUresult {
-    graph_name(graph).map_or_else(|code| code, |word| ending(ops::CU_GRAPH_DESTROY, word))
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> CUresult {
-    node_name(node).map_or_else(|code| code, |word| ending(ops::CU_GRAPH_DESTROY_NODE, word))
-}
-
-/// Asks for one object that may have no name yet.
-fn find(op: u16, kind: Kind, words: &[u64]) -> Result<u64, CUresult> {
-    let spare = Spare::new(kind, 1);
-    let encode = |w: &mut Vec<u8>| {
-        for word in words {
-            w.word(*word);
-        }
-        spare.encode(w);
-    };
-    let found = call(op, encode, |r| r.word())?;
-    spare.settle(&[found]);
-    Ok(found)
-}
-
-/// # Safety
-/// As CUDA's `cuGraphNodeFindInClone`.
-pub unsafe fn cuGraphNodeFindInClone(out: *mut CUgraphNode, node: CUgraphNode, clone: CUgraph) -> CUresult {
-    let answer = (|| {
-        let words = [node_name(node)?, graph_name(clone)?];
-        find(ops::CU_GRAPH_NODE_FIND_IN_CLONE, Kind::GraphNode, &words).map(|word| word as CUgraphNode)
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphChildGraphNodeGetGraph`.
-pub unsafe fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, out: *mut CUgraph) -> CUresult {
-    let answer = node_name(node)
-        .and_then(|word| find(ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, Kind::Graph, &[word]))
-        .map(|word| word as CUgraph);
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// A list of nodes, page by page. Without an array only the number is answered; an array that is too long is
-/// filled up with nulls, as the driver does.
-///
-/// # Safety
-/// `nodes` and `edges` are null or have as many elements as `count` says; `count` is null or valid.
-unsafe fn list(
-    op: u16,
-    object: Result<u64, CUresult>,
-    nodes: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let answer = (|| {
-        let object = object?;
-        // SAFETY: the caller's promise.
-        let count = unsafe { count.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let capacity = if nodes.is_null() { 0 } else { *count };
-        let mut first = 0;
-        loop {
-            let wanted = (capacity - first).min(NODES_MAX);
-            let (total, page) = page(op, object, first, wanted, 1)?;
-            if capacity == 0 {
-                *count = total;
-                return Ok(());
-            }
-            for (i, item) in page.iter().enumerate() {
-                // SAFETY: `first + i` is below the capacity.
-                unsafe {
-                    nodes.add(first + i).write(item[0] as CUgraphNode);
-                    if !edges.is_null() {
-                        edges.add(first + i).write(edge_data(item[1]));
-                    }
-                }
-            }
-            first += page.len();
-            if page.len() < wanted || first == capacity {
-                break;
-            }
-        }
-        for i in first..capacity {
-            // SAFETY: below the capacity.
-            unsafe { nodes.add(i).write(std::ptr::null_mut()) };
-        }
-        *count = first;
-        Ok(())
-    })();
-    code(answer)
-}
-
-/// One page of a list whose elements have `ends` nodes and an edge.
-fn page(op: u16, object: u64, first: usize, wanted: usize, ends: usize) -> Result<(usize, Vec<[u64; 3]>), CUresult> {
-    let spare = Spare::new(Kind::GraphNode, wanted * ends);
-    let answer = call(
-        op,
-        |w| {
-            w.word(object);
-            w.word(first as u64);
-            w.word(wanted as u64);
-            spare.encode(w);
-        },
-        |r| {
-            let total = r.word()? as usize;
-            let page = r.list(wanted, |r| {
-                let mut item = [0; 3];
-                for word in &mut item[..=ends] {
-                    *word = r.word()?;
-                }
-                Ok(item)
-            })?;
-            Ok((total, page))
-        },
-    )?;
-    spare.settle(&answer.1.iter().flat_map(|item| item[..ends].to_vec()).collect::<Vec<_>>());
-    Ok(answer)
-}
-
-/// # Safety
-/// As CUDA's `cuGraphGetNodes`.
-pub unsafe fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_NODES, graph_name(graph), nodes, std::ptr::null_mut(), count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphGetRootNodes`.
-pub unsafe fn cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_ROOT_NODES, graph_name(graph), nodes, std::ptr::null_mut(), count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphNodeGetDependencies`.
-pub unsafe fn cuGraphNodeGetDependencies(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENCIES, node_name(node), nodes, std::ptr::null_mut(), count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphNodeGetDependencies_v2`.
-pub unsafe fn cuGraphNodeGetDependencies_v2(
-    node: CUgraphNode,
-    nodes: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    // Without room for edge data the older function's answer is meant, which refuses to leave any out.
-    let op = match edges.is_null() && !nodes.is_null() {
-        true => ops::CU_GRAPH_NODE_GET_DEPENDENCIES,
-        false => ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), nodes, edges, count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphNodeGetDependentNodes`.
-pub unsafe fn cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, node_name(node), nodes, std::ptr::null_mut(), count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphNodeGetDependentNodes_v2`.
-pub unsafe fn cuGraphNodeGetDependentNodes_v2(
-    node: CUgraphNode,
-    nodes: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let op = match edges.is_null() && !nodes.is_null() {
-        true => ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES,
-        false => ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), nodes, edges, count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphGetEdges`.
-pub unsafe fn cuGraphGetEdges(
-    graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    count: *mut usize,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { edge_list(ops::CU_GRAPH_GET_EDGES, graph, from, to, std::ptr::null_mut(), count) }
-}
-
-/// # Safety
-/// As CUDA's `cuGraphGetEdges_v2`.
-pub unsafe fn cuGraphGetEdges_v2(
-    graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let op = match edges.is_null() && !from.is_null() {
-        true => ops::CU_GRAPH_GET_EDGES,
-        false => ops::CU_GRAPH_GET_EDGES_V2,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { edge_list(op, graph, from, to, edges, count) }
-}
-
-/// As [`list`], for pairs of nodes.
-unsafe fn edge_list(
-    op: u16,
-    graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let answer = (|| {
-        let object = graph_name(graph)?;
-        // SAFETY: the caller's promise.
-        let count = unsafe { count.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if from.is_null() != to.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let capacity = if from.is_null() { 0 } else { *count };
-        let mut first = 0;
-        loop {
-            let wanted = (capacity - first).min(EDGES_MAX);
-            let (total, page) = page(op, object, first, wanted, 2)?;
-            if capacity == 0 {
-                *count = total;
-                return Ok(());
-            }
-            for (i, item) in page.iter().enumerate() {
-                // SAFETY: `first + i` is below the capacity.
-                unsafe {
-                    from.add(first + i).write(item[0] as CUgraphNode);
-                    to.add(first + i).write(item[1] as CUgraphNode);
-                    if !edges.is_null() {
-                        edges.add(first + i).write(edge_data(item[2]));
-                    }
-                }
-            }
-            first += page.len();
-            if page.len() < wanted || first == capacity {
-                break;
-            }
-        }
-        for i in first..capacity {
-            // SAFETY: below the capacity.
-            unsafe {
-                from.add(i).write(std::ptr::null_mut());
-                to.add(i).write(std::ptr::null_mut());
-            }
-        }
-        *count = first;
-        Ok(())
-    })();
-    code(answer)
-}
-
-/// The driver's text, fetched in parts; the file is the client's.
-///
-/// # Safety
-/// As CUDA's `cuGraphDebugDotPrint`.
-pub unsafe fn cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: u32) -> CUresult {
-    use std::os::unix::ffi::OsStrExt;
-    let answer = (|| {
-        let graph = graph_name(graph)?;
-        if path.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut text = Vec::new();
-        loop {
-            let (total, part) = call(
-                ops::CU_GRAPH_DEBUG_DOT_PRINT,
-                |w| {
-                    for word in [graph, flags as u64, text.len() as u64] {
-                        w.word(word);
-                    }
-                },
-                |r| Ok((r.word()? as usize, r.bytes()?.to_vec())),
-            )?;
-            text.extend_from_slice(&part);
-            if part.is_empty() || text.len() >= total {
-                break;
-            }
-        }
-        // SAFETY: not null, and NUL-terminated by the contract.
-        let path = std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-        std::fs::write(path, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
-    })();
-    code(answer)
-}
-
 /// Makes a function that only the worker knew known here: a captured kernel's.
-fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
+pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
     let handle = Handle(word);
     if handle.is(Kind::Function) && FUNCTIONS.get(handle).is_none() {
         FUNCTIONS.insert(handle, Function::new(handle, c"".to_owned(), 0, false, layout));

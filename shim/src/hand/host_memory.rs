@@ -21,21 +21,15 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::HeapRange;
 
-use super::address_map::{self, Kind, Range};
-use super::execution::write;
-use super::heap::{PAGE, Region};
-pub use super::in_step::{
-    announce_rows, announce_source, before_access, before_launch, before_overwrite, is_kept_in_step, note_parameter,
-    note_written,
-};
-use super::in_step::{forget_mirrored, mirror};
-use crate::call::{call, poison, post, post_to};
-use crate::local::context;
+use crate::call::{call, post};
+use crate::hand::address_map::{self, Kind};
+use crate::hand::heap::{PAGE, Region};
+use crate::hand::in_step::announce_source;
 use crate::session::{Session, session};
 
 /// Allocations up to half of this share blocks of this size, which are registered once: registering costs
 /// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.
-const BLOCK: u64 = 2 << 20;
+pub const BLOCK: u64 = 2 << 20;
 
 /// What the first word of the worker's command says.
 pub mod request {
@@ -50,60 +44,12 @@ pub mod request {
 /// Free parts of blocks that are registered already.
 static SMALL: Mutex<Option<Region>> = Mutex::new(None);
 
-fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
-    let s = session()?;
-    match (context::current_home(), context::current_device()) {
-        (0, _) | (_, None) => Err(CUDA_ERROR_INVALID_CONTEXT),
-        (ctx, Some(device)) => Ok((s, ctx, device)),
-    }
-}
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
-fn posted(code: CUresult) -> Result<(), CUresult> {
+pub fn posted(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// # Safety
-/// As CUDA's `cuMemHostAlloc`.
-pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> CUresult {
-    let answer = (|| {
-        let (s, ctx, device) = needs_context()?;
-        let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-        if out.is_null() || flags & !known != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if bytes == 0 {
-            return Ok(std::ptr::null_mut());
-        }
-        let range = allocate(s, bytes as u64)?;
-        let base = s.heap.base() as u64 + range.offset;
-        let mut entry = Range::new(base, bytes as u64, Kind::PinnedHost, ctx, device);
-        // All pinned memory is mapped, and the driver says so.
-        // As driver 580 tells it: PORTABLE is told back alone, but not beside DEVICEMAP.
-        entry.flags = match flags & CU_MEMHOSTALLOC_DEVICEMAP {
-            0 => flags | CU_MEMHOSTALLOC_DEVICEMAP,
-            _ => flags & !CU_MEMHOSTALLOC_PORTABLE,
-        };
-        entry.owner = range.offset;
-        address_map::insert(entry);
-        Ok(base as *mut c_void)
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// As CUDA's `cuMemAllocHost_v2`.
-pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> CUresult {
-    // SAFETY: the caller's promise.
-    unsafe { cuMemHostAlloc(out, bytes, 0) }
-}
-
 /// A range of the heap that is registered with the driver, or will be before any later command.
-fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
+pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
     if bytes > BLOCK / 2 {
         let align = if bytes >= BLOCK { BLOCK } else { PAGE };
         let range = take(s, bytes, align)?;
@@ -151,7 +97,7 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
         && !FREED.lock().expect("no panic happens under this lock").is_empty()
     {
         let wait = std::time::Duration::from_millis(20);
-        let again = super::memory::STAGING_RELEASED.wait_timeout(allocator, wait);
+        let again = crate::hand::memory::STAGING_RELEASED.wait_timeout(allocator, wait);
         allocator = again.expect("no panic happens under this lock").0;
         offset = allocator.general.allocate(bytes, align);
     }
@@ -180,7 +126,7 @@ fn remove_pages(s: &Session, range: HeapRange) {
 
 /// Gives a range back whose pages nobody needs any more. In shared memory this also frees the worker's pages:
 /// they are the same.
-fn give_back(s: &Session, range: HeapRange) {
+pub fn give_back(s: &Session, range: HeapRange) {
     remove_pages(s, range);
     s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
 }
@@ -205,7 +151,7 @@ pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
 
 /// Freed pinned memory by offset, and whether it was registered on its own: copies from or to it may be under way,
 /// so it is used again only once the worker has seen the device idle.
-static FREED: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+pub static FREED: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
 
 /// The worker is done with a range. False if it is not freed pinned memory.
 pub fn released(s: &Session, range: HeapRange) -> bool {
@@ -225,85 +171,6 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
         small.release(range.offset, range.bytes);
     }
     true
-}
-
-/// Does not wait: the memory comes back when the device has been idle.
-///
-/// # Safety
-/// As CUDA's `cuMemFreeHost`.
-pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-    status((|| {
-        let s = session()?;
-        if p.is_null() {
-            return Ok(());
-        }
-        let gone = address_map::remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
-        let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
-        forget_mirrored(range);
-        super::on_the_way::freed(range);
-        let registered_alone = gone.bytes > BLOCK / 2;
-        FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
-        let request = |w: &mut Vec<u8>| {
-            range.put(w);
-            w.word(registered_alone as u64);
-        };
-        match poison::of(crate::local::context::current()) {
-            None => posted(post(ops::CU_MEM_FREE_HOST, request)),
-            // A broken context answers its error, but the memory comes back.
-            Some(code) => {
-                post_to(s, ops::CU_MEM_FREE_HOST, request);
-                Err(code)
-            }
-        }
-    })())
-}
-
-/// Flags of pinned and registered memory.
-///
-/// # Safety
-/// As CUDA's `cuMemHostGetFlags`.
-pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
-    let answer = session().and_then(|_| match address_map::find(p as u64) {
-        Some(r) if !r.is_device() => Ok(r.flags),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    });
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// As CUDA's `cuMemHostGetDevicePointer_v2`.
-pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void, flags: u32) -> CUresult {
-    let answer = (|| {
-        let s = session()?;
-        if flags != 0 || out.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let range = match address_map::find(p as u64) {
-            Some(r) if !r.is_device() => r,
-            _ => {
-                // SAFETY: not null, and valid by the caller's promise; the driver writes 0 too.
-                unsafe { out.write(0) };
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-        };
-        if range.device_pointer == 0 {
-            crate::say!(
-                "{:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
-                 (a file, shared memory or a stack); kernels cannot use it",
-                range.base,
-                range.bytes
-            );
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        if s.mirrored {
-            mirror(s, &range)?;
-        }
-        Ok(p as u64)
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
 }
 
 /// The heap behind host memory that both sides see, if all of `bytes` at `address` is such memory.
@@ -354,62 +221,13 @@ pub fn announce(address: u64, bytes: u64) {
 // Registered memory.
 
 /// Whether any memory was ever registered: copies need not look otherwise.
-static ANY_REGISTERED: AtomicBool = AtomicBool::new(false);
+pub static ANY_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
-static MOVED: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
+pub static MOVED: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
 
-fn page_of(address: u64) -> u64 {
+pub fn page_of(address: u64) -> u64 {
     address / PAGE * PAGE
-}
-
-/// # Safety
-/// As CUDA's `cuMemHostRegister_v2`.
-pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> CUresult {
-    status((|| {
-        let (s, ctx, device) = needs_context()?;
-        let known = CU_MEMHOSTREGISTER_PORTABLE
-            | CU_MEMHOSTREGISTER_DEVICEMAP
-            | CU_MEMHOSTREGISTER_IOMEMORY
-            | CU_MEMHOSTREGISTER_READ_ONLY;
-        let base = p as u64;
-        let end = base.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if base == 0 || bytes == 0 || flags & !known != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        // One at a time: two registrations may share a page.
-        let mut moved = MOVED.lock().expect("no panic happens under this lock");
-        match address_map::overlapping(base, bytes as u64) {
-            Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
-            Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
-            None => {}
-        }
-        let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
-        let backing = backing_of(first, last)?;
-        if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut entry = Range::new(base, bytes as u64, Kind::RegisteredHost, ctx, device);
-        entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-        if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
-            entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
-        }
-        let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
-        if backing == Backing::Private
-            && !overlaps
-            && let Some(offset) = move_in(s, first, last - first)
-        {
-            entry.owner = offset;
-            entry.device_pointer = base;
-            moved.insert(first, (last - first, offset));
-        }
-        ANY_REGISTERED.store(true, Ordering::Relaxed);
-        address_map::insert(entry);
-        Ok(())
-    })())
 }
 
 /// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
@@ -418,7 +236,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
 /// for whole pages that is the application's own buffer, which it hands over with this very call. The first and
 /// the last page may hold other things too (the allocator's, neighbours'), so each of them is copied and
 /// exchanged by itself, within about a microsecond.
-fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
+pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
     // The worker first: it knows whether the address is free there.
@@ -448,11 +266,11 @@ fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
 ///
 /// # Safety
 /// `at` is ordinary memory, `heap` a shared mapping that nobody else uses; both are whole pages.
-unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
+pub unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
     // SAFETY: the caller's promise. The exchange keeps the content. With an old size of zero, mremap maps the
     // shared pages a second time.
     let mapped = unsafe {
-        super::stream_copy::copy(heap as *mut u8, at as *const u8, len as usize);
+        crate::hand::stream_copy::copy(heap as *mut u8, at as *const u8, len as usize);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         libc::mremap(heap as *mut c_void, 0, len as usize, flags, at as *mut c_void)
     };
@@ -460,7 +278,7 @@ unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
 }
 
 /// The first page, what lies between, the last page.
-fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+pub fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let last = first + bytes - PAGE;
     let middle = bytes.saturating_sub(2 * PAGE);
     [(first + PAGE, middle), (first, PAGE), (last, if bytes > PAGE { PAGE } else { 0 })]
@@ -468,40 +286,8 @@ fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
         .filter(|(_, len)| *len > 0)
 }
 
-/// # Safety
-/// As CUDA's `cuMemHostUnregister`.
-pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-    status((|| {
-        let s = session()?;
-        if p.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut moved = MOVED.lock().expect("no panic happens under this lock");
-        let found = address_map::find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-        if found.kind != Kind::RegisteredHost || found.base != p as u64 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        address_map::remove(found.base);
-        if found.device_pointer == 0 {
-            return Ok(());
-        }
-        let first = page_of(found.base);
-        let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
-        let range = HeapRange { offset, bytes };
-        forget_mirrored(range);
-        super::on_the_way::freed(range);
-        let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
-        // Whatever became of the device, the application keeps its memory.
-        for (at, len) in pieces(first, bytes) {
-            move_out(at, len);
-        }
-        give_back(s, range);
-        answer
-    })())
-}
-
 /// Makes pages the application's own again, with their content.
-fn move_out(at: u64, len: u64) {
+pub fn move_out(at: u64, len: u64) {
     // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
     // the heap that this module made. The exchange keeps the content.
     let exchanged = unsafe {
@@ -516,7 +302,7 @@ fn move_out(at: u64, len: u64) {
         if fresh == libc::MAP_FAILED {
             fresh
         } else {
-            super::stream_copy::copy(fresh.cast(), at as *const u8, len as usize);
+            crate::hand::stream_copy::copy(fresh.cast(), at as *const u8, len as usize);
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void)
         }
@@ -526,7 +312,7 @@ fn move_out(at: u64, len: u64) {
 
 /// What the pages of a range are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Backing {
+pub enum Backing {
     /// The process's own, readable and writable: can be moved.
     Private,
     /// A file, shared memory, a stack: has to stay.
@@ -536,13 +322,13 @@ enum Backing {
 }
 
 /// An error where some page is not mapped at all.
-fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
+pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
     backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 /// As [`backing_of`], from the text of `/proc/self/maps`.
-fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
+pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
     let (mut at, mut result) = (first, Backing::Private);
     for line in maps.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -605,6 +391,7 @@ pub fn in_forked_child(s: &Session) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hand::heap::PAGE;
 
     #[test]
     fn only_private_memory_can_be_moved() {

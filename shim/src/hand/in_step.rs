@@ -22,12 +22,12 @@ use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 use orion_wire::{Fault, Writer};
 
-use super::address_map::{self, Range};
-use super::heap::PAGE;
-use super::host_memory::request;
-use super::payload;
 use crate::call::{call, post, post_to};
 use crate::carrier::Listener;
+use crate::hand::address_map::{self, Range};
+use crate::hand::heap::PAGE;
+use crate::hand::host_memory::request;
+use crate::hand::payload;
 use crate::session::{Session, session};
 
 /// How often memory is compared while the device works; see the worker's constants of the same names.
@@ -116,9 +116,9 @@ pub const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
 
 /// A command brings nothing more to the heap.
 fn settled(number: u64) {
-    super::on_the_way::settled(number);
-    super::graph::settled(number);
-    super::callback::settled(number);
+    crate::hand::on_the_way::settled(number);
+    crate::hand::graph::exec::settled(number);
+    crate::hand::callback::settled(number);
 }
 
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
@@ -184,8 +184,8 @@ fn announce_unexpected(s: &'static Session, range: HeapRange) {
         return;
     }
     loop {
-        let (parts, ever) = super::on_the_way::not_expected(range);
-        let still = || super::on_the_way::ever() == ever;
+        let (parts, ever) = crate::hand::on_the_way::not_expected(range);
+        let still = || crate::hand::on_the_way::ever() == ever;
         // What is lost with the session is no loss.
         if parts.into_iter().all(|part| crate::call::post_range(s, part, still).unwrap_or(true)) {
             return;
@@ -210,7 +210,7 @@ pub fn is_kept_in_step(range: HeapRange) -> bool {
 /// client keeps that memory in step.
 pub fn note_written(s: &'static Session, range: HeapRange) {
     if !is_kept_in_step(range)
-        && let Some(address) = super::host_memory::address_of(s, range)
+        && let Some(address) = crate::hand::host_memory::address_of(s, range)
     {
         note_parameter(s, address);
     }
@@ -219,7 +219,7 @@ pub fn note_written(s: &'static Session, range: HeapRange) {
 /// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
 /// so from now on a mirrored client keeps it in step.
 pub fn note_parameter(s: &'static Session, word: u64) {
-    if super::host_memory::shared_range(s, word, 1).is_none() {
+    if crate::hand::host_memory::shared_range(s, word, 1).is_none() {
         return;
     }
     if let Some(range) = address_map::find(word)
@@ -319,7 +319,7 @@ fn start_looking(s: &'static Session) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         STARTED.store(true, Ordering::SeqCst);
-        let spawned = super::events::with_signals_blocked(|| {
+        let spawned = crate::hand::events::with_signals_blocked(|| {
             std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
         });
         if let Err(e) = spawned {

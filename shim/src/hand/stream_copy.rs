@@ -66,7 +66,7 @@ fn pool() -> Option<&'static Pool> {
             finished: AtomicUsize::new(0),
         }));
         let mut started = 0;
-        super::events::with_signals_blocked(|| {
+        crate::hand::events::with_signals_blocked(|| {
             for _ in 0..helpers {
                 let thread = std::thread::Builder::new().name("orion-copy".into()).stack_size(256 << 10);
                 started += thread.spawn(move || pool.serve()).is_ok() as u32;

@@ -16,7 +16,7 @@ pub fn stream(stream: CUstream) -> CUresult {
 }
 
 /// Sends a synchronising call for `object` and waits for it and for the output of the kernels it covers.
-fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
+pub fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
     let answer = (|| {
         let s = session()?;
         // A handle says which context is meant; the default streams and the context itself need a current one.
@@ -27,11 +27,11 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
             return Ok(());
         }
         // What the host wrote to mapped memory may be what the device waits for.
-        super::host_memory::before_launch();
+        crate::hand::in_step::before_launch();
         let ticket = start(s, op, |w| w.word(object))?;
         let reply = wait(s, ticket)?;
         let mut r = orion_wire::Reader::new(&reply.body);
-        let handled = r.word().map_or(Ok(()), |events| super::events::wait_for(s, events));
+        let handled = r.word().map_or(Ok(()), |events| crate::hand::events::wait_for(s, events));
         if reply.result != CUDA_SUCCESS {
             return Err(reply.result);
         }
@@ -44,62 +44,7 @@ fn synchronize(op: u16, object: u64, is_stream: bool) -> CUresult {
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
-    stream(hStream)
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
-    synchronize(ops::CU_EVENT_SYNCHRONIZE, hEvent as u64, false)
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuCtxSynchronize() -> CUresult {
-    synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false)
-}
-
-/// Of a context that need not be the current one.
-///
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
-    if ctx.is_null() || ctx as u64 == context::current() {
-        return synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
-    }
-    // SAFETY: no pointers of the application's are involved.
-    unsafe {
-        match context::cuCtxPushCurrent_v2(ctx) {
-            CUDA_SUCCESS => {}
-            code => return code,
-        }
-        let code = synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
-        let mut popped = std::ptr::null_mut();
-        context::cuCtxPopCurrent_v2(&mut popped);
-        code
-    }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
-    match session() {
-        Ok(s) if known_synchronized(s, hStream as u64) => CUDA_SUCCESS,
-        Ok(_) => query(ops::CU_STREAM_QUERY, hStream as u64),
-        Err(code) => code,
-    }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuEventQuery(hEvent: CUevent) -> CUresult {
-    query(ops::CU_EVENT_QUERY, hEvent as u64)
-}
-
-fn query(op: u16, object: u64) -> CUresult {
-    super::host_memory::before_launch();
+pub fn query(op: u16, object: u64) -> CUresult {
+    crate::hand::in_step::before_launch();
     crate::call::call(op, |w| w.word(object), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }

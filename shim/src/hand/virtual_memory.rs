@@ -7,29 +7,19 @@
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::c_void;
 use std::sync::{Mutex, RwLock};
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
-use orion_wire::handle::{Handle, Kind};
-
-use super::address_map::{self, Range};
-use super::execution::write;
-use crate::call::{call, post};
-use crate::handles;
-use crate::session::session;
 
 /// Reserved ranges by their start.
-static RESERVATIONS: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
+pub static RESERVATIONS: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
 
 /// A physical allocation. It lives while there is a reference or a mapping.
-struct Allocation {
-    bytes: u64,
-    properties: CUmemAllocationProp,
-    references: u32,
-    mappings: u32,
+pub struct Allocation {
+    pub bytes: u64,
+    pub properties: CUmemAllocationProp,
+    pub references: u32,
+    pub mappings: u32,
 }
 
 // SAFETY: the one pointer in the properties belongs to Windows and is kept null.
@@ -37,21 +27,8 @@ unsafe impl Send for Allocation {}
 
 static ALLOCATIONS: Mutex<Option<HashMap<u64, Allocation>>> = Mutex::new(None);
 
-fn allocations<T>(f: impl FnOnce(&mut HashMap<u64, Allocation>) -> T) -> T {
+pub fn allocations<T>(f: impl FnOnce(&mut HashMap<u64, Allocation>) -> T) -> T {
     f(ALLOCATIONS.lock().expect("no panic happens under this lock").get_or_insert_default())
-}
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
-fn posted(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
-}
-
-/// Granularity of device memory: the smallest of the session's devices, for alignment checks.
-fn granularity() -> u64 {
-    session().ok().and_then(|s| s.welcome.devices.iter().map(|d| d.granularity.0).min()).unwrap_or(2 << 20).max(4096)
 }
 
 /// Start and size of the reservation that an address lies in.
@@ -66,82 +43,11 @@ pub fn handle_types(handle: u64) -> u64 {
     allocations(|a| a.get(&handle).map_or(0, |a| a.properties.requestedHandleTypes as u64))
 }
 
-/// Ranges that collide with something of this process are given back, but only after a better one was found:
-/// otherwise the driver would answer the same again.
-const ATTEMPTS: usize = 8;
-
-/// # Safety
-/// As CUDA's `cuMemAddressReserve`.
-pub unsafe fn cuMemAddressReserve(
-    out: *mut CUdeviceptr,
-    bytes: usize,
-    alignment: usize,
-    hint: CUdeviceptr,
-    flags: u64,
-) -> CUresult {
-    let answer = (|| {
-        session()?;
-        if out.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut rejected = Vec::new();
-        let mut answer = Err(CUDA_ERROR_OUT_OF_MEMORY);
-        for _ in 0..ATTEMPTS {
-            let request = |w: &mut Vec<u8>| {
-                for v in [bytes as u64, alignment as u64, hint, flags] {
-                    w.word(v);
-                }
-            };
-            match call(ops::CU_MEM_ADDRESS_RESERVE, request, |r| r.word()) {
-                Ok(base) if address_map::reserve(base, bytes as u64).is_ok() => {
-                    RESERVATIONS.write().expect("no panic happens under this lock").insert(base, bytes as u64);
-                    answer = Ok(base);
-                    break;
-                }
-                Ok(base) => rejected.push(base),
-                Err(code) => {
-                    answer = Err(code);
-                    break;
-                }
-            }
-        }
-        for base in rejected {
-            post_range(ops::CU_MEM_ADDRESS_FREE, base, bytes as u64)?;
-        }
-        answer
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-fn post_range(op: u16, base: u64, bytes: u64) -> Result<(), CUresult> {
-    posted(post(op, |w| {
-        w.word(base);
-        w.word(bytes);
-    }))
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
-    status((|| {
-        session()?;
-        let mut all = RESERVATIONS.write().expect("no panic happens under this lock");
-        if all.get(&base) != Some(&(bytes as u64)) || address_map::overlapping(base, bytes as u64).is_some() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        all.remove(&base);
-        post_range(ops::CU_MEM_ADDRESS_FREE, base, bytes as u64)?;
-        address_map::unreserve(base, bytes as u64);
-        Ok(())
-    })())
-}
-
 /// Properties without the pointer that only Windows uses.
 ///
 /// # Safety
 /// `from` is null or valid for a read.
-unsafe fn properties(from: *const CUmemAllocationProp) -> Result<CUmemAllocationProp, CUresult> {
+pub unsafe fn properties(from: *const CUmemAllocationProp) -> Result<CUmemAllocationProp, CUresult> {
     if from.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -149,305 +55,4 @@ unsafe fn properties(from: *const CUmemAllocationProp) -> Result<CUmemAllocation
     let mut p = unsafe { from.read() };
     p.win32HandleMetaData = std::ptr::null_mut();
     Ok(p)
-}
-
-fn put_properties(w: &mut Vec<u8>, p: &CUmemAllocationProp) {
-    let f = &p.allocFlags;
-    for v in [
-        p.type_ as u64,
-        p.requestedHandleTypes as u64,
-        p.location.type_ as u64,
-        p.location.id as u32 as u64,
-        f.compressionType as u64 | (f.gpuDirectRDMACapable as u64) << 8 | (f.usage as u64) << 16,
-    ] {
-        w.word(v);
-    }
-}
-
-/// # Safety
-/// As CUDA's `cuMemCreate`.
-pub unsafe fn cuMemCreate(
-    out: *mut CUmemGenericAllocationHandle,
-    bytes: usize,
-    prop: *const CUmemAllocationProp,
-    flags: u64,
-) -> CUresult {
-    let answer = (|| {
-        session()?;
-        // SAFETY: the caller's promise.
-        let properties = unsafe { properties(prop) }?;
-        if out.is_null() || bytes == 0 || flags != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
-            // The memory would be the GPU's host's, at an address that is nobody's here.
-            crate::say!("cuMemCreate of host memory is not forwarded; cuMemHostAlloc is");
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        let handle = handles::reserve(Kind::MemAllocation);
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle.0);
-            w.word(bytes as u64);
-            put_properties(w, &properties);
-        };
-        handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
-        let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
-        allocations(|a| a.insert(handle.0, allocation));
-        Ok(handle.0)
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-    status((|| {
-        session()?;
-        if !Handle(handle).is(Kind::MemAllocation) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let (last, gone) = allocations(|all| -> Result<(bool, bool), CUresult> {
-            // Multicast objects are created elsewhere, and counted by the driver alone.
-            let Some(a) = all.get_mut(&handle) else { return Ok((true, true)) };
-            a.references = a.references.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            let last = a.references == 0;
-            let gone = last && a.mappings == 0;
-            if gone {
-                all.remove(&handle);
-            }
-            Ok((last, gone))
-        })?;
-        if last {
-            posted(post(ops::CU_MEM_RELEASE, |w| w.word(handle)))?;
-        }
-        if gone {
-            handles::release(Handle(handle));
-        }
-        Ok(())
-    })())
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemMap(
-    base: CUdeviceptr,
-    bytes: usize,
-    offset: usize,
-    handle: CUmemGenericAllocationHandle,
-    flags: u64,
-) -> CUresult {
-    status((|| {
-        session()?;
-        let bytes = bytes as u64;
-        let unit = granularity();
-        let inside = reservation(base)
-            .is_some_and(|(start, size)| base.checked_add(bytes).is_some_and(|end| end <= start + size));
-        if flags != 0 || bytes == 0 || !base.is_multiple_of(unit) || !bytes.is_multiple_of(unit) || !inside {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if address_map::overlapping(base, bytes).is_some() || !Handle(handle).is(Kind::MemAllocation) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let device = allocations(|all| {
-            let Some(a) = all.get_mut(&handle) else { return Ok(0) };
-            if (offset as u64).checked_add(bytes).is_none_or(|end| end > a.bytes) {
-                return Err(CUDA_ERROR_NOT_SUPPORTED);
-            }
-            if a.references == 0 {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            a.mappings += 1;
-            Ok(a.properties.location.id as u32)
-        })?;
-        let mut range = Range::new(base, bytes, address_map::Kind::Vmm, 0, device);
-        range.owner = handle;
-        // Nobody may access it yet.
-        (range.access, range.device_pointer) = (0, 0);
-        address_map::insert(range);
-        posted(post(ops::CU_MEM_MAP, |w| {
-            for v in [base, bytes, offset as u64, handle] {
-                w.word(v);
-            }
-        }))
-    })())
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
-    status((|| {
-        session()?;
-        let bytes = bytes as u64;
-        let end = base.checked_add(bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if bytes == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // Mappings are undone whole.
-        let cut = |address: u64| address_map::find(address).is_some_and(|r| r.base < base || r.end() > end);
-        if cut(base) || cut(end - 1) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let gone = address_map::remove_inside(base, bytes);
-        post_range(ops::CU_MEM_UNMAP, base, bytes)?;
-        allocations(|all| {
-            for range in gone {
-                let Some(a) = all.get_mut(&range.owner) else { continue };
-                a.mappings = a.mappings.saturating_sub(1);
-                if a.mappings == 0 && a.references == 0 {
-                    all.remove(&range.owner);
-                    handles::release(Handle(range.owner));
-                }
-            }
-        });
-        Ok(())
-    })())
-}
-
-const ACCESS_MAX: usize = 64;
-
-/// # Safety
-/// As CUDA's `cuMemSetAccess`.
-pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmemAccessDesc, count: usize) -> CUresult {
-    status((|| {
-        session()?;
-        let end = base.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if desc.is_null() || count == 0 || count > ACCESS_MAX || bytes == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // Every address has to be mapped.
-        let mut mapped = Vec::new();
-        let mut at = base;
-        while at < end {
-            let range = address_map::find(at).filter(|r| r.kind == address_map::Kind::Vmm);
-            let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            at = range.end();
-            mapped.push(range);
-        }
-        // SAFETY: an array of `count` elements by the caller's promise.
-        let descs = unsafe { std::slice::from_raw_parts(desc, count) };
-        posted(post(ops::CU_MEM_SET_ACCESS, |w| {
-            w.word(base);
-            w.word(bytes as u64);
-            w.word(count as u64);
-            for d in descs {
-                w.word(d.location.type_ as u64 | (d.location.id as u32 as u64) << 32);
-                w.word(d.flags as u64);
-            }
-        }))?;
-        for range in mapped {
-            for d in descs {
-                if d.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && d.location.id as u32 == range.device {
-                    address_map::update(range.base, |r| {
-                        r.access = d.flags;
-                        r.device_pointer = if d.flags == 0 { 0 } else { r.base };
-                    });
-                }
-            }
-        }
-        Ok(())
-    })())
-}
-
-/// # Safety
-/// As CUDA's `cuMemGetAllocationGranularity`.
-pub unsafe fn cuMemGetAllocationGranularity(
-    out: *mut usize,
-    prop: *const CUmemAllocationProp,
-    option: CUmemAllocationGranularity_flags,
-) -> CUresult {
-    let answer = (|| {
-        let s = session()?;
-        // SAFETY: the caller's promise.
-        let p = unsafe { properties(prop) }?;
-        if out.is_null() || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let device = (p.type_ == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE)
-            .then(|| crate::local::device::worker_ordinal(p.location.id as u32).unwrap_or(0))
-            // The driver does not look whether there is such a device either.
-            .and_then(|ordinal| s.welcome.devices.get(ordinal as usize));
-        if let Some(device) = device {
-            let (minimum, recommended) = device.granularity;
-            return Ok(if option == CU_MEM_ALLOC_GRANULARITY_MINIMUM { minimum } else { recommended } as usize);
-        }
-        let request = |w: &mut Vec<u8>| {
-            w.word(option as u64);
-            put_properties(w, &p);
-        };
-        call(ops::CU_MEM_GET_ALLOCATION_GRANULARITY, request, |r| Ok(r.word()? as usize))
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// As CUDA's `cuMemGetAllocationPropertiesFromHandle`.
-pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
-    out: *mut CUmemAllocationProp,
-    handle: CUmemGenericAllocationHandle,
-) -> CUresult {
-    let answer =
-        session().and_then(|_| allocations(|a| a.get(&handle).map(|a| a.properties)).ok_or(CUDA_ERROR_INVALID_VALUE));
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// # Safety
-/// As CUDA's `cuMemRetainAllocationHandle`.
-pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> CUresult {
-    let answer = (|| {
-        session()?;
-        if out.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let range = address_map::find(address as u64).filter(|r| r.kind == address_map::Kind::Vmm);
-        let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let revived = allocations(|all| -> Result<bool, CUresult> {
-            let a = all.get_mut(&range.owner).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            a.references += 1;
-            Ok(a.references == 1)
-        })?;
-        // The driver's own reference went with the last release; the mapping kept the memory.
-        if revived {
-            posted(post(ops::CU_MEM_RETAIN_ALLOCATION_HANDLE, |w| {
-                w.word(range.owner);
-                w.word(range.base);
-            }))?;
-        }
-        Ok(range.owner)
-    })();
-    // SAFETY: the caller's promise.
-    unsafe { write(out, answer) }
-}
-
-/// A descriptor of this process cannot stand for memory of the GPU's host, and nobody else here could open it.
-///
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemExportToShareableHandle(
-    _out: *mut c_void,
-    _handle: CUmemGenericAllocationHandle,
-    _kind: CUmemAllocationHandleType,
-    _flags: u64,
-) -> CUresult {
-    refuse_sharing()
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemImportFromShareableHandle(
-    _out: *mut CUmemGenericAllocationHandle,
-    _os_handle: *mut c_void,
-    _kind: CUmemAllocationHandleType,
-) -> CUresult {
-    refuse_sharing()
-}
-
-fn refuse_sharing() -> CUresult {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        crate::say!("sharing device memory by file descriptor or fabric handle is not forwarded; cuIpc* is");
-    });
-    CUDA_ERROR_NOT_SUPPORTED
 }

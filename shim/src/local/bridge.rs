@@ -6,7 +6,6 @@ use std::ffi::{c_char, c_void};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
-
 #[cfg(test)]
 pub use tests::{functions_of, load_image, stream_id};
 
@@ -26,7 +25,7 @@ pub fn functions_of(module: CUmodule) -> Result<Vec<(CUfunction, *const c_char)>
     let named = |f: CUfunction| {
         let mut name = std::ptr::null();
         // SAFETY: a valid place.
-        match unsafe { crate::hand::execution::cuFuncGetName(&mut name, f) } {
+        match unsafe { crate::api::execution::cuFuncGetName(&mut name, f) } {
             CUDA_SUCCESS => Ok((f, name)),
             code => Err(code),
         }

@@ -5,6 +5,8 @@ use orion_cuda::sys::*;
 #[cfg(not(test))]
 use orion_wire::Writer;
 use orion_wire::generated::ops;
+#[cfg(test)]
+use tests::{call, post};
 
 /// Creates a context under a handle of our choice.
 pub fn create(handle: u64, flags: u32, device: u32) -> Result<(), CUresult> {
@@ -48,22 +50,19 @@ pub fn primary_set_flags(device: u32, flags: u32) -> CUresult {
 }
 
 #[cfg(not(test))]
-fn post(op: u16, words: &[u64]) -> CUresult {
+pub fn post(op: u16, words: &[u64]) -> CUresult {
     crate::call::post(op, |w| words.iter().for_each(|v| w.word(*v)))
 }
 
 /// The reply's first word, if it has one.
 #[cfg(not(test))]
-fn call(op: u16, words: &[u64]) -> Result<Option<u64>, CUresult> {
+pub fn call(op: u16, words: &[u64]) -> Result<Option<u64>, CUresult> {
     crate::call::call(
         op,
         |w| words.iter().for_each(|v| w.word(*v)),
         |r| if r.is_empty() { Ok(None) } else { r.word().map(Some) },
     )
 }
-
-#[cfg(test)]
-use tests::{call, post};
 
 /// A worker that agrees to everything and remembers what this thread asked.
 #[cfg(test)]

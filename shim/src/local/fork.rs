@@ -36,7 +36,7 @@ unsafe extern "C" fn child() {
     crate::carrier::forget_in_child();
     FORKED.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
-    super::context::forget_stack();
+    crate::local::context::forget_stack();
 }
 
 #[cfg(test)]

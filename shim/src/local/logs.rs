@@ -8,30 +8,26 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
-use orion_wire::handle::{Handle, Kind};
-
-use super::code;
-use crate::handles;
 
 /// The driver documents 25,600 bytes for its buffer and cuts lines at 256.
-const LINES_MAX: usize = 100;
-const LINE_BYTES_MAX: usize = 256;
+pub const LINES_MAX: usize = 100;
+pub const LINE_BYTES_MAX: usize = 256;
 
 /// Said in place of lines that are no longer there.
-const OVERWRITTEN: &str = "[older messages were overwritten]\n";
+pub const OVERWRITTEN: &str = "[older messages were overwritten]\n";
 /// Said in place of lines for which the application's buffer has no room.
-const TOO_SMALL: &str = "[the buffer is too small for all messages; the newest follow]\n";
+pub const TOO_SMALL: &str = "[the buffer is too small for all messages; the newest follow]\n";
 
 /// Lines, each with its newline, and the number of the line that comes next. Numbers wrap.
-struct Log {
+pub struct Log {
     lines: VecDeque<String>,
-    next: CUlogIterator,
+    pub next: CUlogIterator,
 }
 
 impl Log {
@@ -48,7 +44,7 @@ impl Log {
     }
 
     /// The lines from an iterator on, and whether some of those are gone. Without one: all there are.
-    fn since(&self, iterator: Option<CUlogIterator>) -> (bool, Vec<&str>) {
+    pub fn since(&self, iterator: Option<CUlogIterator>) -> (bool, Vec<&str>) {
         let said = self.next.wrapping_sub(iterator.unwrap_or(0)) as usize;
         // One that is ahead of the log is nobody's; there is nothing behind it.
         let wanted = if iterator.is_some() && said > u32::MAX as usize / 2 { 0 } else { said };
@@ -58,7 +54,7 @@ impl Log {
 }
 
 /// What fits into `room` bytes: everything, or a line that says so and the newest. `None` if not even one does.
-fn fitted(room: usize, overwritten: bool, lines: &[&str]) -> Option<String> {
+pub fn fitted(room: usize, overwritten: bool, lines: &[&str]) -> Option<String> {
     let head = if overwritten { OVERWRITTEN } else { "" };
     let whole = format!("{head}{}", lines.concat());
     if whole.len() <= room {
@@ -77,21 +73,21 @@ fn fitted(room: usize, overwritten: bool, lines: &[&str]) -> Option<String> {
     }
 }
 
-static LOG: Mutex<Log> = Mutex::new(Log::new());
+pub static LOG: Mutex<Log> = Mutex::new(Log::new());
 
 #[derive(Clone, Copy)]
-struct Callback {
-    handle: u64,
-    function: unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize),
-    data: usize,
+pub struct Callback {
+    pub handle: u64,
+    pub function: unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize),
+    pub data: usize,
 }
 
-static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
+pub static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
 /// Held while callbacks run: one that was unregistered runs no more.
-static CALLING: Mutex<()> = Mutex::new(());
+pub static CALLING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    pub static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Logs what the shim itself has to say about a call. `function` may be empty.
@@ -192,149 +188,10 @@ fn write_to_file(line: &str) {
     };
 }
 
-/// What the worker's driver logged about commands that had no reply comes with this one's.
-fn fetch() {
-    if crate::session::session().is_ok() {
-        // Without a worker the log is what it is.
-        let _ = crate::call::call(orion_wire::record::op::LOG, |_| {}, |_| Ok(()));
-    }
-}
-
-/// An argument that may not be what it is, which is logged like every other failure.
-fn refused<T>(function: &str, message: &str) -> Result<T, CUresult> {
-    error(function, message);
-    Err(CUDA_ERROR_INVALID_VALUE)
-}
-
-pub unsafe fn cuLogsRegisterCallback(
-    callbackFunc: CUlogsCallback,
-    userData: *mut c_void,
-    callback_out: *mut CUlogsCallbackHandle,
-) -> CUresult {
-    let Some(function) = callbackFunc else {
-        return code(refused("cuLogsRegisterCallback", "callbackFunc cannot be NULL"));
-    };
-    let handle = handles::reserve(Kind::LogCallback).0;
-    if let Ok(mut callbacks) = CALLBACKS.lock() {
-        callbacks.push(Callback { handle, function, data: userData.addr() });
-    }
-    if !callback_out.is_null() {
-        // SAFETY: not null; valid for a write by the C API's contract.
-        unsafe { callback_out.write(std::ptr::without_provenance_mut(handle as usize)) };
-    }
-    CUDA_SUCCESS
-}
-
-pub unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-    let handle = callback.addr() as u64;
-    let found = CALLBACKS.lock().is_ok_and(|mut callbacks| {
-        let before = callbacks.len();
-        callbacks.retain(|c| c.handle != handle);
-        callbacks.len() < before
-    });
-    if !found {
-        return code(refused("cuLogsUnregisterCallback", "callback is not registered"));
-    }
-    // Whoever unregisters frees the data next, so nobody may be in the callback any more but the caller itself.
-    if !IN_CALLBACK.get() {
-        drop(CALLING.lock());
-    }
-    handles::release(Handle(handle));
-    CUDA_SUCCESS
-}
-
-/// The flags must be 0, but driver 580 does not mind.
-pub unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, _flags: u32) -> CUresult {
-    const NAME: &str = "cuLogsCurrent";
-    code((|| {
-        if iterator_out.is_null() {
-            return refused(NAME, "iterator_out cannot be NULL");
-        }
-        fetch();
-        let next = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.next;
-        // SAFETY: not null; valid for a write by the C API's contract.
-        unsafe { iterator_out.write(next) };
-        Ok(())
-    })())
-}
-
-pub unsafe fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: u32) -> CUresult {
-    const NAME: &str = "cuLogsDumpToFile";
-    code((|| {
-        if pathToFile.is_null() {
-            return refused(NAME, "pathToFile cannot be NULL");
-        }
-        if flags != 0 {
-            return refused(NAME, "flags must be 0");
-        }
-        fetch();
-        // SAFETY: null or valid, and a C string, by the C API's contract.
-        let (from, path) = unsafe { (iterator.as_ref().copied(), CStr::from_ptr(pathToFile)) };
-        let (text, next) = {
-            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-            let (overwritten, lines) = log.since(from);
-            (fitted(usize::MAX, overwritten, &lines).unwrap_or_default(), log.next)
-        };
-        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-        if let Err(e) = std::fs::write(path, text) {
-            return refused(NAME, &format!("writing {} failed: {e}", path.display()));
-        }
-        if !iterator.is_null() {
-            // SAFETY: not null; valid for a write by the C API's contract.
-            unsafe { iterator.write(next) };
-        }
-        Ok(())
-    })())
-}
-
-pub unsafe fn cuLogsDumpToMemory(
-    iterator: *mut CUlogIterator,
-    buffer: *mut c_char,
-    size: *mut usize,
-    flags: u32,
-) -> CUresult {
-    const NAME: &str = "cuLogsDumpToMemory";
-    code((|| {
-        if buffer.is_null() {
-            return refused(NAME, "buffer cannot be NULL");
-        }
-        if size.is_null() {
-            return refused(NAME, "size cannot be NULL");
-        }
-        if flags != 0 {
-            return refused(NAME, "flags must be 0");
-        }
-        fetch();
-        // SAFETY: null or valid, and not null, by the C API's contract.
-        let (from, room) = unsafe { (iterator.as_ref().copied(), size.read()) };
-        let (text, next) = {
-            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-            let (overwritten, lines) = log.since(from);
-            (fitted(room.saturating_sub(1), overwritten, &lines).filter(|_| room > 0 || lines.is_empty()), log.next)
-        };
-        let written = text.as_ref().map_or(0, String::len);
-        // SAFETY: not null, and `room` bytes of the application's, of which the text and its end take no more.
-        unsafe {
-            size.write(written);
-            if room > 0 {
-                std::ptr::copy_nonoverlapping(text.as_deref().unwrap_or("").as_ptr().cast(), buffer, written);
-                buffer.add(written).write(0);
-            }
-        }
-        if text.is_none() {
-            return refused(NAME, "buffer is too small for any message");
-        }
-        if !iterator.is_null() {
-            // SAFETY: not null; valid for a write by the C API's contract.
-            unsafe { iterator.write(next) };
-        }
-        Ok(())
-    })())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::log::{cuLogsCurrent, cuLogsDumpToMemory};
 
     fn log_of(lines: &[&str]) -> Log {
         let mut log = Log::new();

@@ -10,31 +10,24 @@
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod bridge;
-mod compile_cache;
+pub mod compile_cache;
 mod compile_cache_disk;
 pub mod context;
-mod context_wire;
+pub mod context_wire;
 pub mod device;
-pub mod error;
-pub mod export_table;
-mod fork;
-mod integrity;
+pub mod fork;
+pub mod integrity;
 pub mod logs;
-mod nvml;
-pub mod pointer;
-pub mod proc_address;
-pub mod profiler;
+pub mod nvml;
 pub mod refuse;
-mod storage;
+pub mod storage;
 mod visible;
-
-pub use fork::{in_forked_child, register_fork_handler};
 
 use orion_cuda::sys::{CUDA_SUCCESS, CUresult};
 
 /// The `CUresult` of a function whose body is easier to write with `?`.
 #[inline]
-fn code(result: Result<(), CUresult>) -> CUresult {
+pub fn code(result: Result<(), CUresult>) -> CUresult {
     match result {
         Ok(()) => CUDA_SUCCESS,
         Err(code) => code,

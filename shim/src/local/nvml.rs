@@ -8,8 +8,9 @@ use orion_cuda::nvml_table::{Device, Functions};
 use orion_cuda::sys::*;
 use orion_wire::hello;
 
-use super::{code, context, device};
-use crate::{carrier, hand, session};
+use crate::api::memory;
+use crate::local::{code, context, device};
+use crate::{carrier, session};
 
 pub fn table() -> *const c_void {
     static TABLE: Functions = Functions { size: size_of::<Functions>(), ready, devices, driver_version, free_memory };
@@ -55,7 +56,7 @@ unsafe extern "C" fn free_memory(index: usize, free: *mut u64) -> CUresult {
         let mut bytes = device.total_memory as usize;
         if let Some(context) = device::active_primary_context(index as u32) {
             // SAFETY: a local; the total may be left out.
-            let ask = || unsafe { hand::memory::cuMemGetInfo_v2(&mut bytes, std::ptr::null_mut()) };
+            let ask = || unsafe { memory::cuMemGetInfo_v2(&mut bytes, std::ptr::null_mut()) };
             match context::with_current(context, ask) {
                 CUDA_SUCCESS => {}
                 code => return Err(code),

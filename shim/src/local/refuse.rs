@@ -18,7 +18,7 @@ pub fn refused(function: &'static str, reason: &str) {
     if first {
         crate::say!("{function} refused: {reason}");
     }
-    super::logs::error(function, &format!("not supported by Orion: {reason}"));
+    crate::local::logs::error(function, &format!("not supported by Orion: {reason}"));
 }
 
 /// The answer of a function that has a row but no code yet.

@@ -53,6 +53,12 @@ impl Chunk {
     }
 }
 
+impl Default for Storage {
+    fn default() -> Storage {
+        Storage::new()
+    }
+}
+
 impl Storage {
     pub const fn new() -> Storage {
         Storage { version: AtomicU32::new(0), first: Chunk::new(), stored: Mutex::new(Vec::new()) }

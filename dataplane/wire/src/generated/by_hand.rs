@@ -130,68 +130,94 @@ const FILES: &[u64] = &[
     0x48dd859c3f5c504f,
     // shim/src/activity/worker.rs
     0x103b0a7f842bab44,
-    // shim/src/hand/array.rs
-    0xc09032afd228fb21,
+    // shim/src/api/array.rs
+    0x4971cb2f686ca251,
+    // shim/src/api/callback.rs
+    0xe56168d3577a0daa,
+    // shim/src/api/capture.rs
+    0xf79087112864ea16,
+    // shim/src/api/context.rs
+    0x40c5bf157e2f7da3,
+    // shim/src/api/copy/linear.rs
+    0x8afec15767780988,
+    // shim/src/api/copy/rows.rs
+    0xe2dcbd86f092b58d,
+    // shim/src/api/event.rs
+    0x0294c8f02a8825a4,
+    // shim/src/api/execution.rs
+    0x6af0b87064fecc72,
+    // shim/src/api/export_table.rs
+    0x99ab5a77694ca987,
+    // shim/src/api/graph/exec.rs
+    0xd1db0724e1d41fbe,
+    // shim/src/api/graph/nodes.rs
+    0x7bd8563299400bc0,
+    // shim/src/api/graph/params.rs
+    0x2f3382504e743345,
+    // shim/src/api/green_context.rs
+    0x8a299049dfd01765,
+    // shim/src/api/host_memory.rs
+    0x40f3a26f9f9dc110,
+    // shim/src/api/initialization.rs
+    0x857df02e5c38719c,
+    // shim/src/api/ipc.rs
+    0x0e36e0a414334633,
+    // shim/src/api/library.rs
+    0x0f11f6360c436657,
+    // shim/src/api/link.rs
+    0x0635f74908aa81f0,
+    // shim/src/api/log.rs
+    0x8103376da19ff7c3,
+    // shim/src/api/memory.rs
+    0xff2b359188a867c2,
+    // shim/src/api/memset.rs
+    0xb4dea46f51aaface,
+    // shim/src/api/module.rs
+    0x677947a1629c16fb,
+    // shim/src/api/pool.rs
+    0x0d32d2095c681d09,
+    // shim/src/api/stream.rs
+    0xa60c09e693785626,
+    // shim/src/api/stream_memory.rs
+    0x36c3b48d4175849a,
+    // shim/src/api/tensor_map.rs
+    0x591a4cdd28f80159,
+    // shim/src/api/texture.rs
+    0xe206d49897d7d535,
+    // shim/src/api/user_object.rs
+    0xcea30b98b00ddfbc,
+    // shim/src/api/virtual_memory.rs
+    0xb1c1f039b58f00e4,
     // shim/src/hand/callback.rs
-    0x2faee5dc02a7c5cc,
+    0xaeecba0ad57e754c,
     // shim/src/hand/capture.rs
-    0xe85e546d749bd2d8,
-    // shim/src/hand/event.rs
-    0x8fda8d5ae10738ab,
+    0x0b408394e687277e,
     // shim/src/hand/events.rs
     0x75cef65ce77c103b,
     // shim/src/hand/execution.rs
-    0x5918d067543bcd7f,
+    0x05d86d8db62b674a,
     // shim/src/hand/graph.rs
-    0xd8f904edae15745a,
+    0x0b1af74e535a5ccf,
     // shim/src/hand/graph/copies.rs
     0x8f2e3ba4fc0cb4b7,
-    // shim/src/hand/graph/exec.rs
-    0xd1db0724e1d41fbe,
-    // shim/src/hand/graph/params.rs
-    0x2f3382504e743345,
-    // shim/src/hand/green_context.rs
-    0x4caec1c1c1a0516e,
     // shim/src/hand/host_memory.rs
-    0xa666427cebcf8393,
+    0xcbab65352634e568,
     // shim/src/hand/in_step.rs
     0xa891c3b7f6d70c3e,
-    // shim/src/hand/init.rs
-    0x857df02e5c38719c,
-    // shim/src/hand/ipc.rs
-    0x49814f4460b9b0c7,
     // shim/src/hand/jit.rs
     0x0998f79e7979ea1d,
-    // shim/src/hand/link.rs
-    0x0635f74908aa81f0,
     // shim/src/hand/memory.rs
-    0x8ea96ad199d6fbbf,
+    0x564fdbe2b8f25553,
     // shim/src/hand/module.rs
-    0x5e1084953c8c5757,
+    0xbc3ac8ca828c21eb,
     // shim/src/hand/payload.rs
     0xa754eb71f863dca2,
-    // shim/src/hand/pool.rs
-    0x0d32d2095c681d09,
-    // shim/src/hand/stream.rs
-    0x15cb62cfa0bb26a5,
-    // shim/src/hand/stream_memory.rs
-    0x36c3b48d4175849a,
     // shim/src/hand/sync.rs
-    0xc12f1cf1adf4a3be,
-    // shim/src/hand/tensor_map.rs
-    0x591a4cdd28f80159,
-    // shim/src/hand/virtual_memory.rs
-    0xb1c1f039b58f00e4,
+    0xd6d4ecab65567d28,
     // shim/src/local/context.rs
     0xa5b5753d9999cd4f,
-    // shim/src/local/context_wire.rs
-    0x2f9c1e4fabac5e9f,
-    // shim/src/local/export_table.rs
-    0x99ab5a77694ca987,
     // shim/src/local/integrity.rs
     0xc22f6cff95c18060,
-    // shim/src/local/logs.rs
-    0x8103376da19ff7c3,
     // shim/src/local/nvml.rs
     0x8ecec799e0c996c6,
 ];

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
-use super::super::heap::PAGE;
-use super::super::{address_map, host_memory};
+use crate::hand::heap::PAGE;
+use crate::hand::{address_map, host_memory};
 use crate::session::Session;
 
 /// A range of the heap that stands for pageable memory of the application.
@@ -147,7 +147,7 @@ fn host_side(kind: CUmemorytype, host: u64, device: CUdeviceptr) -> Option<u64> 
 }
 
 /// Where in its base a side begins.
-struct Place {
+pub struct Place {
     x: usize,
     y: usize,
     z: usize,
@@ -156,7 +156,7 @@ struct Place {
 }
 
 /// Bytes from the base to the first byte copied, and the shape from there on.
-fn shape(place: &Place, c: &CUDA_MEMCPY3D) -> Option<(usize, Shape)> {
+pub fn shape(place: &Place, c: &CUDA_MEMCPY3D) -> Option<(usize, Shape)> {
     let (rows, slices) = (c.Height.max(1), c.Depth.max(1));
     let pitch = if place.pitch == 0 { place.x.checked_add(c.WidthInBytes)? } else { place.pitch };
     let height = if place.height == 0 { place.y.checked_add(rows)? } else { place.height };

@@ -1,13 +1,15 @@
-//! `cuInit`, and what follows attaching.
+//! Initialisation and version.
 
 // UNSAFETY: a C entry point.
 
+use std::ffi::c_int;
 use std::sync::Once;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::record::op;
 
+use crate::local::device::driver_version;
 use crate::session::{self, Session};
 
 /// Attaches to a worker. Flags other than 0 are refused, as the driver does.
@@ -43,4 +45,13 @@ fn announce_devices(s: &'static Session) {
             w.word(crate::local::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
         }
     });
+}
+
+pub unsafe fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
+    if driverVersion.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: not null; valid for a write by the C API's contract.
+    unsafe { driverVersion.write(driver_version()) };
+    CUDA_SUCCESS
 }

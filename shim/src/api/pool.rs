@@ -14,10 +14,10 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use super::address_map::{self, Range};
-use super::capture;
-use super::execution::write;
 use crate::call::{call, post};
+use crate::hand::address_map::{self, Range};
+use crate::hand::capture;
+use crate::hand::execution::write;
 use crate::handles;
 use crate::local::{context, device};
 use crate::session::session;

@@ -6,13 +6,13 @@
 
 use std::ffi::c_void;
 
-use super::code;
-use super::context;
-use super::device::not_null;
+use orion_cuda::sys::*;
+
 use crate::hand::address_map::{self, Kind, Range};
 use crate::hand::virtual_memory;
+use crate::local::code;
+use crate::local::device::not_null;
 use crate::session::session;
-use orion_cuda::sys::*;
 
 /// Small allocations share blocks of this size in the driver.
 const BLOCK: u64 = 2 << 20;
@@ -22,7 +22,7 @@ const NO_DEVICE: i32 = -2;
 
 /// One attribute's value, as wide as the application's place for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+pub enum Value {
     Word(u64),
     Int(i32),
     /// Left as it is in the application's memory.
@@ -91,7 +91,7 @@ pub unsafe fn cuPointerGetAttributes(
 }
 
 /// An attribute of an address inside `r`; nothing where there is no such attribute.
-fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
+pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
     use Value::{Int, Word};
     let offset = ptr - r.base;
     let is_plain = matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc);
@@ -146,7 +146,7 @@ fn mapping(r: &Range) -> (u64, u64) {
 }
 
 /// An attribute of an address that is nobody's: plain host memory, or nothing at all.
-fn unknown(attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
+pub fn unknown(attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
     use Value::{Int, Untouched, Word};
     Some(match attribute {
         CU_POINTER_ATTRIBUTE_HOST_POINTER => Word(ptr),
@@ -192,31 +192,10 @@ pub unsafe fn cuPointerSetAttribute(
     })())
 }
 
-pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, ptr: CUdeviceptr) -> CUresult {
-    code((|| {
-        session()?;
-        // Unlike the attributes of a pointer, its range is told in a context only, whatever the address.
-        if context::current() == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
-        // Mapped memory that no device may access yet does not count.
-        let found = address_map::find(ptr).filter(|r| !(r.kind == Kind::Vmm && r.access == 0));
-        // SAFETY: each is null or valid by the caller's promise.
-        unsafe {
-            if !base.is_null() {
-                base.write(found.map_or(0, |r| r.base));
-            }
-            if !bytes.is_null() {
-                bytes.write(found.map_or(0, |r| r.bytes as usize));
-            }
-        }
-        if found.is_some() { Ok(()) } else { Err(CUDA_ERROR_NOT_FOUND) }
-    })())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hand::address_map::{Kind, Range};
 
     #[test]
     fn answers_are_those_of_the_driver() {

@@ -9,11 +9,12 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use super::copies::{self, Staged};
-use super::{Spare, code, execution, learn_function, lend, named, node_name, write};
 use crate::call::call;
 use crate::hand::callback::{of_graph, register_for_graph};
-use crate::hand::{host_memory, stream_memory};
+use crate::hand::execution::{self, write};
+use crate::hand::graph::copies::{self, Staged};
+use crate::hand::graph::{Spare, code, learn_function, lend, named, node_name};
+use crate::hand::{in_step, stream_memory};
 use crate::handles;
 use crate::session::session;
 
@@ -85,7 +86,7 @@ impl Params {
         let s = session()?;
         if s.mirrored {
             for word in w[packed].chunks_exact(8) {
-                host_memory::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+                in_step::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
             }
         }
         Ok(params)
@@ -119,7 +120,7 @@ impl Params {
         // SAFETY: null or valid by the caller's promise.
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        super::super::callback::note_in_graph();
+        crate::hand::callback::note_in_graph();
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
         words(&mut params.body, &[register_for_graph(function, p.userData)]);
         Ok(params)

@@ -116,17 +116,17 @@ fn read_map(r: &mut Reader<'_>) -> Result<Map, Fault> {
     Ok(map)
 }
 
-fn remembered(words: &[u64]) -> Option<Map> {
+pub fn remembered(words: &[u64]) -> Option<Map> {
     MEMORY.read().expect("no panic happens under this lock").as_ref()?.encoded.get(words).copied()
 }
 
-fn tail(map: &Map) -> [u64; 15] {
+pub fn tail(map: &Map) -> [u64; 15] {
     let mut tail = [0; 15];
     tail.copy_from_slice(&map[1..]);
     tail
 }
 
-fn remember(alignment: u64, words: Vec<u64>, map: &Map) {
+pub fn remember(alignment: u64, words: Vec<u64>, map: &Map) {
     let mut memory = MEMORY.write().expect("no panic happens under this lock");
     let memory = memory.get_or_insert_default();
     if memory.encoded.len() >= REMEMBERED_MAX {

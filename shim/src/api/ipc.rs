@@ -4,13 +4,35 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::generated::ops;
+use orion_wire::generated::{calls, ops};
+use orion_wire::handle::Kind;
 
-use super::address_map::{self, Kind, Range};
-use super::execution::write;
 use crate::call::call;
+use crate::hand::address_map::{self, Range};
+use crate::hand::event::share;
+use crate::hand::execution::write;
+use crate::handles;
 use crate::local::context;
 use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuIpcOpenEventHandle`.
+pub unsafe fn cuIpcOpenEventHandle(out: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let event = handles::reserve_in(Kind::Event, context::current_home());
+        let name = handle.reserved.map(|b| b as u8);
+        let request = calls::cuIpcOpenEventHandle { phEvent: event.0, handle: &name };
+        handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
+        share(event);
+        Ok(event.0 as CUevent)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
 
 /// # Safety
 /// As CUDA's `cuIpcOpenMemHandle_v2`.
@@ -29,9 +51,9 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
         };
         let (base, bytes) = call(ops::CU_IPC_OPEN_MEM_HANDLE_V2, request, |r| Ok((r.word()?, r.word()?)))?;
         // The driver counts: one allocation opened twice is at one address and has to be closed twice.
-        let again = address_map::find(base).is_some_and(|r| r.kind == Kind::Ipc && r.base == base);
+        let again = address_map::find(base).is_some_and(|r| r.kind == address_map::Kind::Ipc && r.base == base);
         if !again || !address_map::update(base, |r| r.flags += 1) {
-            address_map::insert(Range::new(base, bytes, Kind::Ipc, ctx, device));
+            address_map::insert(Range::new(base, bytes, address_map::Kind::Ipc, ctx, device));
         }
         Ok(base)
     })();
@@ -45,7 +67,7 @@ pub unsafe fn cuIpcCloseMemHandle(base: CUdeviceptr) -> CUresult {
     if let Err(code) = session() {
         return code;
     }
-    let Some(range) = address_map::find(base).filter(|r| r.kind == Kind::Ipc && r.base == base) else {
+    let Some(range) = address_map::find(base).filter(|r| r.kind == address_map::Kind::Ipc && r.base == base) else {
         return CUDA_ERROR_INVALID_VALUE;
     };
     match call(ops::CU_IPC_CLOSE_MEM_HANDLE, |w| w.word(base), |_| Ok(())) {

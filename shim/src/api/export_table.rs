@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 
-use super::context::{self, Context};
-use super::device::{self, facts, not_null, put};
-use super::integrity::Statement;
-use super::storage::Destructor;
-use super::{bridge, code, compile_cache, refuse};
 use crate::activity;
+use crate::local::context::{self, Context};
+use crate::local::device::{self, facts, not_null, put};
+use crate::local::integrity::Statement;
+use crate::local::storage::Destructor;
+use crate::local::{bridge, code, compile_cache, refuse};
 
 /// Needs neither `cuInit` nor a context.
 pub unsafe fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) -> CUresult {
@@ -51,7 +51,7 @@ fn find(id: u128) -> Option<*const c_void> {
         0x1734dc26_800d4745_8726c0f1_e7dd8bca => MATMUL_TOOLS.address(),
         0xda9151d3_3ae6cc41_a5c04f26_d533e328 => COMPILE_CACHE.address(),
         ORION_CUPTI => crate::activity::functions::table(),
-        ORION_NVML => super::nvml::table(),
+        ORION_NVML => crate::local::nvml::table(),
         denied => {
             if !DENIED_QUIETLY.contains(&denied) {
                 note_unknown(denied);
@@ -68,7 +68,7 @@ const ORION_CUPTI: u128 = u128::from_be_bytes(orion_cuda::cupti_table::TABLE_ID)
 const ORION_NVML: u128 = u128::from_be_bytes(orion_cuda::nvml_table::TABLE_ID);
 
 /// A table that libraries try and do without: the driver's error log.
-const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];
+pub const DENIED_QUIETLY: [u128; 1] = [0xf8cff951_21468b4e_b9e2fb46_9e7c0dd9];
 
 /// Says once of each table that something asked for it in vain, to those who want to know: libraries that ask for
 /// tables get along without them, and natively nothing is printed.
@@ -192,14 +192,14 @@ const TABLE_NAMES: [&str; 9] = [
 
 // CUDART_INTERFACE
 
-unsafe extern "C" fn cudart_load(module: *mut CUmodule, wrapper: *const c_void) -> CUresult {
+pub unsafe extern "C" fn cudart_load(module: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: pointers of the table's contract: null or valid.
     code(unsafe { load(module, wrapper) })
 }
 
 /// A device's primary context without retaining it. Every cudart asks this when it starts.
 #[inline(never)]
-unsafe extern "C" fn cudart_primary_context(ctx: *mut CUcontext, dev: CUdevice) -> CUresult {
+pub unsafe extern "C" fn cudart_primary_context(ctx: *mut CUcontext, dev: CUdevice) -> CUresult {
     code(facts().and_then(|f| {
         let primary = &f.device(dev)?.primary;
         // SAFETY: a pointer of the table's contract: null or valid.
@@ -208,7 +208,7 @@ unsafe extern "C" fn cudart_primary_context(ctx: *mut CUcontext, dev: CUdevice) 
 }
 
 /// cudart 11 loads with this at the first use of a kernel. The extras are null in all that was seen.
-unsafe extern "C" fn cudart_load_extended(
+pub unsafe extern "C" fn cudart_load_extended(
     module: *mut CUmodule,
     wrapper: *const c_void,
     a: *const c_void,
@@ -238,7 +238,7 @@ unsafe extern "C" fn cudart_load_header(
 
 /// Would load the driver's compilers; they are the worker's.
 #[inline(never)]
-unsafe extern "C" fn cudart_warm_up() -> CUresult {
+pub unsafe extern "C" fn cudart_warm_up() -> CUresult {
     CUDA_SUCCESS
 }
 
@@ -263,12 +263,12 @@ static DOMAINS: [AtomicU32; 2048] = [const { AtomicU32::new(0) }; 2048];
 const HOOKED_CALLBACKS: usize = 1024;
 const HOOKED_DOMAINS: usize = 14;
 
-unsafe extern "C" fn hooks_callbacks(words: *mut *const c_void, count: *mut usize) {
+pub unsafe extern "C" fn hooks_callbacks(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
     let _ = unsafe { put(words, activity::HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
 }
 
-unsafe extern "C" fn hooks_domains(words: *mut *const c_void, count: *mut usize) {
+pub unsafe extern "C" fn hooks_domains(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
     let _ = unsafe { put(words, DOMAINS.as_ptr().cast()).and(put(count, HOOKED_DOMAINS)) };
 }
@@ -288,7 +288,7 @@ unsafe extern "C" fn hooks_stream(_ctx: CUcontext, stream: CUstream, id: *mut u6
 // TOOLS_TLS
 
 /// cuBLASLt asks once per multiplication.
-unsafe extern "C" fn tls_current_context(ctx: *mut CUcontext) -> CUresult {
+pub unsafe extern "C" fn tls_current_context(ctx: *mut CUcontext) -> CUresult {
     let current = std::ptr::without_provenance_mut(context::current() as usize);
     // SAFETY: a pointer of the table's contract: null or valid.
     code(unsafe { put(ctx, current) })
@@ -297,7 +297,12 @@ unsafe extern "C" fn tls_current_context(ctx: *mut CUcontext) -> CUresult {
 // CONTEXT_LOCAL_STORAGE
 
 #[inline(never)]
-unsafe extern "C" fn storage_put(ctx: CUcontext, key: usize, value: usize, destructor: Option<Destructor>) -> CUresult {
+pub unsafe extern "C" fn storage_put(
+    ctx: CUcontext,
+    key: usize,
+    value: usize,
+    destructor: Option<Destructor>,
+) -> CUresult {
     code(context::resolve(ctx).and_then(|c| {
         if !c.takes_values() {
             return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -307,7 +312,7 @@ unsafe extern "C" fn storage_put(ctx: CUcontext, key: usize, value: usize, destr
 }
 
 #[inline(never)]
-unsafe extern "C" fn storage_delete(ctx: CUcontext, key: usize) -> CUresult {
+pub unsafe extern "C" fn storage_delete(ctx: CUcontext, key: usize) -> CUresult {
     code(context::resolve(ctx).and_then(
         |c| {
             if c.storage.delete(key) { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) }
@@ -317,7 +322,7 @@ unsafe extern "C" fn storage_delete(ctx: CUcontext, key: usize) -> CUresult {
 
 /// Once per call of the runtime API.
 #[inline(never)]
-unsafe extern "C" fn storage_get(value: *mut usize, ctx: CUcontext, key: usize) -> CUresult {
+pub unsafe extern "C" fn storage_get(value: *mut usize, ctx: CUcontext, key: usize) -> CUresult {
     let c = match context::resolve(ctx) {
         Ok(c) => c,
         Err(code) => return code,
@@ -338,7 +343,7 @@ unsafe extern "C" fn storage_get(value: *mut usize, ctx: CUcontext, key: usize) 
 // CONTEXT_CHECKS
 
 /// Nothing to check. `out` stays as it is, as in the driver.
-unsafe extern "C" fn checks_of_context(ctx: CUcontext, flags: *mut u32, _out: *mut *const c_void) -> CUresult {
+pub unsafe extern "C" fn checks_of_context(ctx: CUcontext, flags: *mut u32, _out: *mut *const c_void) -> CUresult {
     code(context::resolve(ctx).and_then(|_| {
         // SAFETY: a pointer of the table's contract: null or valid.
         unsafe { put(flags, 0) }
@@ -351,7 +356,7 @@ unsafe extern "C" fn checks_of_process() -> u32 {
 
 // INTEGRITY_CHECK
 
-unsafe extern "C" fn integrity_sum(version: u32, unix_seconds: u64, out: *mut [u64; 2]) -> CUresult {
+pub unsafe extern "C" fn integrity_sum(version: u32, unix_seconds: u64, out: *mut [u64; 2]) -> CUresult {
     code(facts().and_then(|f| {
         let place = |d: &device::Device| {
             let ids =
@@ -394,7 +399,7 @@ unsafe extern "C" fn context_device(ctx: CUcontext, dev: *mut CUdevice) -> CUres
 
 /// What `cuCtxGetId` says, but 0 instead of an error. cuBLASLt asks once per multiplication.
 #[inline(never)]
-unsafe extern "C" fn context_id(ctx: CUcontext, id: *mut u64) -> CUresult {
+pub unsafe extern "C" fn context_id(ctx: CUcontext, id: *mut u64) -> CUresult {
     if id.is_null() {
         return CUDA_ERROR_UNKNOWN;
     }
@@ -406,7 +411,7 @@ unsafe extern "C" fn context_id(ctx: CUcontext, id: *mut u64) -> CUresult {
 /// The object behind a stream handle. Callers only hand it back, so it is the handle; the legacy stream's two
 /// names are one object.
 #[inline(never)]
-unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object: *mut *const c_void) -> CUresult {
+pub unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object: *mut *const c_void) -> CUresult {
     code(not_null(object).and_then(|()| {
         if named(ctx).is_none() || stream.addr() == usize::MAX {
             return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -419,7 +424,7 @@ unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object: *mu
 
 /// What `cuStreamGetId` says of the stream.
 #[inline(never)]
-unsafe extern "C" fn stream_id(ctx: CUcontext, object: *const c_void, id: *mut u64) -> CUresult {
+pub unsafe extern "C" fn stream_id(ctx: CUcontext, object: *const c_void, id: *mut u64) -> CUresult {
     code(not_null(object).and_then(|()| {
         let found = bridge::stream_id(ctx, object.cast_mut().cast()).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         // SAFETY: a pointer of the table's contract: null or valid.
@@ -434,7 +439,7 @@ type EachFunction = unsafe extern "C" fn(*mut c_void, CUfunction, *const c_char)
 
 /// Calls back for every function of a module; answers how many there are. cuFFT finds its kernels so.
 #[inline(never)]
-unsafe extern "C" fn module_for_each_function(
+pub unsafe extern "C" fn module_for_each_function(
     _ctx: CUcontext,
     module: CUmodule,
     each: Option<EachFunction>,
@@ -496,9 +501,9 @@ refusing!(refusing_many:
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::tests::{primary, retain, serial};
-    use super::super::context::{cuCtxPopCurrent_v2, cuCtxSetCurrent, cuDevicePrimaryCtxRelease_v2};
     use super::*;
+    use crate::api::context::tests::{primary, retain, serial};
+    use crate::api::context::{cuCtxPopCurrent_v2, cuCtxSetCurrent, cuDevicePrimaryCtxRelease_v2};
 
     const NULL: CUcontext = std::ptr::null_mut();
 
@@ -557,7 +562,7 @@ mod tests {
             0
         }
         let mut seen: Vec<(usize, std::ffi::CString)> = Vec::new();
-        let module = std::ptr::without_provenance_mut(bridge::tests::MODULE);
+        let module = std::ptr::without_provenance_mut(crate::local::bridge::tests::MODULE);
         let place = (&raw mut seen).cast();
         // SAFETY: the callback takes what it is given.
         unsafe {
@@ -600,11 +605,15 @@ mod tests {
         let compile_cache = 0xda9151d3_3ae6cc41_a5c04f26_d533e328;
         assert_eq!(
             [at(compile_cache, 1), at(compile_cache, 2)],
-            [compile_cache::open as *const (), compile_cache::close as *const ()]
+            [crate::local::compile_cache::open as *const (), crate::local::compile_cache::close as *const ()]
         );
         assert_eq!(
             [at(compile_cache, 3), at(compile_cache, 4), at(compile_cache, 6)],
-            [compile_cache::find as *const (), compile_cache::keep as *const (), compile_cache::free as *const ()]
+            [
+                crate::local::compile_cache::find as *const (),
+                crate::local::compile_cache::keep as *const (),
+                crate::local::compile_cache::free as *const ()
+            ]
         );
         assert_eq!(at(0x6e163fbe_b958444d_835ce182_aff1991e, 7), module_for_each_function as *const ());
     }
@@ -643,7 +652,7 @@ mod tests {
             let mut module = std::ptr::null_mut();
             let image = c".version 7.0".as_ptr().cast();
             assert_eq!(cudart_load_extended(&mut module, image, std::ptr::null(), std::ptr::null(), 0), CUDA_SUCCESS);
-            assert_eq!(module.addr(), bridge::tests::MODULE);
+            assert_eq!(module.addr(), crate::local::bridge::tests::MODULE);
             cuDevicePrimaryCtxRelease_v2(1);
             assert_eq!(cudart_load(&mut module, image), CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
@@ -673,7 +682,7 @@ mod tests {
                 assert_eq!(storage_put(ctx, key, key * 10, Some(destructor)), CUDA_SUCCESS);
             }
             storage_delete(ctx, 2);
-            assert_eq!(super::super::context::cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+            assert_eq!(crate::api::context::cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
             let c = ctx.addr();
             assert_eq!(RAN.lock().unwrap().split_off(0), [(c, 3, 30), (c, 1, 10)]);
             assert_eq!(storage_get(&mut 0, ctx, 1), CUDA_ERROR_INVALID_HANDLE);

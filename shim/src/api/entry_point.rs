@@ -5,9 +5,11 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use orion_cuda::sys::*;
+#[cfg(test)]
+use tests::find;
 
-use super::device::driver_version;
 use crate::generated::proc_address::Lookup;
+use crate::local::device::driver_version;
 
 /// As driver 580.159: a name that is not there is no error, and a version beyond the driver's is.
 pub unsafe fn cuGetProcAddress_v2(
@@ -82,7 +84,7 @@ const KNOWN_FLAGS: u64 = (CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRES
 
 /// Functions for which the worker's driver is too old are not there.
 #[cfg(not(test))]
-fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
+pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
     let Ok(name) = name.to_str() else { return Lookup::NotFound };
     match crate::generated::proc_address::lookup(name, version, per_thread) {
         Lookup::Found(_, op) if crate::session::session().is_ok_and(|s| s.welcome.missing.contains(&op)) => {
@@ -93,12 +95,10 @@ fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
 }
 
 #[cfg(test)]
-use tests::find;
-
-#[cfg(test)]
-mod tests {
-    use super::super::device::tests::initialise;
+pub mod tests {
     use super::*;
+    use crate::generated::proc_address::Lookup;
+    use crate::local::device::fixture::initialise;
 
     /// Names of a driver that has two functions.
     pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {

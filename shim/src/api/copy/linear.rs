@@ -1,0 +1,438 @@
+//! linear
+
+// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::record::{HeapRange, op};
+
+use crate::call::{Ticket, call, post, post_sealed, start, start_sealed, try_post, wait};
+use crate::hand::callback::Reading;
+use crate::hand::graph::copies::Shape;
+use crate::hand::memory::{Staging, copy_words, is_known, needs_context, post_or_call, result};
+use crate::hand::payload::{INLINE_BYTES_MAX, announce};
+use crate::hand::{address_map, host_memory, in_step, sync};
+use crate::session::{Session, session};
+
+/// Pageable copies go through the heap in pieces of this size, so that copying and DMA overlap.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Pieces of one device-to-host copy under way at once.
+const CHUNKS_IN_FLIGHT: usize = 8;
+
+/// Where an address of a copy lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Device,
+    /// The same bytes at the same address in the worker.
+    Shared(HeapRange),
+    Pageable,
+}
+
+pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
+    if let Some(range) = host_memory::shared_range(s, address, bytes as u64) {
+        Ok(Side::Shared(range))
+    } else if address_map::is_device(address) {
+        Ok(Side::Device)
+    } else {
+        host_memory::check_registered(address, bytes as u64).map(|()| Side::Pageable)
+    }
+}
+
+/// Whether a device range ends inside its allocation, where the shim knows the allocation.
+pub fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
+    match address_map::find(address) {
+        Some(range) if range.base.saturating_add(range.bytes) < address.saturating_add(bytes as u64) => {
+            // VMM mappings and pools lie side by side; a copy may run across several.
+            if range.kind == address_map::Kind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+        }
+        Some(_) => Ok(()),
+        // Memory the shim has not seen made (opened by others, device-side heap): the driver decides.
+        None => Ok(()),
+    }
+}
+
+/// Host to device. `synchronous` copies from shared memory return when the source may be changed.
+///
+/// # Safety
+/// `from` has `bytes` readable bytes.
+unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    crate::hand::stream::in_context_of(stream, || unsafe { copy_in_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_in_here(
+    to: CUdeviceptr,
+    from: *const u8,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if to == 0 || from.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if host_memory::shared_range(s, to, bytes as u64).is_some() {
+            // Addresses are unified: what is said to be the device's may be pinned memory.
+            // SAFETY: the caller's promise.
+            return result(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
+        }
+        check_device(to, bytes)?;
+        match side(s, from as u64, bytes)? {
+            Side::Device => {
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64]);
+                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+            }
+            Side::Shared(range) => {
+                let reading = Reading::of(s, || vec![range]);
+                in_step::announce_source(s, range);
+                let posted = !synchronous && is_known(s, to, bytes);
+                let tell = if posted && reading.is_noted() { 2 } else { 0 };
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, tell]);
+                match posted {
+                    true => result(post_sealed(op::COPY_IN, request, |number| reading.posted(number))),
+                    false => call(op::COPY_IN, request, |_| Ok(())),
+                }
+            }
+            // SAFETY: the caller's promise.
+            Side::Pageable => unsafe { copy_in_pageable(s, to, from, bytes, stream, synchronous) },
+        }
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// `from` has `bytes` readable bytes.
+pub unsafe fn copy_in_pageable(
+    s: &'static Session,
+    to: CUdeviceptr,
+    from: *const u8,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> Result<(), CUresult> {
+    if let Some(at) = crate::hand::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
+        return result(post(op::COPY_IN, |w| copy_words(w, &[to, at, bytes as u64, stream as u64, 0])));
+    }
+    // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
+    // non-blocking stream next rely on what the driver does, and it waits.
+    if bytes <= INLINE_BYTES_MAX {
+        // SAFETY: the caller's promise.
+        let source = unsafe { std::slice::from_raw_parts(from, bytes) };
+        let request = |w: &mut Vec<u8>| {
+            w.word(to);
+            w.word(stream as u64);
+            w.bytes(source);
+        };
+        return if is_known(s, to, bytes) && !synchronous {
+            result(post(op::COPY_IN_INLINE, request))
+        } else {
+            call(op::COPY_IN_INLINE, request, |_| Ok(()))
+        };
+    }
+    let mut done = 0;
+    while done < bytes {
+        let len = CHUNK_BYTES.min(bytes - done);
+        let piece = Staging::take(s, len)?;
+        let at = piece.pointer();
+        // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
+        unsafe { crate::hand::stream_copy::copy(at, from.add(done), len) };
+        announce(s, piece.range);
+        let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
+        done += len;
+        if done == bytes && synchronous {
+            let ticket = start(s, op::COPY_IN, |w| copy_words(w, &words))?;
+            piece.lend();
+            result(wait(s, ticket)?.result)?;
+        } else {
+            let sent = try_post(op::COPY_IN, |w| copy_words(w, &words))?;
+            piece.lend();
+            result(sent)?;
+        }
+    }
+    Ok(())
+}
+
+/// Device to host. Into pageable memory the call returns when the bytes are there, whichever form was asked for.
+///
+/// # Safety
+/// `to` has `bytes` writable bytes.
+unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    crate::hand::stream::in_context_of(stream, || unsafe { copy_out_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if from == 0 || to.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if host_memory::shared_range(s, from, bytes as u64).is_some() {
+            // SAFETY: the caller's promise.
+            return result(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
+        }
+        check_device(from, bytes)?;
+        match side(s, to as u64, bytes)? {
+            Side::Device => {
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+            }
+            Side::Shared(range) => {
+                in_step::before_overwrite(s, range);
+                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                let bringing = Bringing::new(s, vec![range]);
+                if !synchronous && is_known(s, from, bytes) {
+                    return result(post_sealed(op::COPY_OUT, request, |number| bringing.posted(number)));
+                }
+                let ticket = start_sealed(s, op::COPY_OUT, request, |number| bringing.called(number))?;
+                finish_out(s, ticket, stream)
+            }
+            // SAFETY: the caller's promise.
+            Side::Pageable => unsafe { copy_out_pageable(s, to, from, bytes, stream) },
+        }
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// A command that brings bytes to pinned memory, where the worker has a copy of it.
+pub struct Bringing {
+    ranges: Vec<HeapRange>,
+    mirrored: bool,
+    /// The command, if this is who knows when it is over.
+    number: std::cell::Cell<u64>,
+}
+
+impl Bringing {
+    pub fn new(s: &Session, ranges: Vec<HeapRange>) -> Bringing {
+        Bringing { ranges, mirrored: s.mirrored, number: Default::default() }
+    }
+
+    /// The worker tells when it is over.
+    pub fn posted(&self, number: u64) {
+        if self.mirrored && !self.ranges.is_empty() {
+            crate::hand::on_the_way::expect(number, self.ranges.clone());
+        }
+    }
+
+    /// It is over when this goes, behind the reply.
+    pub fn called(&self, number: u64) {
+        self.posted(number);
+        self.number.set(number);
+    }
+}
+
+impl Drop for Bringing {
+    fn drop(&mut self) {
+        if self.mirrored && self.number.get() != 0 {
+            crate::hand::on_the_way::settled(self.number.get());
+        }
+    }
+}
+
+fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
+    let reply = wait(s, ticket)?;
+    let mut r = orion_wire::Reader::new(&reply.body);
+    show_output(s, &mut r)?;
+    result(reply.result)?;
+    crate::call::note_synchronized(stream as u64, ticket.sent);
+    Ok(())
+}
+
+/// What kernels before a copy printed is out before the copy returns.
+fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) -> Result<(), CUresult> {
+    match r.word() {
+        Ok(events) => crate::hand::events::wait_for(s, events),
+        // A copy that failed has no body.
+        Err(_) => Ok(()),
+    }
+}
+
+/// # Safety
+/// `to` has `bytes` writable bytes.
+unsafe fn copy_out_pageable(
+    s: &'static Session,
+    to: *mut u8,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    if let Some(at) = crate::hand::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
+        return result(post(op::COPY_OUT, |w| copy_words(w, &[at, from, bytes as u64, stream as u64])));
+    }
+    if bytes <= INLINE_BYTES_MAX {
+        let ticket = start(s, op::COPY_OUT_INLINE, |w| copy_words(w, &[from, bytes as u64, stream as u64]))?;
+        let reply = wait(s, ticket)?;
+        result(reply.result)?;
+        let mut r = orion_wire::Reader::new(&reply.body);
+        let data = r.bytes().map_err(|f| crate::call::broken(f.0))?;
+        show_output(s, &mut r)?;
+        if data.len() != bytes {
+            return Err(crate::call::broken("copy of another length"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, bytes) };
+        crate::call::note_synchronized(stream as u64, ticket.sent);
+        return Ok(());
+    }
+    let mut in_flight: VecDeque<(Ticket, Staging, usize)> = VecDeque::new();
+    let mut asked = 0;
+    let mut failure = Ok(());
+    while (asked < bytes && failure.is_ok()) || !in_flight.is_empty() {
+        if asked < bytes && in_flight.len() < CHUNKS_IN_FLIGHT && failure.is_ok() {
+            let len = CHUNK_BYTES.min(bytes - asked);
+            let source = from + asked as u64;
+            // Nothing may be given back while a piece before it is being written: what is under way is waited for.
+            let sent = Staging::take(s, len).and_then(|piece| {
+                let words = [piece.pointer() as u64, source, len as u64, stream as u64];
+                Ok((start(s, op::COPY_OUT, |w| copy_words(w, &words))?, piece))
+            });
+            match sent {
+                Ok((ticket, piece)) => in_flight.push_back((ticket, piece, asked)),
+                Err(code) => failure = Err(code),
+            }
+            asked += len;
+            continue;
+        }
+        let Some((ticket, piece, offset)) = in_flight.pop_front() else { break };
+        match wait(s, ticket).and_then(|reply| result(reply.result)) {
+            // SAFETY: the caller's promise; the worker has finished writing the piece.
+            Ok(()) => unsafe {
+                crate::hand::stream_copy::copy(to.add(offset), piece.pointer(), piece.range.bytes as usize)
+            },
+            Err(code) => failure = Err(code),
+        }
+    }
+    failure
+}
+
+/// Both sides are host memory: the stream's work first, then a plain copy.
+///
+/// # Safety
+/// As `memmove`.
+unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream) -> CUresult {
+    let code = sync::stream(stream);
+    if code == CUDA_SUCCESS {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy(from, to, bytes) };
+    }
+    code
+}
+
+/// The direction follows from the addresses.
+///
+/// # Safety
+/// Host addresses have `bytes` bytes.
+unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    crate::hand::stream::in_context_of(stream, || unsafe { copy_any_here(to, from, bytes, stream, synchronous) })
+}
+
+/// As above, in a context.
+pub unsafe fn copy_any_here(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let s = match session() {
+        Ok(s) => s,
+        Err(code) => return code,
+    };
+    if bytes == 0 {
+        return needs_context().err().unwrap_or(CUDA_SUCCESS);
+    }
+    let (a, b) = match (side(s, to, bytes), side(s, from, bytes)) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(code), _) | (_, Err(code)) => return code,
+    };
+    // SAFETY: the caller's promise, for whichever side is the host's.
+    unsafe {
+        match (a, b) {
+            (Side::Device, Side::Device) => copy_device(to, from, bytes, stream),
+            (Side::Device, _) => copy_in(to, from as *const u8, bytes, stream, synchronous),
+            (_, Side::Device) => copy_out(to as *mut u8, from, bytes, stream, synchronous),
+            _ => copy_host(to as *mut u8, from as *const u8, bytes, stream),
+        }
+    }
+}
+
+fn copy_device(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    if let Err(code) = needs_context().and_then(|_| check_device(to, bytes)).and_then(|()| check_device(from, bytes)) {
+        return code;
+    }
+    let words = [to, from, bytes as u64, stream as u64];
+    let known = session().is_ok_and(|s| is_known(s, to, bytes) && is_known(s, from, bytes));
+    post_or_call(ops::CU_MEMCPY_DTO_D_ASYNC_V2, known, &words).err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoD_v2`.
+pub unsafe fn cuMemcpyHtoD_v2(d: CUstream, to: CUdeviceptr, from: *const c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(to, from.cast(), bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoDAsync_v2`.
+pub unsafe fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_in(to, from.cast(), bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoH_v2`.
+pub unsafe fn cuMemcpyDtoH_v2(d: CUstream, to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out(to.cast(), from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoHAsync_v2`.
+pub unsafe fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out(to.cast(), from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy`.
+pub unsafe fn cuMemcpy(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAsync`.
+pub unsafe fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoD_v2`.
+pub unsafe fn cuMemcpyDtoD_v2(d: CUstream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, d, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyDtoDAsync_v2`.
+pub unsafe fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_any(to, from, bytes, stream, false) }
+}

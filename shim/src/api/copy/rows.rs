@@ -1,0 +1,396 @@
+//! rows
+
+// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+
+use std::ffi::c_void;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::record::{HeapRange, op};
+
+use crate::api::copy::linear::{Bringing, Side, side};
+use crate::call::{post_sealed, start_sealed, wait};
+use crate::hand::callback::Reading;
+use crate::hand::graph::copies::Shape;
+use crate::hand::memory::{needs_context, result};
+use crate::hand::payload::announce;
+use crate::hand::{host_memory, in_step, sync};
+use crate::session::session;
+
+/// Two-dimensional copies are three-dimensional ones of depth 1.
+fn as_3d(c: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    d.srcXInBytes = c.srcXInBytes;
+    d.srcY = c.srcY;
+    d.srcMemoryType = c.srcMemoryType;
+    d.srcHost = c.srcHost;
+    d.srcDevice = c.srcDevice;
+    d.srcArray = c.srcArray;
+    d.srcPitch = c.srcPitch;
+    d.dstXInBytes = c.dstXInBytes;
+    d.dstY = c.dstY;
+    d.dstMemoryType = c.dstMemoryType;
+    d.dstHost = c.dstHost;
+    d.dstDevice = c.dstDevice;
+    d.dstArray = c.dstArray;
+    d.dstPitch = c.dstPitch;
+    d.WidthInBytes = c.WidthInBytes;
+    d.Height = c.Height;
+    d.Depth = 1;
+    d
+}
+
+/// One side's host memory in a shaped copy: rows of a box.
+struct Rows {
+    first: *mut u8,
+    pitch: usize,
+    slice: usize,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl Rows {
+    fn packed_bytes(&self) -> usize {
+        self.width * self.height * self.depth
+    }
+
+    fn shape(&self) -> Shape {
+        let Rows { pitch, slice, width, height, depth, .. } = *self;
+        Shape { width, rows: height, slices: depth, pitch, slice_pitch: slice }
+    }
+
+    /// The rows in the heap, where `all` is from the first to the last byte touched. Rows without a gap are one.
+    fn ranges(&self, all: HeapRange) -> Vec<HeapRange> {
+        let mut rows: Vec<HeapRange> = Vec::new();
+        for at in (0..self.depth).flat_map(|z| (0..self.height).map(move |y| z * self.slice + y * self.pitch)) {
+            let (offset, bytes) = (all.offset + at as u64, self.width as u64);
+            match rows.last_mut() {
+                Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
+                _ => rows.push(HeapRange { offset, bytes }),
+            }
+        }
+        rows
+    }
+
+    /// Bytes from the first to the last one touched.
+    fn span(&self) -> usize {
+        (self.depth - 1) * self.slice + (self.height - 1) * self.pitch + self.width
+    }
+
+    /// # Safety
+    /// Every row lies in the application's memory; `packed` has `packed_bytes`.
+    unsafe fn each(&self, packed: *mut u8, mut copy: impl FnMut(*mut u8, *mut u8, usize)) {
+        let mut at = packed;
+        for z in 0..self.depth {
+            for y in 0..self.height {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    copy(self.first.add(z * self.slice + y * self.pitch), at, self.width);
+                    at = at.add(self.width);
+                }
+            }
+        }
+    }
+}
+
+/// Any shape. A pageable side is packed through the heap, so a copy with one is complete when the call returns.
+///
+/// # Safety
+/// Host sides have the rows that the descriptor names.
+pub unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    crate::hand::stream::in_context_of(stream, || unsafe { copy_3d_here(c, stream, synchronous) })
+}
+
+/// As above, in a context.
+unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        needs_context()?;
+        // SAFETY: null or a valid descriptor.
+        let mut d = *unsafe { c.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if d.WidthInBytes == 0 || d.Height == 0 || d.Depth == 0 {
+            return Ok(());
+        }
+        // "Unified" says: find out by the address.
+        let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
+            if *kind == CU_MEMORYTYPE_UNIFIED {
+                if side(s, device, 1) == Ok(Side::Device) {
+                    *kind = CU_MEMORYTYPE_DEVICE;
+                } else {
+                    (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
+                }
+            }
+        };
+        let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
+        resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
+        resolve(&mut d.dstMemoryType, d.dstDevice, &mut dst_host);
+        let rows = |base: u64, x: usize, y: usize, z: usize, pitch: usize, height: usize| {
+            let pitch = if pitch == 0 { d.WidthInBytes } else { pitch };
+            let slice = pitch * if height == 0 { d.Height } else { height };
+            if base == 0 || pitch < d.WidthInBytes {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let first = (base as usize + z * slice + y * pitch + x) as *mut u8;
+            Ok(Rows { first, pitch, slice, width: d.WidthInBytes, height: d.Height, depth: d.Depth })
+        };
+        let src = match d.srcMemoryType {
+            CU_MEMORYTYPE_HOST => Some(rows(src_host, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight)?),
+            _ => None,
+        };
+        let dst = match d.dstMemoryType {
+            CU_MEMORYTYPE_HOST => Some(rows(dst_host, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight)?),
+            _ => None,
+        };
+        if let (Some(from), Some(to)) = (&src, &dst) {
+            result(sync::stream(stream))?;
+            for z in 0..d.Depth {
+                for y in 0..d.Height {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let (a, b) = (to.first.add(z * to.slice + y * to.pitch), z * from.slice + y * from.pitch);
+                        std::ptr::copy(from.first.add(b), a, d.WidthInBytes);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        // What is captured is copied when the graph runs.
+        let set_aside = |rows: &Rows| match synchronous {
+            true => Ok(None),
+            false => crate::hand::capture::set_aside(s, stream, rows.first as u64, rows.shape()),
+        };
+        let mut loan = None;
+        let mut unpack = None;
+        let (mut to_host, mut reading) = (Vec::new(), None);
+        if let Some(from) = src {
+            d.srcHost = src_host as *const c_void;
+            match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
+                Some(range) if s.mirrored => {
+                    let rows = from.ranges(range);
+                    reading = Some(Reading::of(s, || rows.clone()));
+                    in_step::announce_rows(s, range, &rows);
+                }
+                Some(_) => {}
+                None => match set_aside(&from)? {
+                    Some(at) => {
+                        d.srcHost = at as *const c_void;
+                        (d.srcPitch, d.srcHeight) = (from.pitch, from.slice / from.pitch);
+                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+                    }
+                    None => {
+                        let l = crate::hand::payload::Loan::general(s, from.packed_bytes())?;
+                        // SAFETY: the caller's promise; the loan has room for the packed rows.
+                        unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
+                        announce(s, l.range);
+                        d.srcHost = l.pointer().cast_const().cast();
+                        (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
+                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+                        loan = Some(l);
+                    }
+                },
+            }
+        }
+        if let Some(to) = dst {
+            d.dstHost = dst_host as *mut c_void;
+            if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
+                if s.mirrored {
+                    to_host = to.ranges(range);
+                }
+                in_step::before_overwrite(s, range);
+            } else if let Some(at) = set_aside(&to)? {
+                d.dstHost = at as *mut c_void;
+                (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
+                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
+            } else {
+                let l = crate::hand::payload::Loan::general(s, to.packed_bytes())?;
+                d.dstHost = l.pointer().cast();
+                (d.dstPitch, d.dstHeight) = (d.WidthInBytes, d.Height);
+                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
+                loan = Some(l);
+                unpack = Some(to);
+            }
+        }
+        let request = |w: &mut Vec<u8>| {
+            w.word(stream as u64);
+            // SAFETY: a descriptor is plain data of 200 bytes; its reserved fields were the application's zeros.
+            w.put(unsafe {
+                std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), std::mem::size_of_val(&d))
+            });
+        };
+        let bringing = Bringing::new(s, to_host);
+        if !synchronous && loan.is_none() {
+            return result(post_sealed(op::COPY_3D, request, |number| {
+                bringing.posted(number);
+                reading.iter().for_each(|reading| reading.posted(number));
+            }));
+        }
+        let ticket = start_sealed(s, op::COPY_3D, request, |number| bringing.called(number))?;
+        result(wait(s, ticket)?.result)?;
+        if let (Some(to), Some(l)) = (unpack, &loan) {
+            // SAFETY: the caller's promise; the copy into the loan is complete.
+            unsafe { to.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };
+        }
+        Ok(())
+    })();
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// `c` is null or a valid descriptor whose host side has the rows it names.
+unsafe fn copy_2d(c: *const CUDA_MEMCPY2D, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: the caller's promise.
+    let Some(c) = (unsafe { c.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&as_3d(c), stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2D_v2`.
+pub unsafe fn cuMemcpy2D_v2(d: CUstream, c: *const CUDA_MEMCPY2D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2DUnaligned_v2`.
+pub unsafe fn cuMemcpy2DUnaligned_v2(d: CUstream, c: *const CUDA_MEMCPY2D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy2DAsync_v2`.
+pub unsafe fn cuMemcpy2DAsync_v2(c: *const CUDA_MEMCPY2D, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_2d(c, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3D_v2`.
+pub unsafe fn cuMemcpy3D_v2(d: CUstream, c: *const CUDA_MEMCPY3D) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DAsync_v2`.
+pub unsafe fn cuMemcpy3DAsync_v2(c: *const CUDA_MEMCPY3D, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(c, stream, false) }
+}
+
+/// Within one device a peer copy is a plain one; between devices the worker's driver takes its own path.
+///
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeer`.
+unsafe fn copy_3d_peer(c: *const CUDA_MEMCPY3D_PEER, stream: CUstream, synchronous: bool) -> CUresult {
+    // SAFETY: null or a valid descriptor.
+    let Some(p) = (unsafe { c.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.srcXInBytes, d.srcY, d.srcZ, d.srcLOD) = (p.srcXInBytes, p.srcY, p.srcZ, p.srcLOD);
+    (d.srcMemoryType, d.srcHost, d.srcDevice, d.srcArray) = (p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray);
+    (d.srcPitch, d.srcHeight) = (p.srcPitch, p.srcHeight);
+    (d.dstXInBytes, d.dstY, d.dstZ, d.dstLOD) = (p.dstXInBytes, p.dstY, p.dstZ, p.dstLOD);
+    (d.dstMemoryType, d.dstHost, d.dstDevice, d.dstArray) = (p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray);
+    (d.dstPitch, d.dstHeight) = (p.dstPitch, p.dstHeight);
+    (d.WidthInBytes, d.Height, d.Depth) = (p.WidthInBytes, p.Height, p.Depth);
+    // Addresses are unified: the driver finds both devices from them, whichever context is current.
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeer`.
+pub unsafe fn cuMemcpy3DPeer(d: CUstream, c: *const CUDA_MEMCPY3D_PEER) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d_peer(c, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpy3DPeerAsync`.
+pub unsafe fn cuMemcpy3DPeerAsync(c: *const CUDA_MEMCPY3D_PEER, stream: CUstream) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d_peer(c, stream, false) }
+}
+
+/// A row in an array, as a copy of height 1.
+fn array_row(array: CUarray, offset: usize, bytes: usize) -> CUDA_MEMCPY3D {
+    // SAFETY: all-zero is a valid descriptor.
+    let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (d.srcMemoryType, d.srcArray, d.srcXInBytes) = (CU_MEMORYTYPE_ARRAY, array, offset);
+    (d.dstMemoryType, d.dstArray, d.dstXInBytes) = (CU_MEMORYTYPE_ARRAY, array, offset);
+    (d.WidthInBytes, d.Height, d.Depth) = (bytes, 1, 1);
+    d
+}
+
+unsafe fn copy_into_array(
+    array: CUarray,
+    offset: usize,
+    from: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let mut d = array_row(array, offset, bytes);
+    (d.srcMemoryType, d.srcHost, d.srcXInBytes) = (CU_MEMORYTYPE_HOST, from, 0);
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+unsafe fn copy_out_of_array(
+    to: *mut c_void,
+    array: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+    synchronous: bool,
+) -> CUresult {
+    let mut d = array_row(array, offset, bytes);
+    (d.dstMemoryType, d.dstHost, d.dstXInBytes) = (CU_MEMORYTYPE_HOST, to, 0);
+    // SAFETY: the caller's promise.
+    unsafe { copy_3d(&d, stream, synchronous) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoA_v2`.
+pub unsafe fn cuMemcpyHtoA_v2(d: CUstream, a: CUarray, offset: usize, from: *const c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_into_array(a, offset, from, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyHtoAAsync_v2`.
+pub unsafe fn cuMemcpyHtoAAsync_v2(
+    a: CUarray,
+    offset: usize,
+    from: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_into_array(a, offset, from, bytes, stream, false) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAtoH_v2`.
+pub unsafe fn cuMemcpyAtoH_v2(d: CUstream, to: *mut c_void, a: CUarray, offset: usize, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out_of_array(to, a, offset, bytes, d, true) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemcpyAtoHAsync_v2`.
+pub unsafe fn cuMemcpyAtoHAsync_v2(
+    to: *mut c_void,
+    a: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { copy_out_of_array(to, a, offset, bytes, stream, false) }
+}

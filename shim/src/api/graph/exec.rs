@@ -1,0 +1,443 @@
+//! Executable graphs: instantiating, updating and launching them.
+//!
+//! Updates of an executable graph are posted. XLA changes dozens of kernel nodes before every launch, and what
+//! CUDA would refuse at once (an unknown function, no parameters, an empty grid) is refused here.
+
+// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::api::graph::params::{Params, kernel_v2};
+use crate::call::{call, call_any, post, post_sealed, start_sealed, try_post, wait};
+use crate::hand::graph::exec::{
+    HostCopy, Launch, bring_in, change_launched, change_under_way, copies_of, note_copies, settled,
+};
+use crate::hand::graph::{NODES_MAX, Spare, code, copies, graph_name, named, node_name};
+use crate::hand::{callback, capture, in_step, on_the_way};
+use crate::handles;
+use crate::session::session;
+
+/// `count, (offset, bytes, 1 if written by the graph)*`
+fn host_copies(r: &mut Reader<'_>) -> Result<Vec<(HeapRange, bool)>, Fault> {
+    if r.is_empty() {
+        return Ok(Vec::new());
+    }
+    r.list(NODES_MAX, |r| Ok((HeapRange::get(r)?, r.word()? != 0)))
+}
+
+fn exec_name(exec: CUgraphExec) -> Result<u64, CUresult> {
+    named(Kind::GraphExec, exec as u64)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithFlags`.
+pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let graph = graph_name(graph)?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = handles::reserve(Kind::GraphExec);
+        let encode = |w: &mut Vec<u8>| {
+            for word in [name.0, graph, flags, copies::any() as u64] {
+                w.word(word);
+            }
+        };
+        let found = handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
+        note_copies(s, name.0, found);
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUgraphExec) };
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiate_v2`.
+pub unsafe fn cuGraphInstantiate_v2(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> CUresult {
+    // SAFETY: each is null or valid by the contract.
+    unsafe {
+        if !error_node.is_null() {
+            error_node.write(std::ptr::null_mut());
+        }
+        if !log.is_null() && log_bytes > 0 {
+            log.write(0);
+        }
+        cuGraphInstantiateWithFlags(out, graph, 0)
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiate`.
+pub unsafe fn cuGraphInstantiate(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuGraphInstantiate_v2(out, graph, error_node, log, log_bytes) }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithParams`.
+pub unsafe fn cuGraphInstantiateWithParams(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { instantiate_with_params(out, graph, params, 0) }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphInstantiateWithParams_ptsz`.
+pub unsafe fn cuGraphInstantiateWithParams_ptsz(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { instantiate_with_params(out, graph, params, 2) }
+}
+
+unsafe fn instantiate_with_params(
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    default_stream: u64,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let graph = graph_name(graph)?;
+        // SAFETY: null or valid by the contract.
+        let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = handles::reserve(Kind::GraphExec);
+        let spare = Spare::new(Kind::GraphNode, 1);
+        let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
+        let encode = |w: &mut Vec<u8>| {
+            for word in [name.0, graph, params.flags, stream, copies::any() as u64] {
+                w.word(word);
+            }
+            spare.encode(w);
+        };
+        let answer = call_any(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, encode, |result, r| {
+            if r.is_empty() {
+                return Ok((result, CUDA_GRAPH_INSTANTIATE_ERROR, 0, Vec::new()));
+            }
+            Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
+        });
+        let (result, said, error_node, found) = handles::made(name, answer)?;
+        spare.settle(&[error_node]);
+        params.result_out = said;
+        params.hErrNode_out = error_node as CUgraphNode;
+        if result != CUDA_SUCCESS {
+            return handles::made(name, Err(result));
+        }
+        note_copies(s, name.0, found);
+        // SAFETY: not null, and valid by the contract.
+        unsafe { out.write(name.0 as CUgraphExec) };
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let name = exec_name(exec)?;
+        note_copies(s, name, Vec::new());
+        let code = post(ops::CU_GRAPH_EXEC_DESTROY, |w| w.word(name));
+        handles::release(Handle(name));
+        if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+    })();
+    code(answer)
+}
+
+/// Posted, unless the graph copies pageable memory: that is read now, and what the graph writes is there when
+/// this returns. CUDA lets such a launch be synchronous.
+///
+/// # Safety
+/// As CUDA's `cuGraphLaunch`.
+pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let name = exec_name(exec)?;
+        capture::check_stream(stream)?;
+        in_step::before_launch();
+        let launch = |wait: bool| {
+            move |w: &mut Vec<u8>| {
+                for word in [name, stream as u64, wait as u64] {
+                    w.word(word);
+                }
+            }
+        };
+        // On a stream that is being captured it is refused, and nothing runs.
+        let copies = copies_of(name).filter(|_| !capture::capturing(stream));
+        if let Some(copies) = &copies {
+            if s.mirrored && callback::any_in_graphs() {
+                // A function of the graph may look at what a copy ahead of it has brought, and from then on the
+                // application may write there although the graph is not over.
+                let written = copies.iter().filter(|copy| copy.to_host && copy.staged.is_none());
+                written.for_each(|copy| in_step::note_written(s, copy.range));
+            }
+            bring_in(s, copies);
+        }
+        let mut launched = 0;
+        let seal = |copies: &Option<Arc<Vec<HostCopy>>>, number: u64| {
+            if let Some(copies) = copies.as_ref().filter(|_| s.mirrored) {
+                let written = copies.iter().filter(|copy| copy.to_host).map(|copy| copy.range).collect();
+                on_the_way::expect(number, written);
+                change_launched(|all| all.insert(number, copies.clone()));
+            }
+            number
+        };
+        if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
+            let code = match crate::hand::event::any_shared() {
+                false => post_sealed(ops::CU_GRAPH_LAUNCH, launch(false), |number| _ = seal(&copies, number)),
+                true => {
+                    let sealed = |number| launched = seal(&copies, number);
+                    let answer = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(false), sealed).and_then(|t| wait(s, t));
+                    let code = answer.map_or_else(|code| code, |reply| reply.result);
+                    if code != CUDA_SUCCESS {
+                        on_the_way::settled(launched);
+                        settled(launched);
+                    }
+                    code
+                }
+            };
+            return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
+        }
+        let under_way = Arc::new(Launch::new(s, copies.as_ref().map_or(&[], |copies| &copies[..])));
+        change_under_way(|all| all.push(under_way.clone()));
+        let started = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(true), |number| launched = seal(&copies, number));
+        let answer = started.and_then(|ticket| wait(s, ticket));
+        change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
+        on_the_way::settled(launched);
+        settled(launched);
+        match answer?.result {
+            CUDA_SUCCESS => {}
+            code => return Err(code),
+        }
+        under_way.bring_out(s);
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecUpdate_v2`.
+pub unsafe fn cuGraphExecUpdate_v2(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    out: *mut CUgraphExecUpdateResultInfo,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let (exec, graph) = (exec_name(exec)?, graph_name(graph)?);
+        let spare = Spare::new(Kind::GraphNode, 2);
+        let (result, info, found) = call_any(
+            ops::CU_GRAPH_EXEC_UPDATE_V2,
+            |w| {
+                for word in [exec, graph, copies::any() as u64] {
+                    w.word(word);
+                }
+                spare.encode(w);
+            },
+            |result, r| {
+                if r.is_empty() {
+                    return Ok((result, [CU_GRAPH_EXEC_UPDATE_ERROR as u64, 0, 0], Vec::new()));
+                }
+                Ok((result, [r.word()?, r.word()?, r.word()?], host_copies(r)?))
+            },
+        )?;
+        spare.settle(&info[1..]);
+        if !out.is_null() {
+            let info = CUgraphExecUpdateResultInfo {
+                result: info[0] as u32,
+                errorNode: info[1] as CUgraphNode,
+                errorFromNode: info[2] as CUgraphNode,
+            };
+            // SAFETY: not null, and valid by the contract.
+            unsafe { out.write(info) };
+        }
+        if result != CUDA_SUCCESS {
+            return Err(result);
+        }
+        note_copies(s, exec, found);
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecUpdate`.
+pub unsafe fn cuGraphExecUpdate(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    error_node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> CUresult {
+    let mut info = CUgraphExecUpdateResultInfo {
+        result: CU_GRAPH_EXEC_UPDATE_ERROR,
+        errorNode: std::ptr::null_mut(),
+        errorFromNode: std::ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise; each pointer is null or valid.
+    unsafe {
+        let code = cuGraphExecUpdate_v2(exec, graph, &mut info);
+        if !error_node.is_null() {
+            error_node.write(info.errorNode);
+        }
+        if !result.is_null() {
+            result.write(info.result);
+        }
+        code
+    }
+}
+
+/// Changes an executable graph. Where that may change the host memory it touches, the answer says how.
+fn set(
+    op: u16,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: Result<Params, CUresult>,
+    asks_for_copies: bool,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        let (exec, node, params) = (exec_name(exec)?, node_name(node)?, params?);
+        let encode = |w: &mut Vec<u8>| {
+            w.word(exec);
+            w.word(node);
+            w.put(&params.body);
+        };
+        if !asks_for_copies {
+            let sent = try_post(op, encode)?;
+            params.taken();
+            return if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) };
+        }
+        let found = call(op, encode, host_copies)?;
+        params.taken();
+        note_copies(s, exec, found);
+        Ok(())
+    })();
+    code(answer)
+}
+
+/// Whether another child in place of one in `exec` may change what has to be brought over before a launch. An update
+/// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
+fn copies_matter(exec: CUgraphExec) -> bool {
+    let reads_host = |name| copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
+    copies::any() || exec_name(exec).is_ok_and(reads_host)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecKernelNodeSetParams_v2`.
+pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::kernel(params) };
+    set(ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, exec, node, params, false)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecKernelNodeSetParams`.
+pub unsafe fn cuGraphExecKernelNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    match unsafe { params.as_ref() }.map(kernel_v2) {
+        // SAFETY: as above.
+        Some(params) => unsafe { cuGraphExecKernelNodeSetParams_v2(exec, node, &params) },
+        None => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecMemcpyNodeSetParams`.
+pub unsafe fn cuGraphExecMemcpyNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+    ctx: CUcontext,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::memcpy(copy, ctx, 0) };
+    set(ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, exec, node, params, true)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecHostNodeSetParams`.
+pub unsafe fn cuGraphExecHostNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::host(params) };
+    set(ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, exec, node, params, false)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
+    let params = Params::child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
+    set(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, exec, node, params, copies_matter(exec))
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecBatchMemOpNodeSetParams`.
+pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let params = unsafe { Params::batch(params) };
+    set(ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, exec, node, params, false)
+}
+
+/// # Safety
+/// As CUDA's `cuGraphExecNodeSetParams`.
+pub unsafe fn cuGraphExecNodeSetParams(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *mut CUgraphNodeParams,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let Some(raw) = (unsafe { params.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
+    let asks_for_copies = match raw.type_ {
+        CU_GRAPH_NODE_TYPE_MEMCPY => true,
+        CU_GRAPH_NODE_TYPE_GRAPH => copies_matter(exec),
+        _ => false,
+    };
+    // SAFETY: as above.
+    let params = unsafe { Params::any(raw) };
+    set(ops::CU_GRAPH_EXEC_NODE_SET_PARAMS, exec, node, params, asks_for_copies)
+}

@@ -1,0 +1,9 @@
+//! Graphs.
+
+mod exec;
+pub mod nodes;
+mod params;
+
+pub use exec::*;
+pub use nodes::*;
+pub use params::*;

@@ -1,0 +1,267 @@
+//! Green contexts: contexts on part of a device's multiprocessors.
+//!
+//! Each is made together with the `CUcontext` it converts to, so everything about that one is known here. Resources
+//! pass through as bytes: the worker knows what it gave out.
+
+// UNSAFETY: reads resources from the application's memory and writes answers to it.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::{Fault, Writer};
+
+use crate::call::{call, post};
+use crate::hand::execution::write;
+use crate::hand::green_context::{DESCRIPTORS, GREENS, Green};
+use crate::hand::stream::{NEXT_ID, STREAMS, Stream, clamped};
+use crate::handles;
+use crate::local::{context, device};
+use crate::session::session;
+
+/// Awaited, unlike the others: the driver has to judge the green context.
+///
+/// # Safety
+/// As CUDA's `cuGreenCtxStreamCreate`.
+pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flags: u32, priority: i32) -> CUresult {
+    let answer = (|| {
+        let ctx = context_of(green)?;
+        if out.is_null() || flags != CU_STREAM_NON_BLOCKING {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let priority = clamped(priority, context::device_of(ctx).unwrap_or(0))?;
+        let handle = handles::reserve(Kind::Stream);
+        let request = |w: &mut Vec<u8>| {
+            for v in [handle.0, green as u64, flags as u64, priority as u32 as u64] {
+                w.word(v);
+            }
+        };
+        if let Err(code) = call(ops::CU_GREEN_CTX_STREAM_CREATE, request, |_| Ok(())) {
+            handles::release(handle);
+            return Err(code);
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green: true, id });
+        Ok(handle.0 as CUstream)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+const RESOURCE_BYTES: usize = size_of::<CUdevResource>();
+
+fn status(answer: Result<(), CUresult>) -> CUresult {
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// One that was destroyed, or whose device was reset, is told from one that never was.
+fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
+    session()?;
+    let handle = Handle(green as u64);
+    if !handle.is(Kind::GreenContext) {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let g = GREENS.get(handle).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    match context::device_of(g.context.0) {
+        Some(_) => Ok(g),
+        None => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// The context that a green one converts to.
+pub fn context_of(green: CUgreenCtx) -> Result<u64, CUresult> {
+    find(green).map(|g| g.context.0)
+}
+/// Groups of a descriptor; as in the worker.
+const GROUPS_MAX: u32 = 64;
+
+/// # Safety
+/// As CUDA's `cuDevResourceGenerateDesc`.
+pub unsafe fn cuDevResourceGenerateDesc(
+    out: *mut CUdevResourceDesc,
+    resources: *mut CUdevResource,
+    count: u32,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() || count > GROUPS_MAX || (resources.is_null() && count != 0) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let bytes = match count {
+            0 => Vec::new(),
+            // SAFETY: not null, and so many by the contract: integers and bytes without gaps.
+            _ => {
+                unsafe { std::slice::from_raw_parts(resources.cast::<u8>(), count as usize * RESOURCE_BYTES) }.to_vec()
+            }
+        };
+        let mut known = DESCRIPTORS.lock().expect("no panic happens under this lock");
+        let known = known.get_or_insert_default();
+        if let Some(descriptor) = known.get(&bytes) {
+            return Ok(*descriptor as CUdevResourceDesc);
+        }
+        let handle = handles::reserve(Kind::DevResourceDesc);
+        let request = |w: &mut Vec<u8>| {
+            w.word(handle.0);
+            w.word(count as u64);
+            w.bytes(&bytes);
+        };
+        handles::made(handle, call(ops::CU_DEV_RESOURCE_GENERATE_DESC, request, |_| Ok(())))?;
+        known.insert(bytes, handle.0);
+        Ok(handle.0 as CUdevResourceDesc)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuGreenCtxCreate`.
+pub unsafe fn cuGreenCtxCreate(
+    out: *mut CUgreenCtx,
+    descriptor: CUdevResourceDesc,
+    dev: CUdevice,
+    flags: u32,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        if out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        device::exists(dev)?;
+        if !Handle(descriptor as u64).is(Kind::DevResourceDesc) || flags != CU_GREEN_CTX_DEFAULT_STREAM {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (green, context) = (handles::reserve(Kind::GreenContext), handles::reserve(Kind::Context));
+        let request = |w: &mut Vec<u8>| {
+            for v in [green.0, context.0, descriptor as u64, dev as u64, flags as u64] {
+                w.word(v);
+            }
+        };
+        let made = call(ops::CU_GREEN_CTX_CREATE, request, |_| Ok(()));
+        if let Err(code) = made.and_then(|()| context::adopt(context, green, dev)) {
+            handles::release(green);
+            handles::release(context);
+            return Err(code);
+        }
+        GREENS.insert(green, Green { context, device: dev });
+        Ok(green.0 as CUgreenCtx)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult {
+    status((|| {
+        let g = find(green)?;
+        // Of two threads that destroy it, one does.
+        if GREENS.remove(Handle(green as u64)).is_none() || !context::disown(g.context) {
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        let destroyed = call(ops::CU_GREEN_CTX_DESTROY, |w| w.word(green as u64), |_| Ok(()));
+        handles::release(Handle(green as u64));
+        handles::release(g.context);
+        context::release_green(g.device)?;
+        destroyed
+    })())
+}
+
+/// # Safety
+/// As CUDA's `cuCtxFromGreenCtx`.
+pub unsafe fn cuCtxFromGreenCtx(out: *mut CUcontext, green: CUgreenCtx) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(out, context_of(green).map(|c| c as CUcontext)) }
+}
+
+/// Null means the current context, if that is a green one.
+///
+/// # Safety
+/// As CUDA's `cuGreenCtxGetId`.
+pub unsafe fn cuGreenCtxGetId(green: CUgreenCtx, id: *mut u64) -> CUresult {
+    let context = if green.is_null() {
+        context::current_green().and_then(|g| context_of(g as CUgreenCtx))
+    } else {
+        context_of(green)
+    };
+    match context {
+        // SAFETY: the caller's promise.
+        Ok(c) => unsafe { crate::api::context::cuCtxGetId(c as CUcontext, id) },
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuDevSmResourceSplitByCount`.
+pub unsafe fn cuDevSmResourceSplitByCount(
+    result: *mut CUdevResource,
+    nbGroups: *mut u32,
+    input: *const CUdevResource,
+    remaining: *mut CUdevResource,
+    useFlags: u32,
+    minCount: u32,
+) -> CUresult {
+    status((|| {
+        session()?;
+        if nbGroups.is_null() || input.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, valid by the caller's promise; a resource has no gaps.
+        let (room, input) =
+            unsafe { (nbGroups.read(), std::slice::from_raw_parts(input.cast::<u8>(), RESOURCE_BYTES)) };
+        let room = if result.is_null() { 0 } else { room };
+        let request = |w: &mut Vec<u8>| {
+            w.word(!result.is_null() as u64);
+            w.word(room as u64);
+            w.word(!remaining.is_null() as u64);
+            w.bytes(input);
+            w.word(useFlags as u64);
+            w.word(minCount as u64);
+        };
+        call(ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT, request, |r| {
+            let (count, rest, groups) = (r.word()? as u32, r.bytes()?, r.bytes()?);
+            if rest.len() != RESOURCE_BYTES || groups.len() > room as usize * RESOURCE_BYTES {
+                return Err(Fault("a reply's resources have another size"));
+            }
+            // SAFETY: the caller's promise: `room` groups, or none where null was given, and one rest.
+            unsafe {
+                if !result.is_null() {
+                    std::ptr::copy_nonoverlapping(groups.as_ptr(), result.cast(), groups.len());
+                }
+                if !remaining.is_null() {
+                    std::ptr::copy_nonoverlapping(rest.as_ptr(), remaining.cast(), RESOURCE_BYTES);
+                }
+                nbGroups.write(count);
+            }
+            Ok(())
+        })
+    })())
+}
+
+fn event_command(op: u16, green: CUgreenCtx, event: CUevent) -> CUresult {
+    status((|| {
+        find(green)?;
+        if !Handle(event as u64).is(Kind::Event) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        match post(op, |w| {
+            w.word(green as u64);
+            w.word(event as u64);
+        }) {
+            CUDA_SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    })())
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) -> CUresult {
+    event_command(ops::CU_GREEN_CTX_RECORD_EVENT, green, event)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuGreenCtxWaitEvent(green: CUgreenCtx, event: CUevent) -> CUresult {
+    event_command(ops::CU_GREEN_CTX_WAIT_EVENT, green, event)
+}

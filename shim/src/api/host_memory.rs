@@ -1,0 +1,240 @@
+//! Host memory that the GPU reaches: pinned memory, and the application's own memory once it is registered.
+//!
+//! Both are pages of the session's heap, which the worker maps at the same address and registers with the
+//! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
+//! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
+//! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
+//! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
+//!
+//! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
+//! [`super::in_step`].
+
+// UNSAFETY: replaces pages of the application's memory and copies them.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::record::HeapRange;
+
+use crate::call::{call, poison, post, post_to};
+use crate::hand::address_map::{self, Kind, Range};
+use crate::hand::execution::write;
+use crate::hand::heap::PAGE;
+use crate::hand::host_memory::{
+    ANY_REGISTERED, BLOCK, Backing, FREED, MOVED, allocate, backing_of, give_back, move_in, move_out, page_of, pieces,
+    posted,
+};
+use crate::hand::in_step::{forget_mirrored, mirror};
+use crate::local::context;
+use crate::session::{Session, session};
+
+fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
+    let s = session()?;
+    match (context::current_home(), context::current_device()) {
+        (0, _) | (_, None) => Err(CUDA_ERROR_INVALID_CONTEXT),
+        (ctx, Some(device)) => Ok((s, ctx, device)),
+    }
+}
+
+fn status(answer: Result<(), CUresult>) -> CUresult {
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostAlloc`.
+pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> CUresult {
+    let answer = (|| {
+        let (s, ctx, device) = needs_context()?;
+        let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+        if out.is_null() || flags & !known != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        let range = allocate(s, bytes as u64)?;
+        let base = s.heap.base() as u64 + range.offset;
+        let mut entry = Range::new(base, bytes as u64, Kind::PinnedHost, ctx, device);
+        // All pinned memory is mapped, and the driver says so.
+        // As driver 580 tells it: PORTABLE is told back alone, but not beside DEVICEMAP.
+        entry.flags = match flags & CU_MEMHOSTALLOC_DEVICEMAP {
+            0 => flags | CU_MEMHOSTALLOC_DEVICEMAP,
+            _ => flags & !CU_MEMHOSTALLOC_PORTABLE,
+        };
+        entry.owner = range.offset;
+        address_map::insert(entry);
+        Ok(base as *mut c_void)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocHost_v2`.
+pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuMemHostAlloc(out, bytes, 0) }
+}
+
+/// Does not wait: the memory comes back when the device has been idle.
+///
+/// # Safety
+/// As CUDA's `cuMemFreeHost`.
+pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
+    status((|| {
+        let s = session()?;
+        if p.is_null() {
+            return Ok(());
+        }
+        let gone = address_map::remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
+        let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
+        forget_mirrored(range);
+        crate::hand::on_the_way::freed(range);
+        let registered_alone = gone.bytes > BLOCK / 2;
+        FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
+        let request = |w: &mut Vec<u8>| {
+            range.put(w);
+            w.word(registered_alone as u64);
+        };
+        match poison::of(crate::local::context::current()) {
+            None => posted(post(ops::CU_MEM_FREE_HOST, request)),
+            // A broken context answers its error, but the memory comes back.
+            Some(code) => {
+                post_to(s, ops::CU_MEM_FREE_HOST, request);
+                Err(code)
+            }
+        }
+    })())
+}
+
+/// Flags of pinned and registered memory.
+///
+/// # Safety
+/// As CUDA's `cuMemHostGetFlags`.
+pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
+    let answer = session().and_then(|_| match address_map::find(p as u64) {
+        Some(r) if !r.is_device() => Ok(r.flags),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    });
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostGetDevicePointer_v2`.
+pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void, flags: u32) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        if flags != 0 || out.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let range = match address_map::find(p as u64) {
+            Some(r) if !r.is_device() => r,
+            _ => {
+                // SAFETY: not null, and valid by the caller's promise; the driver writes 0 too.
+                unsafe { out.write(0) };
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+        };
+        if range.device_pointer == 0 {
+            crate::say!(
+                "{:#x} ({} bytes) is registered, but lies in memory that cannot be shared with the GPU's host \
+                 (a file, shared memory or a stack); kernels cannot use it",
+                range.base,
+                range.bytes
+            );
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        if s.mirrored {
+            mirror(s, &range)?;
+        }
+        Ok(p as u64)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostRegister_v2`.
+pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> CUresult {
+    status((|| {
+        let (s, ctx, device) = needs_context()?;
+        let known = CU_MEMHOSTREGISTER_PORTABLE
+            | CU_MEMHOSTREGISTER_DEVICEMAP
+            | CU_MEMHOSTREGISTER_IOMEMORY
+            | CU_MEMHOSTREGISTER_READ_ONLY;
+        let base = p as u64;
+        let end = base.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if base == 0 || bytes == 0 || flags & !known != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        // One at a time: two registrations may share a page.
+        let mut moved = MOVED.lock().expect("no panic happens under this lock");
+        match address_map::overlapping(base, bytes as u64) {
+            Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+            Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
+            None => {}
+        }
+        let (first, last) = (page_of(base), end.next_multiple_of(PAGE));
+        let backing = backing_of(first, last)?;
+        if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut entry = Range::new(base, bytes as u64, Kind::RegisteredHost, ctx, device);
+        entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
+            entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
+        }
+        let overlaps = moved.range(..last).next_back().is_some_and(|(at, (len, _))| at + len > first);
+        if backing == Backing::Private
+            && !overlaps
+            && let Some(offset) = move_in(s, first, last - first)
+        {
+            entry.owner = offset;
+            entry.device_pointer = base;
+            moved.insert(first, (last - first, offset));
+        }
+        ANY_REGISTERED.store(true, Ordering::Relaxed);
+        address_map::insert(entry);
+        Ok(())
+    })())
+}
+
+/// # Safety
+/// As CUDA's `cuMemHostUnregister`.
+pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
+    status((|| {
+        let s = session()?;
+        if p.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut moved = MOVED.lock().expect("no panic happens under this lock");
+        let found = address_map::find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        if found.kind != Kind::RegisteredHost || found.base != p as u64 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        address_map::remove(found.base);
+        if found.device_pointer == 0 {
+            return Ok(());
+        }
+        let first = page_of(found.base);
+        let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
+        let range = HeapRange { offset, bytes };
+        forget_mirrored(range);
+        crate::hand::on_the_way::freed(range);
+        let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
+        // Whatever became of the device, the application keeps its memory.
+        for (at, len) in pieces(first, bytes) {
+            move_out(at, len);
+        }
+        give_back(s, range);
+        answer
+    })())
+}

@@ -1,0 +1,284 @@
+//! Libraries and kernels.
+
+// UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
+
+use std::ffi::{c_char, c_void};
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
+use crate::call::{call, poison};
+use crate::hand::execution::{function, set_cache_config, write};
+use crate::hand::module::{file, find, global, load, loaded, name_of, names, remember, unload, write_global};
+use crate::hand::{image, jit};
+use crate::handles;
+use crate::local::{context, refuse};
+use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuKernelGetAttribute`.
+pub unsafe fn cuKernelGetAttribute(
+    pi: *mut i32,
+    id: CUfunction_attribute,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> CUresult {
+    let answer = (|| {
+        let s = session()?;
+        if device < 0 || device as u32 >= crate::local::device::count(s) {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
+        function(kernel.cast())?.attribute(id, device as u32)
+    })();
+    // SAFETY: null or valid for a write.
+    unsafe { write(pi, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuKernelSetAttribute(
+    id: CUfunction_attribute,
+    value: i32,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> CUresult {
+    match (session(), function(kernel.cast())) {
+        (Err(code), _) | (_, Err(code)) => code,
+        (Ok(s), Ok(f)) => {
+            if device < 0 || device as u32 >= crate::local::device::count(s) {
+                return CUDA_ERROR_INVALID_DEVICE;
+            }
+            f.set_attribute(id, value, device as u32)
+        }
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuKernelGetName`.
+pub unsafe fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuFuncGetName(name, kernel.cast()) }
+}
+
+/// # Safety
+/// As CUDA's `cuKernelGetParamInfo`.
+pub unsafe fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuFuncGetParamInfo(kernel.cast(), index, offset, size) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, device: CUdevice) -> CUresult {
+    match session() {
+        Ok(s) if device < 0 || device as u32 >= crate::local::device::count(s) => CUDA_ERROR_INVALID_DEVICE,
+        Ok(_) => set_cache_config(kernel.cast(), config, device as u32),
+        Err(code) => code,
+    }
+}
+
+/// A kernel handle serves as function handle too, as with the driver.
+///
+/// # Safety
+/// As CUDA's `cuKernelGetFunction`.
+pub unsafe fn cuKernelGetFunction(f: *mut CUfunction, kernel: CUkernel) -> CUresult {
+    let answer = (|| {
+        session()?;
+        function(kernel.cast()).map(|k| k.handle as CUfunction)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(f, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuKernelGetLibrary`.
+pub unsafe fn cuKernelGetLibrary(library: *mut CUlibrary, kernel: CUkernel) -> CUresult {
+    let answer = function(kernel.cast()).and_then(|f| match Handle(f.owner).is(Kind::Library) {
+        true => Ok(f.owner as CUlibrary),
+        false => Err(CUDA_ERROR_INVALID_HANDLE),
+    });
+    // SAFETY: the caller's promise.
+    unsafe { write(library, answer) }
+}
+
+/// Library options are advice about the application's own copy of the image; the worker keeps a copy anyway.
+///
+/// # Safety
+/// As CUDA's `cuLibraryLoadData`.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cuLibraryLoadData(
+    library: *mut CUlibrary,
+    code: *const c_void,
+    jit_options: *mut CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: u32,
+    _library_options: *mut CUlibraryOption,
+    _library_values: *mut *mut c_void,
+    _library_count: u32,
+) -> CUresult {
+    let answer = (|| {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { image::bytes(code) }?;
+        // SAFETY: the caller's promise: two arrays of `jit_count` elements.
+        let mut options = unsafe { jit::Options::from_raw(jit_count, jit_options, jit_values) }?;
+        load(Kind::Library, &bytes, &mut options).map(|h| h as CUlibrary)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(library, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryLoadFromFile`.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cuLibraryLoadFromFile(
+    library: *mut CUlibrary,
+    name: *const c_char,
+    jit_options: *mut CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: u32,
+    _library_options: *mut CUlibraryOption,
+    _library_values: *mut *mut c_void,
+    _library_count: u32,
+) -> CUresult {
+    let answer = (|| {
+        // SAFETY: the caller's promise.
+        let bytes = file(unsafe { name_of(name) }?)?;
+        // SAFETY: the caller's promise: two arrays of `jit_count` elements.
+        let mut options = unsafe { jit::Options::from_raw(jit_count, jit_options, jit_values) }?;
+        load(Kind::Library, &bytes, &mut options).map(|h| h as CUlibrary)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(library, answer) }
+}
+
+/// The runtime asks for a program's `__managed__` variables before its first kernel, and ignores what it is answered:
+/// the kernel would run, on a variable that the host does not see, and the host would follow a null pointer. So this
+/// ends the context, and the launch is what fails.
+///
+/// # Safety
+/// As CUDA's `cuLibraryGetManaged`.
+pub unsafe fn cuLibraryGetManaged(
+    dptr: *mut CUdeviceptr,
+    _bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    let answer = (|| {
+        loaded(library as u64)?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name) }?.to_string_lossy();
+        refuse::refused(
+            "cuLibraryGetManaged",
+            &format!(
+                "{name} is a __managed__ variable, and managed memory needs page faults shared between this host and \
+                 the GPU; use a __device__ variable and cudaMemcpyToSymbol"
+            ),
+        );
+        match context::current() {
+            // It asks before it has made a context its own, and will use a device's primary one.
+            0 => (0..crate::local::device::count(session()?))
+                .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
+            current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
+        }
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(dptr, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuLibraryUnload(library: CUlibrary) -> CUresult {
+    let handle = Handle(library as u64);
+    if !handle.is(Kind::Library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    unload(handle, ops::CU_LIBRARY_UNLOAD)
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryGetKernel`.
+pub unsafe fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) -> CUresult {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { name_of(name) }
+        .and_then(|name| find(library as u64, name, ops::CU_LIBRARY_GET_KERNEL).map(|h| h as CUkernel));
+    // SAFETY: the caller's promise.
+    unsafe { write(kernel, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryGetKernelCount`.
+pub unsafe fn cuLibraryGetKernelCount(count: *mut u32, library: CUlibrary) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(count, names(library as u64, ops::CU_LIBRARY_ENUMERATE_KERNELS).map(|n| n.len() as u32)) }
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryEnumerateKernels`.
+pub unsafe fn cuLibraryEnumerateKernels(out: *mut CUkernel, count: u32, library: CUlibrary) -> CUresult {
+    if out.is_null() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    let all = names(library as u64, ops::CU_LIBRARY_ENUMERATE_KERNELS).and_then(|names| {
+        let found = names.iter().take(count as usize);
+        found.map(|n| find(library as u64, n, ops::CU_LIBRARY_GET_KERNEL)).collect::<Result<Vec<_>, _>>()
+    });
+    match all {
+        Ok(all) => {
+            for (i, k) in all.iter().enumerate() {
+                // SAFETY: the caller gave room for `count` handles, and no more were taken.
+                unsafe { out.add(i).write(*k as CUkernel) };
+            }
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryGetModule`.
+pub unsafe fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult {
+    let answer = (|| {
+        session()?;
+        let ctx = context::current_home();
+        if ctx == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let owner = loaded(library as u64)?;
+        let mut modules = owner.modules.lock().expect("no panic happens under this lock");
+        if let Some(known) = modules.get(&ctx) {
+            return Ok(*known as CUmodule);
+        }
+        let handle = handles::reserve_in(Kind::Module, ctx);
+        let request = |w: &mut Vec<u8>| {
+            w.word(owner.handle);
+            w.word(handle.0);
+        };
+        if let Err(code) = call(ops::CU_LIBRARY_GET_MODULE, request, |_| Ok(())) {
+            handles::release(handle);
+            return Err(code);
+        }
+        remember(handle, ctx);
+        modules.insert(ctx, handle.0);
+        Ok(handle.0 as CUmodule)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(module, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuLibraryGetGlobal`.
+pub unsafe fn cuLibraryGetGlobal(
+    address: *mut CUdeviceptr,
+    size: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n, ops::CU_LIBRARY_GET_GLOBAL));
+    // SAFETY: the caller's promise.
+    unsafe { write_global(address, size, answer) }
+}

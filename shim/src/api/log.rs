@@ -1,0 +1,153 @@
+//! The driver's log.
+
+// UNSAFETY: calls the application's callbacks with their own data; reads and writes through its pointers.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::handles;
+use crate::local::code;
+use crate::local::logs::{CALLBACKS, CALLING, Callback, IN_CALLBACK, LOG, error, fitted};
+
+/// What the worker's driver logged about commands that had no reply comes with this one's.
+fn fetch() {
+    if crate::session::session().is_ok() {
+        // Without a worker the log is what it is.
+        let _ = crate::call::call(orion_wire::record::op::LOG, |_| {}, |_| Ok(()));
+    }
+}
+
+/// An argument that may not be what it is, which is logged like every other failure.
+fn refused<T>(function: &str, message: &str) -> Result<T, CUresult> {
+    error(function, message);
+    Err(CUDA_ERROR_INVALID_VALUE)
+}
+
+pub unsafe fn cuLogsRegisterCallback(
+    callbackFunc: CUlogsCallback,
+    userData: *mut c_void,
+    callback_out: *mut CUlogsCallbackHandle,
+) -> CUresult {
+    let Some(function) = callbackFunc else {
+        return code(refused("cuLogsRegisterCallback", "callbackFunc cannot be NULL"));
+    };
+    let handle = handles::reserve(Kind::LogCallback).0;
+    if let Ok(mut callbacks) = CALLBACKS.lock() {
+        callbacks.push(Callback { handle, function, data: userData.addr() });
+    }
+    if !callback_out.is_null() {
+        // SAFETY: not null; valid for a write by the C API's contract.
+        unsafe { callback_out.write(std::ptr::without_provenance_mut(handle as usize)) };
+    }
+    CUDA_SUCCESS
+}
+
+pub unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+    let handle = callback.addr() as u64;
+    let found = CALLBACKS.lock().is_ok_and(|mut callbacks| {
+        let before = callbacks.len();
+        callbacks.retain(|c| c.handle != handle);
+        callbacks.len() < before
+    });
+    if !found {
+        return code(refused("cuLogsUnregisterCallback", "callback is not registered"));
+    }
+    // Whoever unregisters frees the data next, so nobody may be in the callback any more but the caller itself.
+    if !IN_CALLBACK.get() {
+        drop(CALLING.lock());
+    }
+    handles::release(Handle(handle));
+    CUDA_SUCCESS
+}
+
+/// The flags must be 0, but driver 580 does not mind.
+pub unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, _flags: u32) -> CUresult {
+    const NAME: &str = "cuLogsCurrent";
+    code((|| {
+        if iterator_out.is_null() {
+            return refused(NAME, "iterator_out cannot be NULL");
+        }
+        fetch();
+        let next = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.next;
+        // SAFETY: not null; valid for a write by the C API's contract.
+        unsafe { iterator_out.write(next) };
+        Ok(())
+    })())
+}
+
+pub unsafe fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: u32) -> CUresult {
+    const NAME: &str = "cuLogsDumpToFile";
+    code((|| {
+        if pathToFile.is_null() {
+            return refused(NAME, "pathToFile cannot be NULL");
+        }
+        if flags != 0 {
+            return refused(NAME, "flags must be 0");
+        }
+        fetch();
+        // SAFETY: null or valid, and a C string, by the C API's contract.
+        let (from, path) = unsafe { (iterator.as_ref().copied(), CStr::from_ptr(pathToFile)) };
+        let (text, next) = {
+            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+            let (overwritten, lines) = log.since(from);
+            (fitted(usize::MAX, overwritten, &lines).unwrap_or_default(), log.next)
+        };
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        if let Err(e) = std::fs::write(path, text) {
+            return refused(NAME, &format!("writing {} failed: {e}", path.display()));
+        }
+        if !iterator.is_null() {
+            // SAFETY: not null; valid for a write by the C API's contract.
+            unsafe { iterator.write(next) };
+        }
+        Ok(())
+    })())
+}
+
+pub unsafe fn cuLogsDumpToMemory(
+    iterator: *mut CUlogIterator,
+    buffer: *mut c_char,
+    size: *mut usize,
+    flags: u32,
+) -> CUresult {
+    const NAME: &str = "cuLogsDumpToMemory";
+    code((|| {
+        if buffer.is_null() {
+            return refused(NAME, "buffer cannot be NULL");
+        }
+        if size.is_null() {
+            return refused(NAME, "size cannot be NULL");
+        }
+        if flags != 0 {
+            return refused(NAME, "flags must be 0");
+        }
+        fetch();
+        // SAFETY: null or valid, and not null, by the C API's contract.
+        let (from, room) = unsafe { (iterator.as_ref().copied(), size.read()) };
+        let (text, next) = {
+            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+            let (overwritten, lines) = log.since(from);
+            (fitted(room.saturating_sub(1), overwritten, &lines).filter(|_| room > 0 || lines.is_empty()), log.next)
+        };
+        let written = text.as_ref().map_or(0, String::len);
+        // SAFETY: not null, and `room` bytes of the application's, of which the text and its end take no more.
+        unsafe {
+            size.write(written);
+            if room > 0 {
+                std::ptr::copy_nonoverlapping(text.as_deref().unwrap_or("").as_ptr().cast(), buffer, written);
+                buffer.add(written).write(0);
+            }
+        }
+        if text.is_none() {
+            return refused(NAME, "buffer is too small for any message");
+        }
+        if !iterator.is_null() {
+            // SAFETY: not null; valid for a write by the C API's contract.
+            unsafe { iterator.write(next) };
+        }
+        Ok(())
+    })())
+}

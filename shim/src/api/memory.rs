@@ -1,0 +1,137 @@
+//! Device memory and copies of every shape.
+//!
+//! A copy's host side is one of two things. *Shared* memory (pinned memory from `cuMemHostAlloc`) has the same
+//! address on both sides, so the worker's driver copies straight from or to it. Anything else is *pageable*:
+//! small copies travel in the record, larger ones through the staging part of the heap, which is registered with
+//! the driver. A pageable source is captured before the call returns, so the call need not wait for the device.
+
+// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+
+use crate::call::call;
+use crate::hand::address_map::{self, Kind};
+use crate::hand::execution::write;
+use crate::hand::memory::needs_context;
+use crate::local::{code, context};
+use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuMemAlloc_v2`.
+pub unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    let answer = (|| {
+        let ctx = needs_context()?;
+        if bytes == 0 || address.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = call(ops::CU_MEM_ALLOC_V2, |w| w.word(bytes as u64), |r| r.word())?;
+        insert(base, bytes, ctx);
+        Ok(base)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(address, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuMemAllocPitch_v2`.
+pub unsafe fn cuMemAllocPitch_v2(
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    element_bytes: u32,
+) -> CUresult {
+    let answer = (|| {
+        let ctx = needs_context()?;
+        if address.is_null() || pitch.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let request = |w: &mut Vec<u8>| {
+            for v in [width_bytes as u64, height as u64, element_bytes as u64] {
+                w.word(v);
+            }
+        };
+        let (base, row) = call(ops::CU_MEM_ALLOC_PITCH_V2, request, |r| Ok((r.word()?, r.word()? as usize)))?;
+        insert(base, row.saturating_mul(height), ctx);
+        // SAFETY: not null, valid by the caller's promise.
+        unsafe { pitch.write(row) };
+        Ok(base)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(address, answer) }
+}
+
+fn insert(base: u64, bytes: usize, ctx: u64) {
+    let device = context::current_device().unwrap_or(0);
+    address_map::insert_device(base, bytes as u64, address_map::Kind::Device, ctx, device);
+}
+
+/// Waits for the device as the driver's does, so it is called, not posted.
+///
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
+    if let Err(code) = session() {
+        return code;
+    }
+    if address == 0 {
+        return CUDA_SUCCESS;
+    }
+    let Some(range) = address_map::find(address).filter(|range| range.base == address) else {
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
+        Ok(()) => {
+            // Another thread may have been given the address by now.
+            address_map::remove_if(address, |r| r.id == range.id && r.kind != address_map::Kind::Graph);
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuMemGetInfo_v2`.
+pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    let answer = needs_context()
+        .and_then(|_| call(ops::CU_MEM_GET_INFO_V2, |_| {}, |r| Ok((r.word()? as usize, r.word()? as usize))));
+    match answer {
+        Ok((f, t)) => {
+            // SAFETY: each may be left out.
+            unsafe {
+                if !free.is_null() {
+                    free.write(f);
+                }
+                if !total.is_null() {
+                    total.write(t);
+                }
+            }
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, ptr: CUdeviceptr) -> CUresult {
+    code((|| {
+        session()?;
+        // Unlike the attributes of a pointer, its range is told in a context only, whatever the address.
+        if context::current() == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        // Mapped memory that no device may access yet does not count.
+        let found = address_map::find(ptr).filter(|r| !(r.kind == Kind::Vmm && r.access == 0));
+        // SAFETY: each is null or valid by the caller's promise.
+        unsafe {
+            if !base.is_null() {
+                base.write(found.map_or(0, |r| r.base));
+            }
+            if !bytes.is_null() {
+                bytes.write(found.map_or(0, |r| r.bytes as usize));
+            }
+        }
+        if found.is_some() { Ok(()) } else { Err(CUDA_ERROR_NOT_FOUND) }
+    })())
+}

@@ -1,0 +1,190 @@
+//! Occupancy.
+
+// UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
+
+use orion_cuda::sys::*;
+
+use crate::hand::execution::{current_device, function, write};
+use crate::session::session;
+
+/// # Safety
+/// As CUDA's `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut i32,
+    f: CUfunction,
+    threads: i32,
+    shared_bytes: usize,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, f, threads, shared_bytes, 0) }
+}
+
+/// # Safety
+/// As CUDA's `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`.
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    blocks: *mut i32,
+    f: CUfunction,
+    threads: i32,
+    shared_bytes: usize,
+    flags: u32,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        let f = function(f.cast())?;
+        let blocks = f.occupancy(vec![0, threads as u32 as u64, shared_bytes as u64, flags as u64])?;
+        Ok(blocks as i32)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(blocks, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuOccupancyAvailableDynamicSMemPerBlock`.
+pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
+    bytes: *mut usize,
+    f: CUfunction,
+    blocks: i32,
+    threads: i32,
+) -> CUresult {
+    let answer = (|| {
+        current_device()?;
+        let f = function(f.cast())?;
+        Ok(f.occupancy(vec![1, blocks as u32 as u64, threads as u32 as u64])? as usize)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(bytes, answer) }
+}
+
+/// Question about clusters: the configuration and its attributes are the key.
+unsafe fn cluster_question(kind: u64, config: *const CUlaunchConfig) -> Result<Vec<u64>, CUresult> {
+    // SAFETY: null or a valid configuration.
+    let config = unsafe { config.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if config.numAttrs > 64 || (config.numAttrs > 0 && config.attrs.is_null()) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut q = vec![kind];
+    q.extend(
+        [
+            config.gridDimX,
+            config.gridDimY,
+            config.gridDimZ,
+            config.blockDimX,
+            config.blockDimY,
+            config.blockDimZ,
+            config.sharedMemBytes,
+        ]
+        .map(u64::from),
+    );
+    q.push(config.numAttrs as u64);
+    for i in 0..config.numAttrs as usize {
+        // SAFETY: as many attributes as the configuration says, each nine words.
+        let words = unsafe { config.attrs.add(i).cast::<u64>() };
+        // The word of the id has four bytes of padding that carry nothing.
+        // SAFETY: as above.
+        q.push(unsafe { words.read() } & 0xffff_ffff);
+        // SAFETY: as above.
+        q.extend((1..9).map(|k| unsafe { words.add(k).read() }));
+    }
+    Ok(q)
+}
+
+/// # Safety
+/// As CUDA's `cuOccupancyMaxActiveClusters`.
+pub unsafe fn cuOccupancyMaxActiveClusters(
+    clusters: *mut i32,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        // SAFETY: the caller's promise.
+        let question = unsafe { cluster_question(2, config) }?;
+        Ok(function(f.cast())?.occupancy(question)? as i32)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(clusters, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuOccupancyMaxPotentialClusterSize`.
+pub unsafe fn cuOccupancyMaxPotentialClusterSize(
+    size: *mut i32,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+) -> CUresult {
+    let answer = (|| {
+        session()?;
+        // SAFETY: the caller's promise.
+        let question = unsafe { cluster_question(3, config) }?;
+        Ok(function(f.cast())?.occupancy(question)? as i32)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(size, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuOccupancyMaxPotentialBlockSize`.
+pub unsafe fn cuOccupancyMaxPotentialBlockSize(
+    grid: *mut i32,
+    block: *mut i32,
+    f: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared_bytes: usize,
+    limit: i32,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, f, shared_of, shared_bytes, limit, 0) }
+}
+
+/// The application's size function runs here; only the occupancy of each candidate is the worker's answer.
+///
+/// # Safety
+/// As CUDA's `cuOccupancyMaxPotentialBlockSizeWithFlags`.
+pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    grid: *mut i32,
+    block: *mut i32,
+    f: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared_bytes: usize,
+    limit: i32,
+    flags: u32,
+) -> CUresult {
+    let answer = (|| {
+        let device = current_device()?;
+        let f = function(f.cast())?;
+        let most = f.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device)?;
+        let most = if limit > 0 { most.min(limit) } else { most };
+        let of = |id| crate::local::device::attribute(device, id).ok_or(CUDA_ERROR_INVALID_DEVICE);
+        let resident = of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+        let processors = of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let (mut best, mut best_block, mut best_blocks) = (0, 0, 0);
+        // The largest block comes first, so that it wins ties; blocks are whole warps but for the largest.
+        let mut threads = (most as u32).next_multiple_of(32) as i32;
+        while threads > 0 {
+            let size = threads.min(most);
+            // SAFETY: the application's own function, called as CUDA calls it.
+            let shared = shared_of.map_or(shared_bytes, |of| unsafe { of(size) });
+            let blocks = f.occupancy(vec![0, size as u64, shared as u64, flags as u64])? as i32;
+            if size * blocks > best {
+                (best, best_block, best_blocks) = (size * blocks, size, blocks);
+            }
+            if best == resident {
+                break;
+            }
+            threads -= 32;
+        }
+        Ok((best_blocks * processors, best_block))
+    })();
+    match answer {
+        Ok(_) if grid.is_null() || block.is_null() => CUDA_ERROR_INVALID_VALUE,
+        Ok((g, b)) => {
+            // SAFETY: not null, valid by the contract.
+            unsafe {
+                grid.write(g);
+                block.write(b);
+            }
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}

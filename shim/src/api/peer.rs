@@ -1,0 +1,46 @@
+//! Access of devices to each other.
+
+// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+
+use std::ffi::c_int;
+
+use orion_cuda::sys::*;
+
+use crate::local::code;
+use crate::local::device::{facts, not_null, put};
+
+pub unsafe fn cuDeviceCanAccessPeer(canAccessPeer: *mut c_int, dev: CUdevice, peerDev: CUdevice) -> CUresult {
+    code(facts().and_then(|f| {
+        not_null(canAccessPeer)?;
+        let access = f.peer_access(dev, peerDev)?;
+        // SAFETY: a pointer of the C API: null or valid.
+        unsafe { put(canAccessPeer, access as c_int) }
+    }))
+}
+
+pub unsafe fn cuDeviceGetP2PAttribute(
+    value: *mut c_int,
+    attrib: CUdevice_P2PAttribute,
+    srcDevice: CUdevice,
+    dstDevice: CUdevice,
+) -> CUresult {
+    code(facts().and_then(|f| {
+        not_null(value)?;
+        let access = f.peer_access(srcDevice, dstDevice)? as c_int;
+        if srcDevice == dstDevice {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
+        let answer = match attrib {
+            CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+            | CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+            | CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => access,
+            // All pairs of a node rank alike; peers with access do all native atomics or none.
+            CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK | CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => {
+                0
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        // SAFETY: a pointer of the C API: null or valid.
+        unsafe { put(value, answer) }
+    }))
+}

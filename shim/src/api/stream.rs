@@ -1,0 +1,178 @@
+//! Streams: created without waiting, and what never changes about one is answered here.
+
+// UNSAFETY: writes answers through the application's pointers.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::call::{call, known_synchronized, post};
+use crate::hand::event::{check, is_shared};
+use crate::hand::execution::write;
+use crate::hand::stream::{NEXT_ID, STREAMS, Stream, clamped, find, find_own, stream_id};
+use crate::hand::sync::{query, stream};
+use crate::handles;
+use crate::local::context;
+use crate::session::session;
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
+    stream(hStream)
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
+    match session() {
+        Ok(s) if known_synchronized(s, hStream as u64) => CUDA_SUCCESS,
+        Ok(_) => query(ops::CU_STREAM_QUERY, hStream as u64),
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> CUresult {
+    match check(event, stream, flags, CU_EVENT_WAIT_EXTERNAL) {
+        Ok(()) => {
+            let encode = |w: &mut Vec<u8>| [stream as u64, event as u64, flags as u64].iter().for_each(|v| w.word(*v));
+            match is_shared(event) {
+                false => post(ops::CU_STREAM_WAIT_EVENT, encode),
+                // The other process may record it again.
+                true => call(ops::CU_STREAM_WAIT_EVENT, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+            }
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamCreate`.
+pub unsafe fn cuStreamCreate(out: *mut CUstream, flags: u32) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { create(out, flags, 0) }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamCreateWithPriority`.
+pub unsafe fn cuStreamCreateWithPriority(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { create(out, flags, priority) }
+}
+
+unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
+    let answer = (|| {
+        session()?;
+        let ctx = context::current();
+        if ctx == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if out.is_null() || flags > CU_STREAM_NON_BLOCKING {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let priority = clamped(priority, context::current_device().unwrap_or(0))?;
+        let handle = handles::reserve_in(Kind::Stream, context::current_home());
+        let code = post(ops::CU_STREAM_CREATE_WITH_PRIORITY, |w| {
+            w.word(handle.0);
+            w.word(flags as u64);
+            w.word(priority as u32 as u64);
+        });
+        if code != CUDA_SUCCESS {
+            handles::release(handle);
+            return Err(code);
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let in_green = context::green_of(ctx) != 0;
+        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green, id });
+        Ok(handle.0 as CUstream)
+    })();
+    // SAFETY: the caller's promise.
+    unsafe { write(out, answer) }
+}
+
+/// # Safety
+/// None beyond the C ABI.
+pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
+    if let Err(code) = session() {
+        return code;
+    }
+    let handle = Handle(stream as u64);
+    if let Err(code) = find_own(stream) {
+        return code;
+    }
+    let code = post(ops::CU_STREAM_DESTROY_V2, |w| w.word(handle.0));
+    handles::release(handle);
+    code
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetPriority`.
+pub unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(priority, find(stream).map(|s| s.map_or(0, |s| s.priority))) }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetFlags`.
+pub unsafe fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { write(flags, find(stream).map(|s| s.map_or(0, |s| s.flags))) }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetId`.
+pub unsafe fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult {
+    let answer = find(stream).map(|_| stream_id(context::current(), stream).unwrap_or(0));
+    // SAFETY: the caller's promise.
+    unsafe { write(id, answer) }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetCtx`.
+pub unsafe fn cuStreamGetCtx(stream: CUstream, ctx: *mut CUcontext) -> CUresult {
+    let answer = find(stream).map(|s| s.map_or(context::current(), |s| s.context) as CUcontext);
+    // SAFETY: the caller's promise.
+    unsafe { write(ctx, answer) }
+}
+
+/// Of a stream of a green context: the primary context and the green one.
+///
+/// # Safety
+/// As CUDA's `cuStreamGetCtx_v2`.
+pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, ctx: *mut CUcontext, green: *mut CUgreenCtx) -> CUresult {
+    let found = find(stream).map(|s| s.map_or(context::current(), |s| s.context)).and_then(|of| {
+        let g = context::green_of(of);
+        // The per-thread default stream is none of a green context's.
+        if g != 0 && stream as u64 == 2 { Err(CUDA_ERROR_INVALID_HANDLE) } else { Ok((context::home_of(of), g)) }
+    });
+    // SAFETY: the caller's promise.
+    let code = unsafe { write(ctx, found.map(|(home, _)| home as CUcontext)) };
+    if let (CUDA_SUCCESS, Ok((_, g)), false) = (code, found, green.is_null()) {
+        // SAFETY: the caller's promise.
+        unsafe { green.write(g as CUgreenCtx) };
+    }
+    code
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetGreenCtx`.
+pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> CUresult {
+    let of = find(stream).map(|s| s.map_or(context::current(), |s| s.context));
+    // SAFETY: the caller's promise.
+    unsafe { write(green, of.map(|of| context::green_of(of) as CUgreenCtx)) }
+}
+
+/// # Safety
+/// As CUDA's `cuStreamGetDevice`.
+pub unsafe fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUresult {
+    let answer = find(stream).and_then(|s| {
+        let ctx = s.map_or(context::current(), |s| s.context);
+        context::resolve(ctx as CUcontext).map(|c| c.device as CUdevice)
+    });
+    // SAFETY: the caller's promise.
+    unsafe { write(device, answer) }
+}

@@ -1,0 +1,93 @@
+//! Streams that write a value to memory or wait for one. In host memory the other party is the application, so what is
+//! said of a kernel's parameters holds for these addresses too.
+
+// UNSAFETY: reads the application's arrays.
+
+use orion_cuda::sys::*;
+use orion_wire::generated::{calls, ops};
+
+use crate::call::post;
+use crate::hand::in_step::{before_access, before_launch};
+use crate::hand::stream_memory::note;
+use crate::session::session;
+
+/// As the row says; the driver's own limit is not known.
+const OPERATIONS_MAX: usize = 256;
+
+fn one(addr: CUdeviceptr, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
+    match session() {
+        Ok(s) => before_access(s, addr),
+        Err(code) => return code,
+    }
+    post(op, encode)
+}
+
+macro_rules! one_value {
+    ($($name:ident: $value:ty, $op:ident;)*) => {$(
+        /// # Safety
+        /// None beyond the C ABI.
+        pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
+            let q = calls::$name { stream: stream as u64, addr, value, flags };
+            one(addr, ops::$op, |w| q.encode(w))
+        }
+    )*};
+}
+
+one_value! {
+    cuStreamWriteValue32: u32, CU_STREAM_WRITE_VALUE32;
+    cuStreamWaitValue32: u32, CU_STREAM_WAIT_VALUE32;
+    cuStreamWriteValue64: u64, CU_STREAM_WRITE_VALUE64;
+    cuStreamWaitValue64: u64, CU_STREAM_WAIT_VALUE64;
+    cuStreamWriteValue32_v2: u32, CU_STREAM_WRITE_VALUE32_V2;
+    cuStreamWaitValue32_v2: u32, CU_STREAM_WAIT_VALUE32_V2;
+    cuStreamWriteValue64_v2: u64, CU_STREAM_WRITE_VALUE64_V2;
+    cuStreamWaitValue64_v2: u64, CU_STREAM_WAIT_VALUE64_V2;
+}
+
+/// The application's array, and its bytes.
+///
+/// # Safety
+/// `operations` is null or has `count` elements.
+unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -> Result<&'a [u8], CUresult> {
+    let s = session()?;
+    let count = count as usize;
+    if count > OPERATIONS_MAX || (operations.is_null() && count != 0) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    for i in 0..count {
+        // SAFETY: the caller's promise; all of an operation's bytes belong to `pad`.
+        note(s, unsafe { &(*operations.add(i)).pad });
+    }
+    before_launch();
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(operations.cast(), count * size_of::<CUstreamBatchMemOpParams>()) })
+}
+
+macro_rules! several_values {
+    ($($name:ident: $op:ident;)*) => {$(
+        /// # Safety
+        /// `operations` has `count` elements.
+        pub unsafe fn $name(
+            stream: CUstream,
+            count: u32,
+            operations: *mut CUstreamBatchMemOpParams,
+            flags: u32,
+        ) -> CUresult {
+            // SAFETY: the caller's promise.
+            let sent_paramArray = match unsafe { several(count, operations) } {
+                Ok(bytes) => bytes,
+                Err(code) => return code,
+            };
+            let q = calls::$name { stream: stream as u64, count, paramArray: sent_paramArray, flags };
+            post(ops::$op, |w| q.encode(w))
+        }
+    )*};
+}
+
+several_values! {
+    cuStreamBatchMemOp: CU_STREAM_BATCH_MEM_OP;
+    cuStreamBatchMemOp_v2: CU_STREAM_BATCH_MEM_OP_V2;
+}
