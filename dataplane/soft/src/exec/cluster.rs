@@ -4,8 +4,9 @@
 //! One host thread at a time runs all blocks of a cluster in turn, so accesses to another block's shared memory need
 //! no synchronisation of their own.
 
+use super::lanes::lanes;
 use super::memory::{fault, load_slice, store_slice};
-use super::warp::{Frame, Warp, lanes};
+use super::warp::{Frame, Warp};
 use super::*;
 use crate::ptx::isa::*;
 

@@ -20,6 +20,7 @@ mod row;
 mod tests;
 
 use super::Env;
+use super::lanes::Lanes;
 use super::warp::{Frame, Warp};
 use crate::ptx::isa::{Instr, Op, Program};
 
@@ -39,6 +40,8 @@ pub enum Kind {
     /// Data for `Warp::data`.
     Data,
     Bra,
+    /// As `Control`; of the whole warp a function of this module handles it, when it can.
+    Together,
     /// May change which lanes go on.
     Control,
 }
@@ -68,8 +71,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Table {
     pub steps: Vec<Step>,
-    constants32: Vec<Row32>,
-    constants64: Vec<Row64>,
+    constants32: Vec<Lanes<u32>>,
+    constants64: Vec<Lanes<u64>>,
 }
 
 impl Table {
@@ -162,8 +165,8 @@ impl Rows {
         // Within what the warp has: the frame's registers begin there, or at its end if it has none.
         let at = |base: u32| base as usize;
         Rows {
-            rows32: [warp.r32[at(frame.r32)..].as_mut_ptr(), table.constants32.as_ptr().cast_mut()],
-            rows64: [warp.r64[at(frame.r64)..].as_mut_ptr(), table.constants64.as_ptr().cast_mut()],
+            rows32: [warp.r32[at(frame.r32)..].as_mut_ptr().cast(), table.constants32.as_ptr().cast_mut().cast()],
+            rows64: [warp.r64[at(frame.r64)..].as_mut_ptr().cast(), table.constants64.as_ptr().cast_mut().cast()],
             preds: warp.preds[at(frame.preds)..].as_mut_ptr(),
         }
     }

@@ -1,6 +1,7 @@
 //! Barrier objects in shared memory, and the bulk copies that complete on them.
 
-use super::warp::{Frame, Warp, lanes};
+use super::lanes::lanes;
+use super::warp::{Frame, Warp};
 use super::{Env, Fault, FaultKind};
 use crate::ptx::isa::*;
 

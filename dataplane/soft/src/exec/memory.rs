@@ -14,7 +14,8 @@ use portable_atomic::AtomicU128;
 
 use super::{Env, Fault, FaultKind};
 use crate::exec::float;
-use crate::exec::warp::{Frame, Warp, lanes};
+use crate::exec::lanes::lanes;
+use crate::exec::warp::{Frame, Warp};
 use crate::ptx::isa::*;
 use crate::vram;
 

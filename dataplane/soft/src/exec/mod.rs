@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod fast;
 pub mod float;
+pub mod lanes;
 pub mod matrix;
 pub mod mbarrier;
 pub mod memory;
@@ -20,6 +21,7 @@ use std::time::Instant;
 use crate::ptx::isa::{Program, RESERVED_SHARED};
 use crate::vram;
 use cluster::{Cluster, Peers};
+use lanes::Lanes;
 use warp::Warp;
 
 /// Two partitions of the size that compute capability 9.0 asks for.
@@ -86,8 +88,8 @@ pub struct Launch {
 #[derive(Default)]
 pub struct Start {
     pub pc: u32,
-    pub r32: Vec<[u32; 32]>,
-    pub r64: Vec<[u64; 32]>,
+    pub r32: Vec<Lanes<u32>>,
+    pub r64: Vec<Lanes<u64>>,
     /// Rows that a thread may read before it writes them, and finds zero.
     pub cleared32: Vec<u32>,
     pub cleared64: Vec<u32>,
@@ -99,7 +101,7 @@ impl Launch {
         let f = &self.program.funcs[self.func as usize];
         let (entry, prologue) = (f.entry, f.prologue);
         let (cleared32, cleared64) = self.program.read_first(self.func).clone();
-        let (r32, r64) = (vec![[0; 32]; f.rows32 as usize], vec![[0; 32]; f.rows64 as usize]);
+        let (r32, r64) = (vec![Lanes::default(); f.rows32 as usize], vec![Lanes::default(); f.rows64 as usize]);
         self.start = Start { pc: entry, r32, r64, cleared32, cleared64 };
         if prologue == 0 {
             return;
@@ -276,7 +278,7 @@ impl Block {
             let waiting: u32 = self
                 .warps
                 .iter()
-                .map(|w| warp::lanes(w.barred).filter(|&k| usize::from(w.bar[k]) == id).count() as u32)
+                .map(|w| lanes::lanes(w.barred).filter(|&k| usize::from(w.bar[k]) == id).count() as u32)
                 .sum();
             if waiting > 0 && waiting == self.live_threads {
                 self.release(id, program);

@@ -3,7 +3,8 @@
 //! Results are computed for 32 lanes and written under the mask: loops of constant length over plain arrays are what
 //! the compiler turns into vector code.
 
-use super::warp::{Frame, Warp, lanes};
+use super::lanes::lanes;
+use super::warp::{Frame, Warp};
 use super::{Env, Fault, FaultKind, float};
 use crate::conditional;
 use crate::printf;

@@ -4,7 +4,8 @@
 //! multiple of 1/256. Sums of weighted texels are taken in double precision.
 
 use super::{Env, Fault, FaultKind, float};
-use crate::exec::warp::{Frame, Warp, lanes};
+use crate::exec::lanes::lanes;
+use crate::exec::warp::{Frame, Warp};
 use crate::ptx::decode::texture::{Geometry, Level, Outside, Place, Query, Results, TextureOp};
 use crate::ptx::isa::*;
 use crate::texture::{self, Address, Channel, Image, Surface, Texture};

@@ -7,6 +7,7 @@
 // UNSAFETY: calls the functions of `fast` with the rows of the frame.
 
 use super::fast::{Kind, Rows};
+use super::lanes::{Lanes, alike, lanes, shuffled};
 use super::memory::RangeCache;
 use super::{Env, Fault, FaultKind, Launch};
 use crate::ptx::decode::function_index;
@@ -48,8 +49,8 @@ pub struct Warp {
     pub members: [u32; 32],
     pub bar: [u8; 32],
     pub stack: Vec<Vec<Return>>,
-    pub r32: Vec<[u32; 32]>,
-    pub r64: Vec<[u64; 32]>,
+    pub r32: Vec<Lanes<u32>>,
+    pub r64: Vec<Lanes<u64>>,
     pub preds: Vec<u32>,
     pub carry: u32,
     pub local: Vec<Vec<u8>>,
@@ -106,10 +107,10 @@ impl Warp {
         self.pc = [l.start.pc; 32];
         self.fair = false;
         for row in &l.start.cleared32 {
-            self.r32[*row as usize] = [0; 32];
+            self.r32[*row as usize] = Lanes::default();
         }
         for row in &l.start.cleared64 {
-            self.r64[*row as usize] = [0; 32];
+            self.r64[*row as usize] = Lanes::default();
         }
         begin_rows(&mut self.preds, f.preds, 0);
         let has_called = std::mem::take(&mut self.has_called);
@@ -144,7 +145,7 @@ impl Warp {
     /// Picks a group and the lowest instruction at which another group waits to be joined.
     fn select(&mut self) -> (u32, u32) {
         let fair = std::mem::take(&mut self.fair);
-        if !self.has_called && self.are_together() {
+        if !self.has_called && self.beside(self.runnable.trailing_zeros() as usize, self.runnable) == self.runnable {
             // Whoever has waited longest, or lies lowest, is all of them.
             self.clock += 1;
             self.together = self.clock;
@@ -177,14 +178,13 @@ impl Warp {
         (mask, stop)
     }
 
-    /// Whether all runnable lanes are at the same instruction.
-    fn are_together(&self) -> bool {
-        let pc = self.pc[self.runnable.trailing_zeros() as usize & 31];
-        let mut apart = 0;
-        for l in 0..32 {
-            apart |= u32::from(self.pc[l] != pc) << l;
+    /// The lanes of a mask that are at the same instruction as one of them, in the same frame.
+    fn beside(&self, lane: usize, mask: u32) -> u32 {
+        let here = alike(&self.pc, lane) & mask;
+        if !self.has_called {
+            return here;
         }
-        apart & self.runnable == 0
+        lanes(here).filter(|&l| self.frame[l] == self.frame[lane]).fold(0, |s, l| s | (1 << l))
     }
 
     pub fn save(&mut self, mask: u32, pc: u32, frame: Frame) {
@@ -262,7 +262,12 @@ impl Warp {
                         return Ok(());
                     }
                 }
-                Kind::Control => {
+                Kind::Together | Kind::Control => {
+                    // SAFETY: as above.
+                    if step.kind == Kind::Together && m == u32::MAX && unsafe { step.run(&rows, self, env, m) } {
+                        g.pc += 1;
+                        continue;
+                    }
                     if m != g.mask {
                         self.save(g.mask & !m, g.pc + 1, g.frame);
                         g.mask = m;
@@ -390,8 +395,8 @@ impl Warp {
         if local > LOCAL_BYTES_MAX {
             return Err(Fault::new(FaultKind::IllegalAddress, "stack overflow"));
         }
-        grow(&mut self.r32, (callee.r32 + f.rows32) as usize, [0; 32]);
-        grow(&mut self.r64, (callee.r64 + f.rows64) as usize, [0; 32]);
+        grow(&mut self.r32, (callee.r32 + f.rows32) as usize, Lanes::default());
+        grow(&mut self.r64, (callee.r64 + f.rows64) as usize, Lanes::default());
         grow(&mut self.preds, (callee.preds + f.preds) as usize, 0);
         for l in lanes(g.mask) {
             if self.stack[l].len() >= CALL_DEPTH_MAX {
@@ -483,7 +488,7 @@ impl Warp {
         }
         let members = self.read::<u32>(ins.e, &g.frame, env);
         let first = members[g.mask.trailing_zeros() as usize];
-        if first & self.live & !g.mask == 0 && lanes(g.mask).all(|l| members[l] == first) {
+        if first & self.live & !g.mask == 0 && g.mask & !alike(&members, g.mask.trailing_zeros() as usize) == 0 {
             self.finish_warp_op(ins, op, g.mask, first, &g.frame, env);
             g.pc += 1;
             return Ok(true);
@@ -520,7 +525,7 @@ impl Warp {
         while rest != 0 {
             let leader = rest.trailing_zeros() as usize;
             let (pc, frame) = (self.pc[leader], self.frame[leader]);
-            let here = lanes(rest).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            let here = self.beside(leader, rest);
             rest &= !here;
             let program = env.program;
             let ins = &program.code[pc as usize];
@@ -535,7 +540,7 @@ impl Warp {
         Ok(())
     }
 
-    fn finish_warp_op(&mut self, ins: &Instr, op: WarpOp, mask: u32, members: u32, f: &Frame, env: &Env) {
+    pub fn finish_warp_op(&mut self, ins: &Instr, op: WarpOp, mask: u32, members: u32, f: &Frame, env: &Env) {
         match op {
             WarpOp::Sync => {}
             WarpOp::Shfl(mode) => {
@@ -605,7 +610,7 @@ impl Warp {
         let lane = g.mask.trailing_zeros() as usize;
         let id = self.read::<u32>(ins.a, &g.frame, env);
         let count = if ins.b == Src::None { 0 } else { self.read::<u32>(ins.b, &g.frame, env)[lane] };
-        let same = lanes(g.mask).filter(|&l| id[l] == id[lane]).fold(0, |s, l| s | (1 << l));
+        let same = alike(&id, lane) & g.mask;
         let others = g.mask & !same;
         self.save(others, g.pc, g.frame);
         let id = id[lane];
@@ -623,8 +628,10 @@ impl Warp {
         let bar = &mut env.bars[id as usize];
         bar.popc += pred.count_ones();
         self.save(same, g.pc, g.frame);
-        for l in lanes(same) {
-            self.bar[l] = id as u8;
+        if same == u32::MAX {
+            self.bar = [id as u8; 32];
+        } else {
+            lanes(same).for_each(|l| self.bar[l] = id as u8);
         }
         self.barred |= same;
         self.runnable &= !same;
@@ -634,13 +641,13 @@ impl Warp {
 
     /// The barrier completed: hand its result to the lanes that wait at it.
     pub fn release_barrier(&mut self, id: u8, arrived: u32, popc: u32, program: &Program) {
-        let mut mask = lanes(self.barred).filter(|&l| self.bar[l] == id).fold(0, |s, l| s | (1 << l));
+        let mut mask = self.barred & (0..32).fold(0, |s, l| s | u32::from(self.bar[l] == id) << l);
         self.barred &= !mask;
         self.runnable |= mask;
         while mask != 0 {
             let leader = mask.trailing_zeros() as usize;
             let (pc, frame) = (self.pc[leader], self.frame[leader]);
-            let here = lanes(mask).filter(|&l| self.pc[l] == pc && self.frame[l] == frame).fold(0, |s, l| s | (1 << l));
+            let here = self.beside(leader, mask);
             mask &= !here;
             let ins = &program.code[pc as usize];
             if let Op::Bar(op) = ins.op {
@@ -662,31 +669,6 @@ struct Group {
     pc: u32,
     frame: Frame,
     stop: u32,
-}
-
-/// The lane that each lane reads in a shuffle, and which of them are in reach; those that are not read themselves.
-fn shuffled(mode: ShflMode, b: &[u32; 32], c: &[u32; 32]) -> ([u32; 32], u32) {
-    fn each(b: &[u32; 32], c: &[u32; 32], of: impl Fn(i32, i32, i32, i32) -> (i32, bool)) -> ([u32; 32], u32) {
-        let (mut from, mut in_range) = ([0; 32], 0);
-        for l in 0..32 {
-            let lane = l as i32;
-            let seg = (c[l] >> 8) as i32 & 31;
-            let clamp = c[l] as i32 & 31;
-            let (j, ok) = of(lane, b[l] as i32 & 31, seg, (lane & seg) | (clamp & !seg & 31));
-            from[l] = if ok { j as u32 } else { lane as u32 };
-            in_range |= u32::from(ok) << l;
-        }
-        (from, in_range)
-    }
-    match mode {
-        ShflMode::Up => each(b, c, |lane, delta, _, max| (lane - delta, lane - delta >= max)),
-        ShflMode::Down => each(b, c, |lane, delta, _, max| (lane + delta, lane + delta <= max)),
-        ShflMode::Bfly => each(b, c, |lane, delta, _, max| (lane ^ delta, (lane ^ delta) <= max)),
-        ShflMode::Idx => each(b, c, |lane, delta, seg, max| {
-            let j = (lane & seg) | (delta & !seg & 31);
-            (j, j <= max)
-        }),
-    }
 }
 
 /// The place in its block of each thread of a warp.
@@ -718,16 +700,4 @@ fn grow<T: Clone>(v: &mut Vec<T>, n: usize, fill: T) {
     if v.len() < n {
         v.resize(n, fill);
     }
-}
-
-/// The set bits of a lane mask.
-pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        if mask == 0 {
-            return None;
-        }
-        let l = mask.trailing_zeros() as usize;
-        mask &= mask - 1;
-        Some(l)
-    })
 }

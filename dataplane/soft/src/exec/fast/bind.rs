@@ -3,6 +3,7 @@
 use super::memory::{self, GENERIC, GLOBAL, SHARED};
 use super::row;
 use super::{CONSTANT, Kind, Runs, Step, Table};
+use crate::exec::lanes::Lanes;
 use crate::ptx::isa::*;
 
 /// How wide an operand's row is, or what else it is.
@@ -63,6 +64,7 @@ pub fn step(table: &mut Table, ins: &Instr) -> Option<Step> {
             let (Src::Special(s), Reg::R32(d)) = (ins.a, ins.d) else { return None };
             (x.runs, x.a, x.d) = (both!(memory::position), memory::position_of(s)?, d);
         }
+        Op::Warp(WarpOp::Shfl(mode)) => shuffle(table, ins, *mode, &mut x)?,
         _ => {
             let c = choose(table, ins)?;
             let (a, b) = if c.swap { (ins.b, ins.a) } else { (ins.a, ins.b) };
@@ -81,6 +83,24 @@ pub fn step(table: &mut Table, ins: &Instr) -> Option<Step> {
     Some(x)
 }
 
+fn shuffle(table: &mut Table, ins: &Instr, mode: ShflMode, x: &mut Step) -> Option<()> {
+    x.kind = Kind::Together;
+    x.runs = match mode {
+        ShflMode::Up => both!(memory::shuffle, { memory::UP }),
+        ShflMode::Down => both!(memory::shuffle, { memory::DOWN }),
+        ShflMode::Bfly => both!(memory::shuffle, { memory::ACROSS }),
+        ShflMode::Idx => both!(memory::shuffle, { memory::BY_NUMBER }),
+    };
+    x.d = result(ins.d, Row32)?;
+    x.a = operand(table, ins.a, Row32)?;
+    x.b = operand(table, ins.b, Row32)?;
+    x.c = operand(table, ins.c, Row32)?;
+    // The form without member mask acts on the lanes that happen to be together, as if they were named alike.
+    let members = if ins.e == Src::None { Src::Imm(0) } else { ins.e };
+    x.rows = [result(ins.d2, Pred)?, operand(table, members, Row32)?, 0, 0];
+    Some(())
+}
+
 fn result(d: Reg, is: Is) -> Option<u32> {
     match (d, is) {
         (Reg::R32(i), Row32) | (Reg::R64(i), Row64) | (Reg::P(i), Pred) => Some(i),
@@ -93,8 +113,8 @@ fn operand(table: &mut Table, s: Src, is: Is) -> Option<u32> {
     Some(match (s, is) {
         (_, Nothing | Pred) => 0,
         (Src::R32(i), Row32) | (Src::R64(i), Row64) => i,
-        (Src::Imm(v), Row32) => constant(&mut table.constants32, [v as u32; 32])?,
-        (Src::Imm(v), Row64) => constant(&mut table.constants64, [v; 32])?,
+        (Src::Imm(v), Row32) => constant(&mut table.constants32, Lanes([v as u32; 32]))?,
+        (Src::Imm(v), Row64) => constant(&mut table.constants64, Lanes([v; 32]))?,
         _ => return None,
     })
 }
@@ -446,7 +466,7 @@ fn access(table: &mut Table, ins: &Instr, x: &mut Step) -> Option<()> {
         Src::R32(i) => (i, 0),
         // An address of 32 bits in a row of 64 would not wrap.
         Src::R64(i) => (i, 1),
-        Src::Imm(v) => (constant(&mut table.constants64, [v; 32])?, 1),
+        Src::Imm(v) => (constant(&mut table.constants64, Lanes([v; 32]))?, 1),
         _ => return None,
     };
     let shared = space == Space::Shared && x.b == 0;

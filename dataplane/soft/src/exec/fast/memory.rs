@@ -10,14 +10,15 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
-    _mm_unpacklo_epi64,
+    __m128i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64,
+    _mm_unpacklo_epi32, _mm_unpacklo_epi64,
 };
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::row::Cell;
+use super::row::{Cell, put_bits};
 use super::{Env, Rows, Step, Warp};
-use crate::ptx::isa::{PARAM_WINDOW, SHARED_WINDOW, Special, WINDOW_MASK};
+use crate::exec::lanes::{alike, shuffled};
+use crate::ptx::isa::{PARAM_WINDOW, SHARED_WINDOW, ShflMode, Special, WINDOW_MASK};
 
 pub const GENERIC: u64 = 0;
 pub const GLOBAL: u64 = 1;
@@ -176,7 +177,14 @@ unsafe fn block_of<const BYTES: u64, const WRITE: bool>(r: &Rows, w: &mut Warp, 
     let at = unsafe { &*u64::row(r, x.a) };
     let first = at[0].wrapping_add(x.extra);
     let is_block = first & (BYTES - 1) == 0 && first & WINDOW_MASK == 0 && in_order(at, BYTES);
-    (is_block && w.cache.check(first, 32 * BYTES, WRITE)).then_some(first)
+    if !is_block || !w.cache.check(first, 32 * BYTES, WRITE) {
+        return None;
+    }
+    for line in (0..32 * BYTES).step_by(64) {
+        // SAFETY: fetching ahead touches no memory, wherever the address leads.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>((first + 32 * BYTES + line) as *const i8) };
+    }
+    Some(first)
 }
 
 /// A load or store of a whole number of bytes that a general register holds.
@@ -624,4 +632,36 @@ pub fn position_of(s: Special) -> Option<u32> {
         Special::Nctaid(axis) => NCTAID << 2 | u32::from(axis),
         _ => return None,
     })
+}
+
+pub const UP: u8 = 0;
+pub const DOWN: u8 = 1;
+pub const ACROSS: u8 = 2;
+pub const BY_NUMBER: u8 = 3;
+
+/// A shuffle of the whole warp, if each lane names the same members. `rows` has the predicate and the members.
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+pub unsafe fn shuffle<const MODE: u8, const FULL: bool>(r: &Rows, _: &mut Warp, _: &mut Env, x: &Step, m: u32) -> bool {
+    // SAFETY: rows of the frame or constants, as `bind` resolved them, and a predicate of the frame.
+    unsafe {
+        let members = &*u32::row(r, x.rows[1]);
+        if !FULL || alike(members, 0) != u32::MAX {
+            return false;
+        }
+        let mode = match MODE {
+            UP => ShflMode::Up,
+            DOWN => ShflMode::Down,
+            ACROSS => ShflMode::Bfly,
+            _ => ShflMode::Idx,
+        };
+        let a = *u32::row(r, x.a);
+        let (from, in_range) = shuffled(mode, &*u32::row(r, x.b), &*u32::row(r, x.c));
+        let mut v = [0u32; 32];
+        for l in 0..32 {
+            v[l] = a[from[l] as usize & 31];
+        }
+        keep::<FULL, u32>(u32::row(r, x.d), m, &v);
+        put_bits(r, x.rows[0], m, in_range);
+    }
+    true
 }

@@ -164,7 +164,7 @@ unsafe fn bits2<A: Cell>(r: &Rows, x: &Step, f: impl Fn(A, A) -> bool) -> u32 {
 
 /// Writes the lanes' bits to a predicate.
 #[inline(always)]
-unsafe fn put_bits(r: &Rows, pred: u32, m: u32, v: u32) {
+pub unsafe fn put_bits(r: &Rows, pred: u32, m: u32, v: u32) {
     if pred != u32::MAX {
         // SAFETY: a predicate of the frame, as `bind` resolved it.
         unsafe {
@@ -366,11 +366,11 @@ functions! {
     f32_of_bf16(map1) |a: u32| -> f32 { float::canonical(float::bf16_to(a as u16)) }
 }
 
-/// The power of two in double precision, within a few units of its last place, for what is not far from one.
+/// The power of two in double precision, within a thousand units of its last place, for what is not far from one.
 #[inline(always)]
 fn power_of_two(x: f64) -> f64 {
     // ln(2)^k / k!
-    const C: [f64; 14] = [
+    const C: [f64; 11] = [
         1.0,
         std::f64::consts::LN_2,
         0.240_226_506_959_100_7,
@@ -382,17 +382,23 @@ fn power_of_two(x: f64) -> f64 {
         1.321_548_679_014_431e-6,
         1.017_808_600_923_969_7e-7,
         7.054_911_620_801_123e-9,
-        4.445_538_271_870_811e-10,
-        2.567_843_599_348_820_6e-11,
-        1.369_148_885_390_413e-12,
     ];
-    let whole = x.round_ties_even();
+    // The whole number nearest to `x` in the last bits: sums of such a size have no others.
+    const LAST_BITS: f64 = (3u64 << 51) as f64;
+    let shifted = x + LAST_BITS;
+    let whole = shifted - LAST_BITS;
     let part = x - whole;
-    let mut v = C[13];
-    for k in (0..13).rev() {
-        v = v.mul_add(part, C[k]);
+    // Even and odd powers by themselves: two chains are shorter than one.
+    let square = part * part;
+    let (mut even, mut odd) = (C[10], C[9]);
+    for k in (0..9).rev().step_by(2) {
+        even = even.mul_add(square, C[k]);
     }
-    f64::from_bits(v.to_bits().wrapping_add(((whole as i32 as i64) << 52) as u64))
+    for k in (0..8).rev().step_by(2) {
+        odd = odd.mul_add(square, C[k]);
+    }
+    let v = odd.mul_add(part, even);
+    f64::from_bits(v.to_bits().wrapping_add(shifted.to_bits() << 52))
 }
 
 /// `ex2.approx`: the power rounded to single precision, as [`f64::exp2`] has it. Where that is too close to call, or
@@ -417,7 +423,7 @@ pub unsafe fn exp2_f32<const FTZ: bool, const FULL: bool>(
                 // The bits that single precision drops, seen from the middle between two numbers.
                 let off = (y.to_bits() as u32 & 0x1fff_ffff).wrapping_sub(0x1000_0000);
                 let is_ordinary = a.abs() < 126.0;
-                sure[l] = u32::from(is_ordinary & (off.wrapping_add(64) > 128));
+                sure[l] = u32::from(is_ordinary & (off.wrapping_add(2048) > 4096));
                 v[l] = finished::<FTZ>(y as f32);
             }
             if sure != [1; PIECE] {

@@ -99,7 +99,7 @@ impl Place {
 }
 
 /// All that an instruction may change.
-type Seen = (Vec<Row32>, Vec<Row64>, Vec<u32>, Vec<u8>, Vec<u8>);
+type Seen = (Vec<Lanes<u32>>, Vec<Lanes<u64>>, Vec<u32>, Vec<u8>, Vec<u8>);
 
 struct Bench {
     launch: Launch,
@@ -130,7 +130,11 @@ impl Bench {
             workspace: 0,
             device: 0,
             context: 0,
-            start: Start { r32: vec![[0; 32]; ROWS as usize], r64: vec![[0; 32]; ROWS as usize], ..Start::default() },
+            start: Start {
+                r32: vec![Lanes::default(); ROWS as usize],
+                r64: vec![Lanes::default(); ROWS as usize],
+                ..Start::default()
+            },
         };
         let base = vram::allocate(GLOBAL_BYTES, vram::Kind::Internal, 0, 0).expect("memory").base;
         let warp = Warp::new(0, &launch);
@@ -142,10 +146,10 @@ impl Bench {
     fn fill(&mut self, addresses: Option<(Space, u64)>) {
         let r = &mut self.random;
         for row in &mut self.place.warp.r32 {
-            *row = std::array::from_fn(|_| r.word32());
+            row.0 = std::array::from_fn(|_| r.word32());
         }
         for row in &mut self.place.warp.r64 {
-            *row = std::array::from_fn(|_| r.word64());
+            row.0 = std::array::from_fn(|_| r.word64());
         }
         for p in &mut self.place.warp.preds {
             *p = r.next() as u32;
@@ -166,8 +170,8 @@ impl Bench {
             _ if r.below(40) == 0 => base + r.below(room + 64),
             _ => base + r.below(room / bytes) * bytes,
         });
-        self.place.warp.r64[0] = at;
-        self.place.warp.r32[0] = at.map(|a| a as u32);
+        self.place.warp.r64[0].0 = at;
+        self.place.warp.r32[0].0 = at.map(|a| a as u32);
         let bytes: Vec<u8> = (0..GLOBAL_BYTES).map(|_| r.next() as u8).collect();
         self.place.set_memory(&bytes);
         self.place.shared = bytes[..SHARED_BYTES].to_vec();
@@ -193,7 +197,7 @@ impl Bench {
             unsafe { step.run(&rows, warp, env, u32::MAX) }
         });
         assert!(ran);
-        self.place.warp.r32[1]
+        self.place.warp.r32[1].0
     }
 
     /// Runs the instruction both ways from the same start.
@@ -211,8 +215,12 @@ impl Bench {
                 _ => (self.random.next() as u32).max(1),
             };
             let frame = Frame { func: 0, ..Frame::default() };
-            let slow = with_env(&self.launch, &program, &mut self.place, |warp, env| {
-                warp.data(ins, mask, &frame, env).map_err(|fault| fault.what)
+            let slow = with_env(&self.launch, &program, &mut self.place, |warp, env| match ins.op {
+                Op::Warp(op) => {
+                    warp.finish_warp_op(ins, op, mask, mask, &frame, env);
+                    Ok(())
+                }
+                _ => warp.data(ins, mask, &frame, env).map_err(|fault| fault.what),
             });
             let by_slow = self.seen();
             self.restore(&before);
@@ -227,7 +235,7 @@ impl Bench {
                 let (mut by_fast, mut by_slow) = (self.seen(), by_slow);
                 if is_double(&ins.op) {
                     // Which NaN it is, PTX leaves open, and the compiler too.
-                    by_fast.1.iter_mut().chain(&mut by_slow.1).flatten().for_each(one_nan);
+                    by_fast.1.iter_mut().chain(&mut by_slow.1).flat_map(|row| &mut row.0).for_each(one_nan);
                 }
                 let difference = || difference(&by_fast, &by_slow, &before);
                 assert!(by_fast == by_slow, "{ins:?} under {mask:#x}: {}", difference());
@@ -437,8 +445,24 @@ fn fast_and_slow_agree() {
     let arithmetic = bench.done.len();
     accesses(&mut bench);
     positions(&mut bench);
+    shuffles(&mut bench);
     assert_eq!(bench.reached, bench.done, "some function gave up every time");
     assert!(arithmetic > 120 && bench.done.len() > arithmetic + 20, "{arithmetic} of {}", bench.done.len());
+}
+
+fn shuffles(bench: &mut Bench) {
+    for mode in [ShflMode::Up, ShflMode::Down, ShflMode::Bfly, ShflMode::Idx] {
+        for clamp in [0, 31, 0x1f00, 0x181f, 0x1c1f] {
+            for by in [Src::R32(2), Src::Imm(1), Src::Imm(16)] {
+                for d in [Reg::R32(1), Reg::R32(3)] {
+                    let op = Op::Warp(WarpOp::Shfl(mode));
+                    let ins = plain(op, d, Src::R32(1), by, Src::Imm(clamp), Reg::P(1));
+                    bench.ask(&ins, None);
+                    bench.ask(&Instr { e: Src::Imm(u32::MAX.into()), d2: Reg::None, ..ins }, None);
+                }
+            }
+        }
+    }
 }
 
 fn accesses(bench: &mut Bench) {
@@ -504,7 +528,7 @@ fn powers_of_two_are_the_librarys() {
         while at <= u64::from(u32::MAX) {
             let row: Row32 = std::array::from_fn(|l| (at + l as u64 * u64::from(step)) as u32);
             at += 32 * u64::from(step);
-            bench.place.warp.r32[0] = row;
+            bench.place.warp.r32[0].0 = row;
             let got = bench.run(&found, &program);
             for (x, got) in row.into_iter().zip(got) {
                 let wide = f64::from(if ftz { float::flush32(f32::from_bits(x)) } else { f32::from_bits(x) });

@@ -1,6 +1,7 @@
 //! Fragments of `wmma`: a lane's elements lie in its registers as `mma` has them, whatever their order in memory.
 
-use super::super::warp::{Frame, Warp, lanes};
+use super::super::lanes::lanes;
+use super::super::warp::{Frame, Warp};
 use super::super::{Env, Fault, FaultKind};
 use super::{ALL, place};
 use crate::ptx::decode::matrix::{Fragment, Part, Shape};
