@@ -3,16 +3,19 @@
 #[by_hand(0x0580, client)]
 #[since(3020)]
 #[creates(pHandle)]
+#[charges(array)]
 fn cuArrayCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY_DESCRIPTOR>);
 
 #[by_hand(0x0581, client)]
 #[since(3020)]
 #[creates(pHandle)]
+#[charges(array)]
 fn cuArray3DCreate_v2(pHandle: Out<CUarray>, pAllocateArray: In<CUDA_ARRAY3D_DESCRIPTOR>);
 
 #[by_hand(0x0582, client)]
 #[since(5000)]
 #[creates(pHandle)]
+#[charges(mipmapped_array)]
 fn cuMipmappedArrayCreate(
     pHandle: Out<CUmipmappedArray>,
     pMipmappedArrayDesc: In<CUDA_ARRAY3D_DESCRIPTOR>,

@@ -43,6 +43,7 @@ fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: u32);
 #[by_hand(0x0184)]
 #[since(3020)]
 #[creates(pctx)]
+#[charges(by_hand)]
 fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice);
 
 #[local]
@@ -149,6 +150,7 @@ fn cuCtxSynchronize_v2(ctx: CUcontext);
 /// Read again only after it was set.
 #[by_hand(0x0188, client)]
 #[since(3010)]
+#[charges(limit)]
 fn cuCtxSetLimit(limit: CUlimit, value: usize);
 
 /// Read again only after it was set.

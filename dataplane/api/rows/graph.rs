@@ -348,6 +348,7 @@ fn cuGraphExecBatchMemOpNodeSetParams(
 #[by_hand(0x0726)]
 #[since(11040)]
 #[creates(phGraphNode, hGraph)]
+#[charges(by_hand)]
 fn cuGraphAddMemAllocNode(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,
@@ -526,12 +527,14 @@ fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: Out<u64>);
 #[post(0x073c)]
 #[since(11010)]
 #[per_thread(ptsz)]
+#[charges(graph)]
 fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream);
 
 /// Not awaited, unless the graph copies from or to pageable memory, which is read before and written after.
 #[by_hand(0x073d)]
 #[since(10000)]
 #[per_thread(ptsz)]
+#[charges(by_hand)]
 fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream);
 
 #[by_hand(0x073e)]
@@ -595,6 +598,7 @@ fn cuGraphAddNode(
 #[by_hand(0x074b)]
 #[since(12030)]
 #[creates(phGraphNode, hGraph)]
+#[charges(by_hand)]
 fn cuGraphAddNode_v2(
     phGraphNode: *mut CUgraphNode,
     hGraph: CUgraph,

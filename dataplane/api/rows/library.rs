@@ -4,6 +4,7 @@
 #[by_hand(0x0280)]
 #[since(12000)]
 #[creates(library)]
+#[charges(by_hand)]
 fn cuLibraryLoadData(
     library: *mut CUlibrary,
     code: *const c_void,

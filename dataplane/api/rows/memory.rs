@@ -9,12 +9,14 @@ fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 #[by_hand(0x0381)]
 #[since(3020)]
 #[creates(dptr)]
+#[charges(by_hand)]
 fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
 
 /// Past the session's limit the answer is `CUDA_ERROR_OUT_OF_MEMORY`, as on a full device.
 #[by_hand(0x0382)]
 #[since(3020)]
 #[creates(dptr)]
+#[charges(by_hand)]
 fn cuMemAllocPitch_v2(
     dptr: *mut CUdeviceptr,
     pPitch: *mut usize,

@@ -22,6 +22,7 @@ fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void);
 #[by_hand(0x0200)]
 #[since(2010)]
 #[creates(module)]
+#[charges(by_hand)]
 fn cuModuleLoadDataEx(
     module: *mut CUmodule,
     image: *const c_void,

@@ -4,12 +4,14 @@
 #[since(11020)]
 #[per_thread(ptsz)]
 #[creates(dptr)]
+#[charges(by_hand)]
 fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream);
 
 #[by_hand(0x0501)]
 #[since(11020)]
 #[per_thread(ptsz)]
 #[creates(dptr)]
+#[charges(by_hand)]
 fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream);
 
 #[by_hand(0x0502)]

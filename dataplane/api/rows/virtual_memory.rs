@@ -14,6 +14,7 @@ fn cuMemAddressFree(ptr: CUdeviceptr, size: usize);
 #[by_hand(0x0482)]
 #[since(10020)]
 #[creates(handle)]
+#[charges(by_hand)]
 fn cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64);
 
 #[by_hand(0x0483)]

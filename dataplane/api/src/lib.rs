@@ -160,6 +160,37 @@ mod tests {
         assert!(raw.is_empty(), "addresses that nobody has decided on:\n{}", raw.join("\n"));
     }
 
+    /// What takes device memory is called where that is charged, and rows that take some say so.
+    #[test]
+    fn drivers_memory_is_charged() {
+        // `add` of graph nodes and `take` of pools do it for several functions.
+        let charging = ["allocating", "creating(", "taking(", "launching(", "limiting(", "making_context(", ".charge("]
+            .into_iter()
+            .chain(["take(s, ", "add(s, "])
+            .collect::<Vec<_>>();
+        let api = load().expect("the table is consistent");
+        let taking: Vec<&str> = api.rows.iter().filter(|r| r.charges.is_some()).map(|r| r.name.as_str()).collect();
+        for name in ["cuMemAlloc_v2", "cuMemCreate", "cuMemAllocAsync", "cuArrayCreate_v2", "cuModuleLoadDataEx"] {
+            assert!(taking.contains(&name), "{name} says nothing of what it charges");
+        }
+        let (mut seen, mut free) = (0, Vec::new());
+        for (path, text) in sources(&root().join("dataplane/oriond/src/worker")) {
+            for name in &taking {
+                for (at, _) in text.match_indices(&format!(".{name}(")) {
+                    seen += 1;
+                    let before: Vec<&str> = text[..at].lines().rev().take(24).collect();
+                    let function = before.iter().position(|line| line.starts_with("pub fn") || line.starts_with("fn"));
+                    let own = &before[..function.unwrap_or(before.len())];
+                    if !own.iter().any(|line| charging.iter().any(|word| line.contains(word))) {
+                        free.push(format!("{}: {name}", path.display()));
+                    }
+                }
+            }
+        }
+        assert!(seen > 10, "calls that take device memory: {seen}");
+        assert!(free.is_empty(), "device memory that nobody charges:\n{}", free.join("\n"));
+    }
+
     fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
         let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|e| e.expect("an entry").path());
         let read = |path: PathBuf| match path.is_dir() {

@@ -103,6 +103,8 @@ pub struct Row {
     /// Elements that an array parameter may have.
     pub limit: usize,
     pub at: Vec<At>,
+    /// What of a generated row takes device memory, and so has to be charged.
+    pub charges: Option<Charge>,
     pub params: Vec<Param>,
 }
 
@@ -116,6 +118,32 @@ pub struct At {
     pub rows: Option<(String, String)>,
     /// Numbers and parameters; the bytes, of a row if it is rows, are their product.
     pub factors: Vec<String>,
+}
+
+/// How a row takes device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    /// By a function of the worker's own.
+    ByHand,
+    Array,
+    MipmappedArray,
+    /// A limit of a context.
+    Limit,
+    /// What the nodes of an executable graph allocate.
+    Graph,
+}
+
+impl Charge {
+    fn parse(text: &str) -> Result<Charge, String> {
+        Ok(match text {
+            "by_hand" => Charge::ByHand,
+            "array" => Charge::Array,
+            "mipmapped_array" => Charge::MipmappedArray,
+            "limit" => Charge::Limit,
+            "graph" => Charge::Graph,
+            other => return Err(format!("charges: {other} is nothing that the worker knows to charge")),
+        })
+    }
 }
 
 impl Row {
@@ -306,6 +334,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
         needs_context: true,
         limit: LIMIT_DEFAULT,
         at: Vec::new(),
+        charges: None,
         params: Vec::new(),
     };
     let mut answered = 0;
@@ -357,6 +386,7 @@ fn row(group: &str, f: &syn::ForeignItemFn, header: &Header) -> Result<Row, Stri
                 }),
                 _ => return Err(fail("at_rows: parameter, pitch, rows, bytes of a row".to_owned())),
             },
+            "charges" => row.charges = Some(Charge::parse(&one()?).map_err(&fail)?),
             "no_context" => row.needs_context = false,
             "limit" => row.limit = one()?.parse().map_err(|_| fail("limit: not a number".to_owned()))?,
             other => return Err(fail(format!("unknown word #[{other}]; README.md has the vocabulary"))),

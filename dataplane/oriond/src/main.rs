@@ -64,9 +64,6 @@ struct Serve {
     #[arg(long, default_value_t = 64)]
     sessions_max: usize,
     /// Not kept yet, and so refused
-    #[arg(long, hide = true, value_name = "BYTES")]
-    memory_limit: Option<String>,
-    /// Not kept yet, and so refused
     #[arg(long, hide = true, value_name = "PERCENT")]
     share: Option<String>,
     /// Users that workers become, one each, where oriond is root: FIRST-LAST. Nobody else may have them
@@ -126,6 +123,10 @@ pub struct WorkerOptions {
     /// functions. A session that takes more is ended [default: 16 GiB, or a quarter of this machine's if that is less]
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub host_memory: Option<u64>,
+    /// Device memory that each GPU of a session has, such as "4 GiB": what programs see as its size, and cannot exceed in
+    /// any way [default: all of the GPU's]
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    pub memory_limit: Option<u64>,
     /// Path of CUDA 13's libcupti.so.13, which tells profilers in the applications what the GPU did [default: where the
     /// loader finds it, else in /usr/local/cuda]
     #[arg(long, value_name = "PATH")]
@@ -135,11 +136,13 @@ pub struct WorkerOptions {
 impl WorkerOptions {
     fn arguments(&self) -> Vec<String> {
         let cupti = self.cupti.as_ref().map(|path| ("--cupti", path.clone()));
+        let memory_limit = self.memory_limit.map(|bytes| ("--memory-limit", bytes.to_string()));
         let host_memory = self.host_memory.map(|bytes| ("--host-memory", bytes.to_string()));
         [("--driver", self.driver.clone()), ("--heap", self.heap.to_string()), ("--staging", self.staging.to_string())]
             .into_iter()
             .chain(cupti)
             .chain(host_memory)
+            .chain(memory_limit)
             .flat_map(|(k, v)| [k.to_owned(), v])
             .collect()
     }
@@ -176,6 +179,7 @@ fn work(options: Worker) -> Result<(), String> {
         staging_bytes: options.options.staging,
         host_memory_bytes: options.options.host_memory.unwrap_or_else(host_memory_bytes),
         cupti: options.options.cupti,
+        memory_limit: options.options.memory_limit,
     };
     // For the tests of everything around workers.
     if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::start::main(control, &options) }
@@ -294,13 +298,16 @@ fn make_device_files(driver: &str) {
 
 /// A limit that is taken and not kept is worse than none.
 fn refuse_limits(options: &Serve) -> Result<(), String> {
-    for (name, value) in [("--memory-limit", &options.memory_limit), ("--share", &options.share)] {
-        if let Some(value) = value {
-            return Err(format!(
-                "{name} {value}: this version of Orion does not keep sessions to a limit; leave the option out, and \
-                 let only those in who may use the whole GPU"
-            ));
-        }
+    if let Some(value) = &options.share {
+        return Err(format!(
+            "--share {value}: this version of Orion does not keep sessions to a share of the GPU's time; leave the \
+             option out, and let only those in who may use all of it"
+        ));
+    }
+    if options.worker.memory_limit == Some(0) {
+        return Err("--memory-limit 0: no program can start without any device memory; leave the option out, or give \
+                    each session some, such as \"4 GiB\""
+            .to_owned());
     }
     Ok(())
 }

@@ -178,16 +178,27 @@ fn field(b: &[u8], at: usize, n: usize) -> Option<u64> {
 /// Whether code of an image that a device of one of these compute capabilities (`90` is 9.0) could run holds `needle`.
 /// Nothing if that cannot be told.
 pub fn mentions(image: &[u8], capabilities: &[u32], needle: &[u8]) -> Option<bool> {
-    let holds = |bytes: &[u8]| memchr::memmem::find(bytes, needle).is_some();
+    let mut found = false;
+    each_program(image, capabilities, |bytes| {
+        found |= memchr::memmem::find(bytes, needle).is_some();
+        !found
+    })?;
+    Some(found)
+}
+
+/// Shows each program of an image that a device of one of these compute capabilities could run, unpacked, until `show`
+/// answers no. Nothing if it cannot be told which.
+pub fn each_program(image: &[u8], capabilities: &[u32], mut show: impl FnMut(&[u8]) -> bool) -> Option<()> {
     let magic = image.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
     if magic != FATBIN_MAGIC {
-        return Some(holds(image));
+        show(image);
+        return Some(());
     }
     let (head, size) = (field(image, 6, 2)? as usize, field(image, 8, 8)? as usize);
     let all = entries(image.get(head..head.checked_add(size)?)?).ok()?;
     // As in the wrapper of an image that is to be linked.
     if all.is_empty() {
-        return Some(false);
+        return Some(());
     }
     let mut wanted = vec![false; all.len()];
     for capability in capabilities {
@@ -202,11 +213,11 @@ pub fn mentions(image: &[u8], capabilities: &[u32], needle: &[u8]) -> Option<boo
         }
     }
     for (entry, _) in all.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
-        if holds(&entry.unpack().ok()?) {
-            return Some(true);
+        if !show(&entry.unpack().ok()?) {
+            break;
         }
     }
-    Some(false)
+    Some(())
 }
 
 /// One program of a fat binary.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::calls::reply;
 use crate::Api;
 use crate::check::element_name;
-use crate::rows::{At, Element, Kind, Param, Row};
+use crate::rows::{At, Charge, Element, Kind, Param, Row};
 
 pub fn emit(api: &Api) -> String {
     let mut rows: Vec<&Row> = api.rows.iter().filter(|r| r.id.is_some()).collect();
@@ -64,13 +64,22 @@ fn one(out: &mut String, row: &Row) {
     for param in &row.params {
         arguments.push(prepare(out, row, param));
     }
-    writeln!(
-        out,
-        "// SAFETY: pointers are to locals of the size the function expects; handles are the session's own.\n\
-         let result = unsafe {{ s.driver.{name}({}) }};",
-        arguments.join(", ")
-    )
-    .unwrap();
+    out.push_str(
+        "// SAFETY: pointers are to locals of the size the function expects; handles are the session's own.\n",
+    );
+    let arguments = arguments.join(", ");
+    match row.charges.and_then(|charge| charged(row, charge)) {
+        Some((before, what)) => {
+            let call = match what {
+                Some(what) => {
+                    format!("{{\nlet result = unsafe {{ driver.{name}({arguments}) }};\n(result, {what})\n}}")
+                }
+                None => format!("unsafe {{ driver.{name}({arguments}) }}"),
+            };
+            writeln!(out, "let result = s.{before}, |driver| {call});").unwrap();
+        }
+        None => writeln!(out, "let result = unsafe {{ s.driver.{name}({arguments}) }};").unwrap(),
+    }
     if let Some(destroyed) = &row.destroys
         && let Some(Param { kind: Kind::Value(Element::Handle { kind, .. }), .. }) =
             row.params.iter().find(|p| p.name == *destroyed)
@@ -80,6 +89,26 @@ fn one(out: &mut String, row: &Row) {
     }
     finish(out, row);
     out.push_str("}\n\n");
+}
+
+/// The beginning of the session's call that charges, and the name of what it charges.
+fn charged(row: &Row, charge: Charge) -> Option<(String, Option<String>)> {
+    let created = || row.creates.clone().unwrap_or_default();
+    Some(match charge {
+        Charge::ByHand => return None,
+        Charge::Array => {
+            let descriptor = &row.params[1].name;
+            let bytes = format!("array_bytes(&{descriptor}.get())");
+            (format!("allocating({bytes}"), Some(format!("What::Array({} as usize)", created())))
+        }
+        Charge::MipmappedArray => {
+            let (descriptor, levels) = (&row.params[1].name, &row.params[2].name);
+            let bytes = format!("mipmapped_bytes(&{descriptor}.get(), q.{levels})");
+            (format!("allocating({bytes}"), Some(format!("What::MipmappedArray({} as usize)", created())))
+        }
+        Charge::Limit => (format!("limiting(q.{}, q.{} as u64", row.params[0].name, row.params[1].name), None),
+        Charge::Graph => (format!("launching({}", row.params[0].name), None),
+    })
 }
 
 /// Makes the local for a parameter; answers what is passed to the driver.
@@ -293,4 +322,5 @@ const PRELUDE: &str = "//! From records to the driver: decode, resolve handles, 
      use orion_wire::record::Header;\nuse orion_wire::{Fault, Kind, Reader};\n\n\
      use crate::worker::calls::decoded::{Plain, device, handles, limit, places};\n\
      use crate::worker::outcome::{Handled, Outcome};\nuse crate::worker::session::Session;\n\
-     use crate::worker::state::addresses as address;\n\n";
+     use crate::worker::state::addresses as address;\n\
+     use crate::worker::state::ledger::{What, array_bytes, mipmapped_bytes};\n\n";

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
@@ -18,6 +18,8 @@ use crate::worker::calls::generated;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
 use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
+use crate::worker::state::accounts::Accounts;
+use crate::worker::state::ledger::Ledger;
 use crate::worker::{budget, executor};
 
 /// What `oriond worker` is told on its command line.
@@ -34,6 +36,8 @@ pub struct Options {
     /// Path of `libcupti.so.13`; without one it is looked for.
     pub cupti: Option<String>,
     pub seal: crate::cell::Seal,
+    /// Device memory that each vGPU may have.
+    pub memory_limit: Option<u64>,
 }
 
 impl Options {
@@ -143,7 +147,17 @@ fn serve(
     attachment: Attachment,
     options: &Options,
 ) -> Result<(), String> {
-    let devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d)).collect::<Vec<_>>();
+    let mut devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d)).collect::<Vec<_>>();
+    for device in &mut devices {
+        device.total_memory = options.memory_limit.unwrap_or(u64::MAX).min(device.total_memory);
+    }
+    let ledger = options.memory_limit.map(|_| {
+        let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
+        Arc::new(Mutex::new(Ledger::new(&limits)))
+    });
+    let is_software = driver::is_software(&options.driver);
+    let accounts =
+        ledger.as_ref().map(|ledger| Accounts::new(ledger.clone(), driver::rounding(&options.driver), is_software));
     let welcome = Welcome {
         session: assign.session,
         worker_pid: assign.worker_pid,
@@ -205,6 +219,7 @@ fn serve(
         ahead: commands.lookahead(),
         output: Arc::clone(&output),
         profiler: options.profiler(),
+        accounts,
     });
     match executor::run(&mut s, commands) {
         Ok(()) => Ok(()),

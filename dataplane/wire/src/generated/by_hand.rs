@@ -45,7 +45,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/link.rs
     0x7f5d3c4c9b23897c,
     // dataplane/oriond/src/worker/calls/memory.rs
-    0x8cfe11366d6cb84e,
+    0x14bfc8ec8660d386,
     // dataplane/oriond/src/worker/calls/module.rs
     0x0978979bcdb40eaf,
     // dataplane/oriond/src/worker/calls/occupancy.rs

@@ -21,7 +21,7 @@ pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
     // Creating makes it current here; which one is current is the client's business.
     s.forget_current();
     // SAFETY: a device of this session and a valid out pointer.
-    let code = unsafe { s.driver.cuCtxCreate_v2(&mut context, flags, device) };
+    let code = s.making_context(word, device, |d| unsafe { d.cuCtxCreate_v2(&mut context, flags, device) });
     if code == CUDA_SUCCESS {
         let mut popped = ptr::null_mut();
         // SAFETY: the context just created is on top of this thread's stack.

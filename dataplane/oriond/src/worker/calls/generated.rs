@@ -18,6 +18,7 @@ use crate::worker::calls::decoded::{Plain, device, handles, limit, places};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::addresses as address;
+use crate::worker::state::ledger::{What, array_bytes, mipmapped_bytes};
 
 /// Executes one operation of the table. The context it needs is current already.
 pub fn dispatch(s: &mut Session, header: &Header, body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
@@ -473,7 +474,7 @@ fn cuCtxSetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
     let q = calls::cuCtxSetLimit::decode(&mut body)?;
     body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuCtxSetLimit(q.limit, q.value) };
+    let result = s.limiting(q.limit, q.value as u64, |driver| unsafe { driver.cuCtxSetLimit(q.limit, q.value) });
     Ok(Outcome::Done(result))
 }
 
@@ -881,7 +882,10 @@ fn cuArrayCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
     let mut pHandle: CUarray = std::ptr::null_mut();
     let mut pAllocateArray = Plain::<CUDA_ARRAY_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuArrayCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+    let result = s.allocating(array_bytes(&pAllocateArray.get()), |driver| {
+        let result = unsafe { driver.cuArrayCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+        (result, What::Array(pHandle as usize))
+    });
     if result == CUDA_SUCCESS {
         s.bind(Kind::Array, q.pHandle, pHandle.cast())?;
     }
@@ -894,7 +898,10 @@ fn cuArray3DCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, re
     let mut pHandle: CUarray = std::ptr::null_mut();
     let mut pAllocateArray = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuArray3DCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+    let result = s.allocating(array_bytes(&pAllocateArray.get()), |driver| {
+        let result = unsafe { driver.cuArray3DCreate_v2(&mut pHandle, pAllocateArray.at().cast()) };
+        (result, What::Array(pHandle as usize))
+    });
     if result == CUDA_SUCCESS {
         s.bind(Kind::Array, q.pHandle, pHandle.cast())?;
     }
@@ -907,8 +914,11 @@ fn cuMipmappedArrayCreate(s: &mut Session, header: &Header, mut body: Reader<'_>
     let mut pHandle: CUmipmappedArray = std::ptr::null_mut();
     let mut pMipmappedArrayDesc = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pMipmappedArrayDesc, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result =
-        unsafe { s.driver.cuMipmappedArrayCreate(&mut pHandle, pMipmappedArrayDesc.at().cast(), q.numMipmapLevels) };
+    let result = s.allocating(mipmapped_bytes(&pMipmappedArrayDesc.get(), q.numMipmapLevels), |driver| {
+        let result =
+            unsafe { driver.cuMipmappedArrayCreate(&mut pHandle, pMipmappedArrayDesc.at().cast(), q.numMipmapLevels) };
+        (result, What::MipmappedArray(pHandle as usize))
+    });
     if result == CUDA_SUCCESS {
         s.bind(Kind::MipmappedArray, q.pHandle, pHandle.cast())?;
     }
@@ -1827,7 +1837,7 @@ fn cuGraphUpload(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
     let hGraph: CUgraphExec = s.handle(Kind::GraphExec, q.hGraph)?.cast();
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
-    let result = unsafe { s.driver.cuGraphUpload(hGraph, hStream) };
+    let result = s.launching(hGraph, |driver| unsafe { driver.cuGraphUpload(hGraph, hStream) });
     Ok(Outcome::Done(result))
 }
 

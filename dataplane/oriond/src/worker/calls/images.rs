@@ -13,10 +13,13 @@ use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::calls::payload::payload;
+use crate::worker::driver::globals;
 use crate::worker::driver::image::Image;
 use crate::worker::driver::{jit, log as driver_log};
 use crate::worker::outcome::Handled;
 use crate::worker::session::Session;
+use crate::worker::state::accounts::lock;
+use crate::worker::state::ledger::What;
 
 /// What a load leaves behind for its reply, when it has run on a helper thread.
 struct Load {
@@ -35,6 +38,11 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
     jit::Decoded::decode(&mut r)?;
     let loaded = Arc::new(Mutex::new(Load { handle: 0, image, results: Vec::new() }));
     let mine = loaded.clone();
+    let (vgpu, context) = s.place();
+    // A library is in every context, and ends when it is unloaded.
+    let ends_with = if kind == Kind::Module { context } else { 0 };
+    let accounts = s.accounts.as_ref().map(|accounts| accounts.shared());
+    let capabilities = s.prints.capabilities().to_vec();
     let job = move |driver: &'static Driver| {
         let mut load = loaded.lock().expect("no panic happens under this lock");
         if let Some(why) = load.image.objection() {
@@ -44,6 +52,14 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
         let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
             return CUDA_ERROR_INVALID_VALUE;
         };
+        // Variables are memory of the session's, and nothing is loaded whose variables do not fit.
+        if let Some((ledger, rounding)) = &accounts {
+            let bytes = globals::bytes_in(&load.image, &capabilities);
+            let rounded = if bytes == 0 { 0 } else { rounding.of(bytes) };
+            if !lock(ledger).charge(vgpu, What::Loading(word), rounded, ends_with) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
+        }
         let (mut keys, mut values) = options.arrays();
         let mut handle: *mut std::ffi::c_void = ptr::null_mut();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
@@ -59,6 +75,12 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
             }
         };
         load.handle = handle as usize;
+        if let Some((ledger, _)) = &accounts {
+            match code {
+                CUDA_SUCCESS => lock(ledger).rename(What::Loading(word), What::Globals(load.handle)),
+                _ => lock(ledger).release(What::Loading(word)),
+            }
+        }
         options.encode_results(&mut load.results, &values);
         code
     };

@@ -11,12 +11,19 @@ use orion_wire::{Reader, Writer};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::addresses::Of;
+use crate::worker::state::ledger::What;
 use crate::worker::state::waits::{Wait, Waiting};
+
+/// Rows of `cuMemAllocPitch` begin at multiples of this.
+const PITCH: u64 = 512;
 
 pub fn cuMemAlloc_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let (bytes, mut address) = (r.word()?, 0);
-    // SAFETY: a valid out pointer.
-    let code = unsafe { s.driver.cuMemAlloc_v2(&mut address, bytes as usize) };
+    let code = s.allocating(bytes, |d| {
+        // SAFETY: a valid out pointer.
+        let code = unsafe { d.cuMemAlloc_v2(&mut address, bytes as usize) };
+        (code, What::Memory(address))
+    });
     if code == CUDA_SUCCESS {
         s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
     }
@@ -27,8 +34,13 @@ pub fn cuMemAlloc_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply:
 pub fn cuMemAllocPitch_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let (width, height, element) = (r.word()? as usize, r.word()? as usize, r.word()? as u32);
     let (mut address, mut pitch) = (0, 0);
-    // SAFETY: valid out pointers.
-    let code = unsafe { s.driver.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element) };
+    // The pitch that the driver chooses on every device that there is.
+    let bytes = (width as u64).div_ceil(PITCH).saturating_mul(PITCH).saturating_mul(height as u64);
+    let code = s.allocating(bytes, |d| {
+        // SAFETY: valid out pointers.
+        let code = unsafe { d.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element) };
+        (code, What::Memory(address))
+    });
     if code == CUDA_SUCCESS {
         let bytes = (pitch as u64).saturating_mul(height as u64);
         s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
@@ -52,17 +64,27 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
         // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
         let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
-        return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), |_, code, _| code));
+        return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), move |s, code, _| {
+            if code == CUDA_SUCCESS {
+                s.memory_freed(address.raw());
+            }
+            code
+        }));
     }
     // SAFETY: device memory of the session; the driver checks that an allocation begins there.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemFree_v2(address.raw()) }))
+    let code = unsafe { s.driver.cuMemFree_v2(address.raw()) };
+    if code == CUDA_SUCCESS {
+        s.memory_freed(address.raw());
+    }
+    Ok(Outcome::Done(code))
 }
 
 pub fn cuMemGetInfo_v2(s: &mut Session, _header: &Header, _r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let (mut free, mut total) = (0, 0);
     // SAFETY: valid out pointers.
     let code = unsafe { s.driver.cuMemGetInfo_v2(&mut free, &mut total) };
-    reply.word(free as u64);
-    reply.word(total as u64);
+    let (free, total) = s.within_limit(free as u64, total as u64);
+    reply.word(free);
+    reply.word(total);
     Ok(Outcome::Done(code))
 }

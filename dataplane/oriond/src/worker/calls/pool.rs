@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
 use orion_wire::record::Header;
@@ -30,12 +31,35 @@ fn given(s: &mut Session, code: CUresult, base: u64, bytes: usize, stream: CUstr
     }
 }
 
+/// As `Session::taking`; in a stream that is being captured, what a graph is to allocate.
+fn take(
+    s: &mut Session,
+    pool: CUmemoryPool,
+    bytes: usize,
+    stream: CUstream,
+    call: impl FnOnce(&'static Driver) -> (CUresult, CUdeviceptr),
+) -> CUresult {
+    if s.captures.open() && s.is_capturing(stream) {
+        s.graph_nodes.allocates = true;
+        return s
+            .allocating_in_graph(bytes as u64, |s| match call(s.driver).0 {
+                CUDA_SUCCESS => Ok(CUDA_SUCCESS),
+                code => Err(code),
+            })
+            .unwrap_or_else(|code| code);
+    }
+    s.taking(pool, bytes as u64, call)
+}
+
 pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
     let stream = stream?;
     let mut base = 0;
     // SAFETY: a valid out pointer and a stream of this session.
-    let code = unsafe { s.driver.cuMemAllocAsync(&mut base, bytes, stream) };
+    let code = take(s, ptr::null_mut(), bytes, stream, |d| unsafe {
+        let code = d.cuMemAllocAsync(&mut base, bytes, stream);
+        (code, base)
+    });
     s.note_pools();
     given(s, code, base, bytes, stream);
     reply.word(base);
@@ -51,7 +75,10 @@ pub fn cuMemAllocFromPoolAsync(s: &mut Session, header: &Header, mut r: Reader<'
     };
     let mut base = 0;
     // SAFETY: a valid out pointer; stream and pool are this session's.
-    let code = unsafe { s.driver.cuMemAllocFromPoolAsync(&mut base, bytes, pool, stream) };
+    let code = take(s, pool, bytes, stream, |d| unsafe {
+        let code = d.cuMemAllocFromPoolAsync(&mut base, bytes, pool, stream);
+        (code, base)
+    });
     s.note_pools();
     given(s, code, base, bytes, stream);
     reply.word(base);
@@ -68,6 +95,7 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     // In a stream that is being captured nothing is freed now.
     if code == CUDA_SUCCESS && !s.captures.open() {
         s.addresses.ended(base.raw());
+        s.memory_freed(base.raw());
     }
     Ok(Outcome::Done(code))
 }
@@ -110,6 +138,7 @@ pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) };
     if code == CUDA_SUCCESS {
+        s.pool_named(pool, device);
         s.bind(Kind::MemPool, word, pool.cast())?;
     }
     Ok(Outcome::Done(code))
@@ -120,7 +149,11 @@ pub fn cuMemPoolDestroy(s: &mut Session, _header: &Header, mut r: Reader<'_>, _r
     let pool = pool(s, word)?;
     s.unbind(Kind::MemPool, word);
     // SAFETY: a live pool; a default one is refused by the driver.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemPoolDestroy(pool) }))
+    let code = unsafe { s.driver.cuMemPoolDestroy(pool) };
+    if code == CUDA_SUCCESS {
+        s.pool_ends(pool);
+    }
+    Ok(Outcome::Done(code))
 }
 
 /// Gives a device's default pool the name that the client chose for it.
@@ -136,6 +169,7 @@ pub fn cuDeviceGetDefaultMemPool(
     // SAFETY: a device of this session and a valid out pointer.
     let code = unsafe { s.driver.cuDeviceGetDefaultMemPool(&mut pool, device) };
     if code == CUDA_SUCCESS {
+        s.pool_named(pool, device);
         s.bind(Kind::MemPool, word, pool.cast())?;
     }
     Ok(Outcome::Done(code))

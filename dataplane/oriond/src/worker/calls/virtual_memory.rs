@@ -68,8 +68,12 @@ pub fn cuMemCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply:
     let (word, bytes) = (r.word()?, r.word()? as usize);
     let prop = properties(s, &mut r)??;
     let mut handle = 0;
-    // SAFETY: valid pointers to locals.
-    let code = unsafe { s.driver.cuMemCreate(&mut handle, bytes, &prop, 0) };
+    let device = (prop.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE).then_some(prop.location.id);
+    let code = s.creating(device, bytes as u64, |d| {
+        // SAFETY: valid pointers to locals.
+        let code = unsafe { d.cuMemCreate(&mut handle, bytes, &prop, 0) };
+        (code, handle)
+    });
     if code == CUDA_SUCCESS {
         s.bind(Kind::MemAllocation, word, handle as *mut c_void)?;
     }
@@ -105,6 +109,7 @@ pub fn cuMemRetainAllocationHandle(
     let code = unsafe { s.driver.cuMemRetainAllocationHandle(&mut handle, address.raw() as *mut c_void) };
     if code == CUDA_SUCCESS {
         s.bind(Kind::MemAllocation, word, handle as *mut c_void)?;
+        s.physical_retained(handle, address.raw());
     }
     Ok(Outcome::Done(code))
 }
@@ -114,14 +119,22 @@ pub fn cuMemMap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &m
     let handle = allocation(s, r.word()?)?;
     let base = s.reach(base, bytes as u64)?;
     // SAFETY: a live handle and device addresses of the session; the driver checks that they are reserved.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemMap(base.raw(), bytes, offset, handle, 0) }))
+    let code = unsafe { s.driver.cuMemMap(base.raw(), bytes, offset, handle, 0) };
+    if code == CUDA_SUCCESS {
+        s.physical_mapped(handle, base.raw(), bytes as u64);
+    }
+    Ok(Outcome::Done(code))
 }
 
 pub fn cuMemUnmap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let (base, bytes) = (r.word()?, r.word()? as usize);
     let base = s.reach(base, bytes as u64)?;
     // SAFETY: device addresses of the session; the driver checks what is mapped there.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemUnmap(base.raw(), bytes) }))
+    let code = unsafe { s.driver.cuMemUnmap(base.raw(), bytes) };
+    if code == CUDA_SUCCESS {
+        s.physical_unmapped(base.raw(), bytes as u64);
+    }
+    Ok(Outcome::Done(code))
 }
 
 pub fn cuMemSetAccess(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {

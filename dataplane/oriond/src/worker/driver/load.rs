@@ -11,6 +11,7 @@ use orion_cuda::sys::*;
 use orion_wire::hello::Device;
 
 use crate::worker::driver::cupti;
+use crate::worker::driver::rounding::Rounding;
 
 pub fn is_software(name: &str) -> bool {
     name == "soft"
@@ -66,6 +67,15 @@ pub fn load_late_libraries(driver: &str, profiler: &cupti::Source) -> Vec<PathBu
     }
     cupti::load_early(profiler);
     vec![own]
+}
+
+/// How it rounds what it allocates. NVIDIA's driver gives larger allocations pages of 2 MiB, and smaller ones parts of
+/// such pages.
+pub fn rounding(name: &str) -> Rounding {
+    match is_software(name) {
+        true => Rounding { granule: 512, page: 512 },
+        false => Rounding { granule: 512, page: 2 << 20 },
+    }
 }
 
 pub fn version(driver: &Driver) -> u32 {

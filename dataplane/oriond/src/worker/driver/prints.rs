@@ -45,6 +45,11 @@ impl Prints {
         Prints { suspects: Arc::default(), capabilities, searcher: OnceLock::new() }
     }
 
+    /// Of the session's devices; `90` is 9.0.
+    pub fn capabilities(&self) -> &[u32] {
+        &self.capabilities
+    }
+
     /// Whether a kernel of the session may print. Once code that prints was loaded that stays so.
     pub fn possible(&self) -> bool {
         // Relaxed: an image is counted by the executor before it answers the load.

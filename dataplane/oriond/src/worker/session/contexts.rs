@@ -63,6 +63,7 @@ impl Session {
         self.forget_context(word);
         self.addresses.context_gone(word);
         self.unbind_all_in(word);
+        self.charged_context_gone(word);
         // They went with their context.
         self.retired.retain(|r| r.context != word);
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {

@@ -8,6 +8,7 @@ use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
 use crate::worker::session::Session;
+use crate::worker::state::ledger::What;
 
 /// Whether freed ranges wait for the device.
 pub fn has_freed(s: &Session) -> bool {
@@ -101,5 +102,8 @@ fn unload_retired(s: &mut Session) {
             }
         }
         drop(retired.image);
+        if let Some(accounts) = &s.accounts {
+            accounts.ledger().release(What::Globals(retired.handle));
+        }
     }
 }

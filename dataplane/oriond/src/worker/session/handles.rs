@@ -50,6 +50,7 @@ impl Session {
     /// Forgets a handle, and those of what lives in its object: the client may give them to other objects from now on.
     pub fn unbind(&mut self, kind: Kind, word: u64) {
         let Some(gone) = self.objects.take(kind, word) else { return };
+        self.object_gone(kind, word, gone.pointer as usize);
         match kind {
             Kind::Function => _ = self.kernels.remove(&(gone.pointer as usize)),
             Kind::LinkState => _ = self.links.remove(&word),

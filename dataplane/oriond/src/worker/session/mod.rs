@@ -5,6 +5,7 @@
 
 mod answers;
 mod bringing;
+mod charging;
 mod contexts;
 mod fences;
 pub mod freeing;
@@ -35,6 +36,7 @@ use crate::worker::out::arrivals::{Shared, SpareEvent, Words};
 use crate::worker::out::callbacks::Callbacks;
 use crate::worker::out::output::Output;
 use crate::worker::out::replies::{Events, Replies};
+use crate::worker::state::accounts::Accounts;
 use crate::worker::state::addresses::Addresses;
 use crate::worker::state::captures::Captures;
 use crate::worker::state::graphs::Graphs;
@@ -99,6 +101,8 @@ pub struct Session {
     pub links: Links,
     pub green: Greens,
     pub objects: Objects,
+    /// What device memory is used for; only where there is a limit.
+    pub accounts: Option<Accounts>,
     primary: HashMap<u32, CUcontext>,
     /// The context current on the executor thread, as the client names it.
     current: u64,
@@ -161,12 +165,13 @@ pub struct Parts {
     pub ahead: Lookahead,
     pub output: Arc<Output>,
     pub profiler: cupti::Source,
+    pub accounts: Option<Accounts>,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, granted, primary, heap, memory, .. } = parts;
-        let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, .. } = parts;
+        let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, .. } = parts;
         Session {
             driver,
             devices: granted.clone(),
@@ -194,6 +199,7 @@ impl Session {
             links: Default::default(),
             green: Default::default(),
             objects: Objects::default(),
+            accounts,
             primary,
             current: 0,
             thread_streams: FxHashMap::default(),

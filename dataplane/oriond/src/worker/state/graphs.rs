@@ -26,6 +26,10 @@ pub struct Graphs {
     pub functions: HashMap<usize, u64>,
     /// Heap memory that executable graphs copy from and to, by the top-level node that does.
     pub copies: HashMap<usize, Copies>,
+    /// Whether any node of any graph allocates.
+    pub allocates: bool,
+    /// Bytes that the nodes of an executable graph allocate, as far as there is a limit.
+    pub allocations: HashMap<usize, u64>,
     /// Host functions that were put into executable graphs.
     pub tickets: Tickets,
     /// Text of the last `cuGraphDebugDotPrint`, until the client has fetched all of it.

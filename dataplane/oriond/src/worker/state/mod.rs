@@ -1,11 +1,13 @@
 //! The parts of a session, each by itself: none of them knows the session.
 
+pub mod accounts;
 pub mod addresses;
 pub mod captures;
 pub mod fence;
 pub mod graphs;
 pub mod green;
 pub mod in_step;
+pub mod ledger;
 pub mod lent;
 pub mod links;
 pub mod objects;

@@ -108,6 +108,48 @@ fn exec(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraphExec, Stop> {
     Ok(s.existing(Kind::GraphExec, r.word()?)?.cast())
 }
 
+/// What the nodes of an executable graph allocate, where that has to fit.
+fn note_allocations(s: &mut Session, exec: CUgraphExec, graph: CUgraph) {
+    if s.accounts.is_none() || !s.graph_nodes.allocates {
+        return;
+    }
+    let bytes: u64 = nodes_of(s.driver, graph).into_iter().map(|node| allocated_by(s, node)).sum();
+    s.graph_nodes.allocations.remove(&(exec as usize));
+    if bytes > 0 {
+        s.graph_nodes.allocations.insert(exec as usize, bytes);
+    }
+}
+
+fn allocated_by(s: &Session, node: CUgraphNode) -> u64 {
+    let mut kind = CU_GRAPH_NODE_TYPE_EMPTY;
+    // SAFETY: a node of this session and a valid out pointer.
+    if unsafe { s.driver.cuGraphNodeGetType(node, &mut kind) } != CUDA_SUCCESS {
+        return 0;
+    }
+    match kind {
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+            // SAFETY: a struct of integers and pointers, for which zero is a value.
+            let mut params: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };
+            // SAFETY: a node of this session and a valid out pointer.
+            unsafe { s.driver.cuGraphMemAllocNodeGetParams(node, (&raw mut params).cast()) };
+            params.bytesize as u64
+        }
+        CU_GRAPH_NODE_TYPE_GRAPH => {
+            let mut child = ptr::null_mut();
+            // SAFETY: a node of this session and a valid out pointer.
+            match unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut child) } {
+                CUDA_SUCCESS => nodes_of(s.driver, child).into_iter().map(|node| allocated_by(s, node)).sum(),
+                _ => 0,
+            }
+        }
+        CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            let bodies = s.graph_nodes.inside.of(node).map(|(_, body)| body).collect::<Vec<_>>();
+            bodies.into_iter().flat_map(|body| nodes_of(s.driver, body)).map(|node| allocated_by(s, node)).sum()
+        }
+        _ => 0,
+    }
+}
+
 fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies, reply: &mut Vec<u8>) {
     copies.encode(reply);
     if !copies.by_node.is_empty() {
@@ -198,6 +240,7 @@ handlers! {
         let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, flags) };
         if code == CUDA_SUCCESS {
             s.bind(Kind::GraphExec, name, exec.cast())?;
+            note_allocations(s, exec, graph);
             let copies = copies_of(s, graph, some_set_aside);
             keep_copies(s, exec, copies, reply);
         }
@@ -212,6 +255,7 @@ handlers! {
         let copies = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default();
         // SAFETY: an executable graph of this session that has no name any more.
         let code = unsafe { s.driver.cuGraphExecDestroy(exec) };
+        s.graph_nodes.allocations.remove(&(exec as usize));
         s.graph_nodes.tickets.exec_gone(exec as usize);
         for offset in copies.staging {
             keep_range(s, None, offset);
@@ -236,6 +280,7 @@ handlers! {
         reply.word(fresh.name_node(s, graph, info.errorNode)?);
         reply.word(fresh.name_node(s, graph, info.errorFromNode)?);
         if code == CUDA_SUCCESS {
+            note_allocations(s, exec, graph);
             let mut copies = copies_of(s, graph, some_set_aside);
             copies.staging = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default().staging;
             copies.encode(reply);
@@ -275,6 +320,7 @@ pub fn cuGraphInstantiateWithParams(
         reply.word(fresh.name_node(s, graph, params.hErrNode_out)?);
         if code == CUDA_SUCCESS {
             s.bind(Kind::GraphExec, name, exec.cast())?;
+            note_allocations(s, exec, graph);
             let copies = copies_of(s, graph, some_set_aside);
             keep_copies(s, exec, copies, reply);
         }
@@ -300,7 +346,7 @@ pub fn cuGraphLaunch(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
             s.note_graph_copies(written);
         }
         // SAFETY: handles of this session.
-        let code = unsafe { s.driver.cuGraphLaunch(exec, stream) };
+        let code = s.launching(exec, |d| unsafe { d.cuGraphLaunch(exec, stream) });
         if has_copies {
             match s.graph_launched(code == CUDA_SUCCESS, stream) {
                 CUDA_SUCCESS => {}

@@ -34,7 +34,14 @@ fn add(
     let mut params = Params::get(s, r, only)?;
     nesting::admit(s, graph, &params)?;
     let mut node = ptr::null_mut();
-    let code = call(s.driver, &mut node, graph, &on, params.raw());
+    let code = match params.allocates() {
+        0 => call(s.driver, &mut node, graph, &on, params.raw()),
+        bytes => {
+            s.graph_nodes.allocates = true;
+            let add = |s: &mut Session| Ok(call(s.driver, &mut node, graph, &on, params.raw()));
+            s.allocating_in_graph(bytes, add).unwrap_or_else(|code| code)
+        }
+    };
     if code != CUDA_SUCCESS {
         params.discard();
         return Ok(code);

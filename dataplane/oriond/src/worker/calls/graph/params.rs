@@ -124,6 +124,15 @@ impl Params {
         Ok(p)
     }
 
+    /// Bytes that the node allocates whenever it runs.
+    pub fn allocates(&self) -> u64 {
+        match self.raw.type_ {
+            // SAFETY: the part of the union that this kind of node has.
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => unsafe { self.raw.__bindgen_anon_1.alloc.bytesize as u64 },
+            _ => 0,
+        }
+    }
+
     /// function, kernel, context, grid, block, shared bytes, parameters
     fn kernel(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
         let (func, kern) = (r.word()?, r.word()?);

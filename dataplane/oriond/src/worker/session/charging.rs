@@ -1,0 +1,350 @@
+//! Device memory within a limit: the one place that calls the driver's functions that allocate.
+//!
+//! A session without a limit has no ledger, and pays nothing for there being any.
+
+// UNSAFETY: asks the driver about pools, graphs and contexts of this session.
+
+use orion_cuda::driver::Driver;
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
+
+use crate::worker::session::Session;
+use crate::worker::session::freeing::release_freed;
+use crate::worker::state::ledger::What;
+
+/// The most that a context beyond the first is charged: more is others' doing.
+const CONTEXT_BYTES_MAX: u64 = 1 << 30;
+
+impl Session {
+    /// Calls what allocates `bytes` in the current context, if they fit, and charges them.
+    pub fn allocating(&mut self, bytes: u64, call: impl FnOnce(&'static Driver) -> (CUresult, What)) -> CUresult {
+        let (vgpu, context) = self.place();
+        let Some(rounded) = self.accounts.as_ref().filter(|_| bytes > 0).map(|a| a.rounding.of(bytes)) else {
+            return call(self.driver).0;
+        };
+        if !self.make_room(vgpu, rounded) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        let (code, what) = call(self.driver);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
+            accounts.ledger().note(vgpu, what, rounded, context);
+        }
+        code
+    }
+
+    /// Calls what makes `bytes` of physical memory on a device; nothing of a vGPU's if that is none.
+    pub fn creating(
+        &mut self,
+        device: Option<CUdevice>,
+        bytes: u64,
+        call: impl FnOnce(&'static Driver) -> (CUresult, CUmemGenericAllocationHandle),
+    ) -> CUresult {
+        let vgpu = device.and_then(|device| self.granted.iter().position(|granted| *granted == device));
+        let Some(vgpu) = vgpu.filter(|_| self.accounts.is_some()) else { return call(self.driver).0 };
+        if !self.make_room(vgpu, bytes) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        let (code, handle) = call(self.driver);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
+            accounts.ledger().created(vgpu, handle, bytes);
+        }
+        code
+    }
+
+    /// Calls what takes `bytes` out of a pool, the current one if that is null: what the pool reserves for it has to
+    /// fit.
+    pub fn taking(
+        &mut self,
+        pool: CUmemoryPool,
+        bytes: u64,
+        call: impl FnOnce(&'static Driver) -> (CUresult, CUdeviceptr),
+    ) -> CUresult {
+        let (vgpu, _) = self.place();
+        let Some(rounded) = self.accounts.as_ref().map(|accounts| accounts.rounding.of(bytes)) else {
+            return call(self.driver).0;
+        };
+        let pool = if pool.is_null() { self.current_pool(vgpu) } else { pool };
+        let vgpu = self.accounts.as_mut().map_or(vgpu, |accounts| *accounts.pools.entry(pool as usize).or_insert(vgpu));
+        let reserved = pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        let spare = reserved.saturating_sub(pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+        if !self.make_room(vgpu, rounded.saturating_sub(spare)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        let (code, address) = call(self.driver);
+        self.look_at_pool(vgpu, pool);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
+            accounts.from_pools.insert(address, (pool as usize, rounded));
+        }
+        code
+    }
+
+    /// Calls what adds a graph's allocation of `bytes` to come.
+    pub fn allocating_in_graph<T>(
+        &mut self,
+        bytes: u64,
+        call: impl FnOnce(&mut Session) -> Result<T, CUresult>,
+    ) -> Result<T, CUresult> {
+        if self.accounts.is_none() || bytes == 0 {
+            return call(self);
+        }
+        let (vgpu, _) = self.place();
+        let rounded = self.accounts.as_ref().map_or(bytes, |accounts| accounts.rounding.of(bytes));
+        if !self.make_room(vgpu, rounded) {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let answer = call(self);
+        self.look_at_graphs(vgpu);
+        answer
+    }
+
+    /// Calls what launches a graph or gets it ready, if the memory that its nodes allocate fits.
+    pub fn launching(&mut self, exec: CUgraphExec, call: impl FnOnce(&'static Driver) -> CUresult) -> CUresult {
+        let at_launch = self.accounts.as_ref().filter(|accounts| !accounts.is_software);
+        let Some(bytes) = at_launch.and_then(|_| self.graph_nodes.allocations.get(&(exec as usize)).copied()) else {
+            return call(self.driver);
+        };
+        let (vgpu, _) = self.place();
+        let reserved = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+        let used = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+        if !self.make_room(vgpu, bytes.saturating_sub(reserved.saturating_sub(used))) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        let code = call(self.driver);
+        self.look_at_graphs(vgpu);
+        code
+    }
+
+    /// Calls what sets a limit of the current context, for which the driver sets memory aside.
+    pub fn limiting(&mut self, limit: CUlimit, value: u64, call: impl FnOnce(&'static Driver) -> CUresult) -> CUresult {
+        let ((vgpu, context), driver) = (self.place(), self.driver);
+        let Some(accounts) = &mut self.accounts else { return call(driver) };
+        let default = *accounts.defaults.entry((context, limit)).or_insert_with(|| {
+            let mut value = 0;
+            // SAFETY: a valid out pointer; what is not known has no default.
+            unsafe { driver.cuCtxGetLimit(&mut value, limit) };
+            value as u64
+        });
+        let bytes = set_aside(driver, self.granted[vgpu], limit, value.saturating_sub(default));
+        let before = accounts.ledger().charged(What::Limit(context, limit));
+        if !self.make_room(vgpu, bytes.saturating_sub(before)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        let code = call(driver);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
+            accounts.ledger().note(vgpu, What::Limit(context, limit), bytes, context);
+        }
+        code
+    }
+
+    /// Calls what makes a context on a device, under the client's name for it.
+    pub fn making_context(
+        &mut self,
+        name: u64,
+        device: CUdevice,
+        call: impl FnOnce(&'static Driver) -> CUresult,
+    ) -> CUresult {
+        let driver = self.driver;
+        let Some(vgpu) = self.granted.iter().position(|d| *d == device).filter(|_| self.accounts.is_some()) else {
+            return call(driver);
+        };
+        let before = self.device_free();
+        let code = call(driver);
+        let taken = before.saturating_sub(self.device_free()).min(CONTEXT_BYTES_MAX);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
+            accounts.contexts.insert(name, vgpu);
+            let bytes = if accounts.is_software { 0 } else { taken };
+            accounts.ledger().note(vgpu, What::Context(name), bytes, name);
+        }
+        code
+    }
+
+    fn device_free(&self) -> u64 {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: valid out pointers. Without a context the driver says nothing.
+        unsafe { self.driver.cuMemGetInfo_v2(&mut free, &mut total) };
+        free as u64
+    }
+
+    /// What the limit leaves of what the driver says: free and total bytes in the current context.
+    pub fn within_limit(&mut self, free: u64, total: u64) -> (u64, u64) {
+        let (vgpu, _) = self.place();
+        self.refresh(vgpu);
+        match &self.accounts {
+            None => (free, total),
+            Some(accounts) => {
+                let ledger = accounts.ledger();
+                (ledger.free(vgpu).min(free), ledger.limit(vgpu).min(total))
+            }
+        }
+    }
+
+    pub fn memory_freed(&mut self, address: CUdeviceptr) {
+        let Some(accounts) = &mut self.accounts else { return };
+        accounts.ledger().release(What::Memory(address));
+        accounts.from_pools.remove(&address);
+    }
+
+    pub fn physical_mapped(&self, handle: u64, address: CUdeviceptr, bytes: u64) {
+        if let Some(accounts) = &self.accounts {
+            accounts.ledger().mapped(handle, address, bytes);
+        }
+    }
+
+    pub fn physical_unmapped(&self, address: CUdeviceptr, bytes: u64) {
+        if let Some(accounts) = &self.accounts {
+            accounts.ledger().unmapped(address, bytes);
+        }
+    }
+
+    pub fn physical_retained(&self, handle: u64, address: CUdeviceptr) {
+        if let Some(accounts) = &self.accounts {
+            accounts.ledger().retained(handle, address);
+        }
+    }
+
+    /// A handle is forgotten, and with it what its object had.
+    pub(super) fn object_gone(&mut self, kind: Kind, word: u64, pointer: usize) {
+        let Some(accounts) = &mut self.accounts else { return };
+        match kind {
+            Kind::Array => accounts.ledger().release(What::Array(pointer)),
+            Kind::MipmappedArray => accounts.ledger().release(What::MipmappedArray(pointer)),
+            Kind::MemAllocation => accounts.ledger().handle_released(pointer as u64),
+            Kind::Context => _ = accounts.contexts.remove(&word),
+            _ => {}
+        }
+    }
+
+    /// A pool was destroyed. What was taken out of it lives on, each piece by itself.
+    pub fn pool_ends(&mut self, pool: CUmemoryPool) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let Some(vgpu) = accounts.pools.remove(&(pool as usize)) else { return };
+        let pieces = accounts.from_pools.extract_if(|_, (of, _)| *of == pool as usize).collect::<Vec<_>>();
+        let mut ledger = accounts.ledger();
+        ledger.release(What::Pool(pool as usize));
+        for (address, (_, bytes)) in pieces {
+            ledger.note(vgpu, What::Memory(address), bytes, 0);
+        }
+    }
+
+    /// A pool of a device that the client can name from now on.
+    pub fn pool_named(&mut self, pool: CUmemoryPool, device: CUdevice) {
+        let vgpu = self.granted.iter().position(|granted| *granted == device);
+        if let (Some(vgpu), Some(accounts)) = (vgpu, &mut self.accounts) {
+            accounts.pools.insert(pool as usize, vgpu);
+        }
+    }
+
+    pub(super) fn charged_context_gone(&mut self, context: u64) {
+        let Some(accounts) = &mut self.accounts else { return };
+        accounts.ledger().context_gone(context);
+        accounts.defaults.retain(|(of, _), _| *of != context);
+    }
+
+    /// The vGPU that the current context is on, and the context that its memory ends with.
+    pub fn place(&self) -> (usize, u64) {
+        let context = self.green.home(self.current);
+        let handle = Handle(context);
+        let made = || self.accounts.as_ref().and_then(|accounts| accounts.contexts.get(&context)).copied();
+        let vgpu = match handle.is(Kind::Context) && handle.index() < PRIMARY_CONTEXTS_MAX {
+            true => {
+                let device = self.devices.get(handle.index() as usize);
+                self.granted.iter().position(|granted| Some(granted) == device)
+            }
+            false => made(),
+        };
+        (vgpu.unwrap_or(0), context)
+    }
+
+    /// Whether `bytes` fit. If not at once, then what pools hold beyond what is used is given back first.
+    pub fn make_room(&mut self, vgpu: usize, bytes: u64) -> bool {
+        let fits = |s: &Session| s.accounts.as_ref().is_none_or(|accounts| accounts.ledger().free(vgpu) >= bytes);
+        if fits(self) {
+            return true;
+        }
+        self.refresh(vgpu);
+        // While a capture is open the driver would refuse.
+        if fits(self) || self.captures.open() {
+            return fits(self);
+        }
+        release_freed(self);
+        for pool in self.pools_of(vgpu) {
+            // SAFETY: a live pool of this session.
+            unsafe { self.driver.cuMemPoolTrimTo(pool, 0) };
+        }
+        // SAFETY: a device of this session.
+        unsafe { self.driver.cuDeviceGraphMemTrim(self.granted[vgpu]) };
+        self.refresh(vgpu);
+        fits(self)
+    }
+
+    fn pools_of(&self, vgpu: usize) -> Vec<CUmemoryPool> {
+        let pools = self.accounts.iter().flat_map(|accounts| &accounts.pools);
+        pools.filter(|(_, of)| **of == vgpu).map(|(pool, _)| *pool as CUmemoryPool).collect()
+    }
+
+    /// Has the ledger know what pools and graphs have reserved by now: waiting for a stream gives some of it back.
+    fn refresh(&mut self, vgpu: usize) {
+        if self.accounts.is_none() {
+            return;
+        }
+        for pool in self.pools_of(vgpu) {
+            self.look_at_pool(vgpu, pool);
+        }
+        self.look_at_graphs(vgpu);
+    }
+
+    fn look_at_pool(&mut self, vgpu: usize, pool: CUmemoryPool) {
+        let reserved = pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        if let Some(accounts) = &self.accounts {
+            accounts.ledger().note(vgpu, What::Pool(pool as usize), reserved, 0);
+        }
+    }
+
+    fn look_at_graphs(&mut self, vgpu: usize) {
+        let reserved = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+        if let Some(accounts) = &self.accounts {
+            accounts.ledger().note(vgpu, What::Graphs(vgpu), reserved, 0);
+        }
+    }
+
+    fn current_pool(&self, vgpu: usize) -> CUmemoryPool {
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: a device of this session and a valid out pointer.
+        unsafe { self.driver.cuDeviceGetMemPool(&mut pool, self.granted[vgpu]) };
+        pool
+    }
+}
+
+fn pool_bytes(driver: &Driver, pool: CUmemoryPool, attribute: CUmemPool_attribute) -> u64 {
+    let mut bytes = 0u64;
+    // SAFETY: a live pool, and a place of eight bytes, which these attributes have.
+    unsafe { driver.cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()) };
+    bytes
+}
+
+fn graph_bytes(driver: &Driver, device: CUdevice, attribute: CUgraphMem_attribute) -> u64 {
+    let mut bytes = 0u64;
+    // SAFETY: a device of this session, and a place of eight bytes, which these attributes have.
+    unsafe { driver.cuDeviceGetGraphMemAttribute(device, attribute, (&raw mut bytes).cast()) };
+    bytes
+}
+
+/// What a limit beyond its default takes. A stack is one for each thread that the device can hold.
+fn set_aside(driver: &Driver, device: CUdevice, limit: CUlimit, beyond: u64) -> u64 {
+    let attribute = |attribute| {
+        let mut value = 0;
+        // SAFETY: a device of this session and a valid out pointer.
+        unsafe { driver.cuDeviceGetAttribute(&mut value, attribute, device) };
+        value.max(0) as u64
+    };
+    match limit {
+        CU_LIMIT_STACK_SIZE => {
+            let threads = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+                * attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+            beyond.saturating_mul(threads)
+        }
+        CU_LIMIT_PRINTF_FIFO_SIZE | CU_LIMIT_MALLOC_HEAP_SIZE => beyond,
+        // Numbers of things that are small.
+        _ => 0,
+    }
+}

@@ -1,0 +1,53 @@
+//! A session's ledger, and what has to be known to keep it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use orion_cuda::sys::*;
+
+use crate::worker::driver::rounding::Rounding;
+use crate::worker::state::ledger::Ledger;
+
+/// A session's ledger and what it is kept with.
+pub struct Accounts {
+    ledger: Arc<Mutex<Ledger>>,
+    pub rounding: Rounding,
+    /// The vGPU of each pool that the client can name.
+    pub pools: HashMap<usize, usize>,
+    /// Pools' memory: whose, and how much.
+    pub from_pools: HashMap<CUdeviceptr, (usize, u64)>,
+    /// The vGPU of each context that the client has made.
+    pub contexts: HashMap<u64, usize>,
+    /// Values that limits of contexts had before they were set.
+    pub defaults: HashMap<(u64, CUlimit), u64>,
+    /// The software GPU gives graphs their memory when the node is added, NVIDIA's driver when they are launched, and
+    /// only there a context has memory.
+    pub is_software: bool,
+}
+
+impl Accounts {
+    pub fn new(ledger: Arc<Mutex<Ledger>>, rounding: Rounding, is_software: bool) -> Accounts {
+        Accounts {
+            ledger,
+            rounding,
+            pools: HashMap::new(),
+            from_pools: HashMap::new(),
+            contexts: HashMap::new(),
+            defaults: HashMap::new(),
+            is_software,
+        }
+    }
+
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    /// For a helper thread.
+    pub fn shared(&self) -> (Arc<Mutex<Ledger>>, Rounding) {
+        (self.ledger.clone(), self.rounding)
+    }
+}
+
+pub fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().expect("no panic happens under this lock")
+}
