@@ -34,10 +34,13 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
              chooses, by ORION_SOFT_CAPABILITY"
         ));
     }
-    if cli.heap.is_some() {
-        return Err(format!(
-            "--heap is for the server that is started for this run, but {said} names another one; its operator chooses"
-        ));
+    for (option, given) in [("--heap", &cli.heap), ("--memory-limit", &cli.memory_limit)] {
+        if given.is_some() {
+            return Err(format!(
+                "{option} is for the server that is started for this run, but {said} names another one; its operator \
+                 chooses"
+            ));
+        }
     }
     if let Some((transport, wanted)) = transport
         && transport.name() != server.transport()

@@ -50,6 +50,10 @@ struct Cli {
     /// own choice where address space is limited (ulimit -v)
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     heap: Option<String>,
+    /// Device memory that each GPU of the program has, such as "4 GiB", of the oriond that is started: what the program
+    /// sees as the GPU's size
+    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
+    memory_limit: Option<String>,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -297,6 +301,7 @@ fn start_oriond(
         // It serves this one program, whose processes may share memory as they could natively.
         .arg("--one-tenant")
         .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
+        .args(cli.memory_limit.iter().flat_map(|bytes| ["--memory-limit", bytes]))
         .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
         .arg("--driver")
         .arg(&driver)

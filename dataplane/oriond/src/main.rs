@@ -245,6 +245,12 @@ fn serve(options: Serve) -> Result<(), String> {
         cells,
     })?;
     tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
+    if options.worker.memory_limit.is_some() && options.worker.driver != "soft" {
+        tracing::info!(
+            "device memory is limited by what sessions ask the driver for; what NVML says of their processes is not \
+             compared with that"
+        );
+    }
     if options.insecure {
         tracing::warn!("INSECURE: whoever reaches the TCP address can use the GPUs, for --insecure was given");
     }

@@ -61,6 +61,7 @@ pub unsafe fn cuMemAddressReserve(
             };
             match call(ops::CU_MEM_ADDRESS_RESERVE, request, |r| r.word()) {
                 Ok(base) if address_map::reserve(base, bytes as u64).is_ok() => {
+                    address_map::given_anew(base, bytes as u64);
                     RESERVATIONS.write().expect("no panic happens under this lock").insert(base, bytes as u64);
                     answer = Ok(base);
                     break;

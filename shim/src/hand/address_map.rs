@@ -125,14 +125,7 @@ pub fn insert(range: Range) {
         reserve_blocks(range.base, range.bytes);
     }
     let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    // The driver would not give out an address that is in use: what overlaps is gone by a way that named no
-    // address (a module was unloaded, a context reset).
-    while let Some((&base, old)) = ranges.range(..range.end()).next_back() {
-        if old.end() <= range.base {
-            break;
-        }
-        ranges.remove(&base);
-    }
+    forget_overlapping(&mut ranges, range.base, range.end());
     ranges.insert(range.base, range);
 }
 
@@ -159,6 +152,23 @@ pub fn remove_inside(base: u64, bytes: u64) -> Vec<Range> {
         ranges.remove(&range.base);
     }
     inside
+}
+
+/// The driver has given out these addresses.
+pub fn given_anew(base: u64, bytes: u64) {
+    let mut ranges = RANGES.write().expect("no panic happens under this lock");
+    forget_overlapping(&mut ranges, base, base.saturating_add(bytes));
+}
+
+/// The driver would not give out an address that is in use: what overlaps is gone by a way that named no address (a
+/// module was unloaded, a graph destroyed, a context reset), perhaps by another thread, to which nobody has said so yet.
+fn forget_overlapping(ranges: &mut BTreeMap<u64, Range>, base: u64, end: u64) {
+    while let Some((&first, old)) = ranges.range(..end).next_back() {
+        if old.end() <= base {
+            break;
+        }
+        ranges.remove(&first);
+    }
 }
 
 /// Changes what is known of the allocation that `address` lies in; false if there is none.

@@ -4,8 +4,8 @@
 //!
 //! It runs against any `libcuda.so.1`. `--count 1000000` is the long run.
 
-// UNSAFETY: opens a library and calls its functions by cuda.h's signatures.
-
+#[path = "../library.rs"]
+mod library;
 #[path = "../rounds/memory.rs"]
 mod memory;
 #[path = "../rounds/pairs.rs"]
@@ -14,13 +14,10 @@ mod pairs;
 #[path = "../generated/pairs.rs"]
 mod table;
 
-use std::ffi::{CStr, CString, c_void};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use orion_cuda::driver::Driver;
-use orion_cuda::sys::CUDA_SUCCESS;
 
 use memory::Watch;
 use pairs::{PAIRS, Pair, Scene};
@@ -81,7 +78,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options, chosen: &[&Pair]) -> Result<usize, String> {
-    let driver = open(options.lib.as_deref().unwrap_or("libcuda.so.1"))?;
+    let driver = library::open(options.lib.as_deref().unwrap_or("libcuda.so.1"))?;
     let mut scene = Scene::new(driver)?;
     scene.warm_up()?;
     scene.end();
@@ -132,28 +129,6 @@ fn rounds(options: &Options, pair: &Pair, scene: &mut Scene) -> Result<String, S
         return Err(format!("{text}; more than {} KiB in each of the last two thirds", options.bound_kib));
     }
     Ok(text)
-}
-
-fn open(path: &str) -> Result<&'static Driver, String> {
-    let name = CString::new(path).map_err(|_| format!("the library's path holds a NUL: {path:?}"))?;
-    // SAFETY: a NUL-terminated path; the library's initialisers are the library's own affair.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() {
-        // SAFETY: dlopen failed in this thread, so dlerror is a NUL-terminated string.
-        return Err(format!("cannot open {path}: {}", unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy()));
-    }
-    let mut lookup = |name: &str| {
-        let name = CString::new(name).expect("symbol names hold no NUL");
-        // SAFETY: the handle stays open and the name is NUL-terminated.
-        unsafe { libc::dlsym(handle, name.as_ptr()) }.cast_const().cast::<c_void>()
-    };
-    // SAFETY: what the library exports under a name of cuda.h's has its signature.
-    let driver: &'static Driver = Box::leak(Box::new(unsafe { Driver::load(&mut lookup) }));
-    // SAFETY: no pointers.
-    match unsafe { driver.cuInit(0) } {
-        CUDA_SUCCESS => Ok(driver),
-        code => Err(format!("cuInit answered {code}")),
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 mod budget;
 mod calls;
 mod dispatch;
+mod drift;
 mod driver;
 mod executor;
 mod out;

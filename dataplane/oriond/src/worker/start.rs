@@ -15,6 +15,7 @@ use orion_wire::hello::Welcome;
 use crate::attach::{Assign, Attachment, Control, map_heap, recv_control, send_control};
 use crate::lines;
 use crate::worker::calls::generated;
+use crate::worker::drift::Drift;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
 use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
@@ -192,10 +193,16 @@ fn serve(
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     let (session, budget) = (assign.session, warm.budget);
+    let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, warm.devices.len()));
     std::thread::Builder::new()
         .name("watcher".into())
         .spawn(move || {
-            let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || budget.objection());
+            let objection = attachment.wait_until_gone(budget::LOOK_INTERVAL, || {
+                if let Some(line) = drift.as_mut().and_then(Drift::look) {
+                    lines::warn(&format!("session {session}: {line}"));
+                }
+                budget.objection()
+            });
             if let Some(why) = &objection {
                 lines::warn(&format!("session {session} ended: {why}"));
             }

@@ -18,7 +18,6 @@ use crate::worker::driver::image::Image;
 use crate::worker::driver::{jit, log as driver_log};
 use crate::worker::outcome::Handled;
 use crate::worker::session::Session;
-use crate::worker::state::accounts::lock;
 use crate::worker::state::ledger::What;
 
 /// What a load leaves behind for its reply, when it has run on a helper thread.
@@ -41,7 +40,8 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
     let (vgpu, context) = s.place();
     // A library is in every context, and ends when it is unloaded.
     let ends_with = if kind == Kind::Module { context } else { 0 };
-    let accounts = s.accounts.as_ref().map(|accounts| accounts.shared());
+    let rounding = s.accounts.as_ref().map(|accounts| accounts.shared().1);
+    let charged = s.lasting_reserves(vgpu).zip(rounding);
     let capabilities = s.prints.capabilities().to_vec();
     let job = move |driver: &'static Driver| {
         let mut load = loaded.lock().expect("no panic happens under this lock");
@@ -53,10 +53,10 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
             return CUDA_ERROR_INVALID_VALUE;
         };
         // Variables are memory of the session's, and nothing is loaded whose variables do not fit.
-        if let Some((ledger, rounding)) = &accounts {
+        if let Some((reserves, rounding)) = &charged {
             let bytes = globals::bytes_in(&load.image, &capabilities);
             let rounded = if bytes == 0 { 0 } else { rounding.of(bytes) };
-            if !lock(ledger).charge(vgpu, What::Loading(word), rounded, ends_with) {
+            if !reserves.charge(driver, What::Loading(word), rounded, ends_with) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
         }
@@ -75,11 +75,9 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
             }
         };
         load.handle = handle as usize;
-        if let Some((ledger, _)) = &accounts {
-            match code {
-                CUDA_SUCCESS => lock(ledger).rename(What::Loading(word), What::Globals(load.handle)),
-                _ => lock(ledger).release(What::Loading(word)),
-            }
+        if let Some((reserves, _)) = &charged {
+            let loaded = (code == CUDA_SUCCESS).then_some(What::Globals(load.handle));
+            reserves.settle(What::Loading(word), loaded);
         }
         options.encode_results(&mut load.results, &values);
         code

@@ -138,7 +138,7 @@ pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) };
     if code == CUDA_SUCCESS {
-        s.pool_named(pool, device);
+        s.pool_named(pool, device, false);
         s.bind(Kind::MemPool, word, pool.cast())?;
     }
     Ok(Outcome::Done(code))
@@ -169,7 +169,7 @@ pub fn cuDeviceGetDefaultMemPool(
     // SAFETY: a device of this session and a valid out pointer.
     let code = unsafe { s.driver.cuDeviceGetDefaultMemPool(&mut pool, device) };
     if code == CUDA_SUCCESS {
-        s.pool_named(pool, device);
+        s.pool_named(pool, device, true);
         s.bind(Kind::MemPool, word, pool.cast())?;
     }
     Ok(Outcome::Done(code))

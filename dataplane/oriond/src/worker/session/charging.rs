@@ -4,13 +4,16 @@
 
 // UNSAFETY: asks the driver about pools, graphs and contexts of this session.
 
+use std::sync::{Arc, Mutex};
+
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 
 use crate::worker::session::Session;
 use crate::worker::session::freeing::release_freed;
-use crate::worker::state::ledger::What;
+use crate::worker::state::accounts::{Accounts, Pool, lock};
+use crate::worker::state::ledger::{Ledger, What};
 
 /// The most that a context beyond the first is charged: more is others' doing.
 const CONTEXT_BYTES_MAX: u64 = 1 << 30;
@@ -64,7 +67,11 @@ impl Session {
             return call(self.driver).0;
         };
         let pool = if pool.is_null() { self.current_pool(vgpu) } else { pool };
-        let vgpu = self.accounts.as_mut().map_or(vgpu, |accounts| *accounts.pools.entry(pool as usize).or_insert(vgpu));
+        // One that the client has never named is a default one.
+        let known = |accounts: &mut Accounts| {
+            accounts.pools.entry(pool as usize).or_insert(Pool { vgpu, is_default: true }).vgpu
+        };
+        let vgpu = self.accounts.as_mut().map_or(vgpu, known);
         let reserved = pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let spare = reserved.saturating_sub(pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
         if !self.make_room(vgpu, rounded.saturating_sub(spare)) {
@@ -217,7 +224,7 @@ impl Session {
     /// A pool was destroyed. What was taken out of it lives on, each piece by itself.
     pub fn pool_ends(&mut self, pool: CUmemoryPool) {
         let Some(accounts) = &mut self.accounts else { return };
-        let Some(vgpu) = accounts.pools.remove(&(pool as usize)) else { return };
+        let Some(Pool { vgpu, .. }) = accounts.pools.remove(&(pool as usize)) else { return };
         let pieces = accounts.from_pools.extract_if(|_, (of, _)| *of == pool as usize).collect::<Vec<_>>();
         let mut ledger = accounts.ledger();
         ledger.release(What::Pool(pool as usize));
@@ -227,10 +234,10 @@ impl Session {
     }
 
     /// A pool of a device that the client can name from now on.
-    pub fn pool_named(&mut self, pool: CUmemoryPool, device: CUdevice) {
+    pub fn pool_named(&mut self, pool: CUmemoryPool, device: CUdevice, is_default: bool) {
         let vgpu = self.granted.iter().position(|granted| *granted == device);
         if let (Some(vgpu), Some(accounts)) = (vgpu, &mut self.accounts) {
-            accounts.pools.insert(pool as usize, vgpu);
+            accounts.pools.insert(pool as usize, Pool { vgpu, is_default });
         }
     }
 
@@ -267,30 +274,32 @@ impl Session {
             return fits(self);
         }
         release_freed(self);
-        for pool in self.pools_of(vgpu) {
-            // SAFETY: a live pool of this session.
-            unsafe { self.driver.cuMemPoolTrimTo(pool, 0) };
+        if let Some(reserves) = self.reserves(vgpu) {
+            reserves.trim(self.driver);
         }
-        // SAFETY: a device of this session.
-        unsafe { self.driver.cuDeviceGraphMemTrim(self.granted[vgpu]) };
-        self.refresh(vgpu);
         fits(self)
     }
 
-    fn pools_of(&self, vgpu: usize) -> Vec<CUmemoryPool> {
-        let pools = self.accounts.iter().flat_map(|accounts| &accounts.pools);
-        pools.filter(|(_, of)| **of == vgpu).map(|(pool, _)| *pool as CUmemoryPool).collect()
+    /// What of a vGPU's memory comes and goes without a call that says so.
+    fn reserves(&self, vgpu: usize) -> Option<Reserves> {
+        let accounts = self.accounts.as_ref()?;
+        let pools = accounts.pools.iter().filter(|(_, of)| of.vgpu == vgpu).map(|(pool, _)| *pool).collect();
+        Some(Reserves { ledger: accounts.shared().0, vgpu, device: self.granted[vgpu], pools })
+    }
+
+    /// As [`Self::reserves`], for another thread, while the client may destroy what it has made.
+    pub fn lasting_reserves(&self, vgpu: usize) -> Option<Reserves> {
+        let mut reserves = self.reserves(vgpu)?;
+        let accounts = self.accounts.as_ref()?;
+        reserves.pools.retain(|pool| accounts.pools.get(pool).is_some_and(|of| of.is_default));
+        Some(reserves)
     }
 
     /// Has the ledger know what pools and graphs have reserved by now: waiting for a stream gives some of it back.
     fn refresh(&mut self, vgpu: usize) {
-        if self.accounts.is_none() {
-            return;
+        if let Some(reserves) = self.reserves(vgpu) {
+            reserves.look(self.driver);
         }
-        for pool in self.pools_of(vgpu) {
-            self.look_at_pool(vgpu, pool);
-        }
-        self.look_at_graphs(vgpu);
     }
 
     fn look_at_pool(&mut self, vgpu: usize, pool: CUmemoryPool) {
@@ -312,6 +321,58 @@ impl Session {
         // SAFETY: a device of this session and a valid out pointer.
         unsafe { self.driver.cuDeviceGetMemPool(&mut pool, self.granted[vgpu]) };
         pool
+    }
+}
+
+/// A vGPU's pools and graphs.
+pub struct Reserves {
+    ledger: Arc<Mutex<Ledger>>,
+    vgpu: usize,
+    device: CUdevice,
+    pools: Vec<usize>,
+}
+
+impl Reserves {
+    /// Has the ledger know what they have reserved.
+    fn look(&self, driver: &Driver) {
+        for pool in &self.pools {
+            let reserved = pool_bytes(driver, *pool as CUmemoryPool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+            lock(&self.ledger).note(self.vgpu, What::Pool(*pool), reserved, 0);
+        }
+        let reserved = graph_bytes(driver, self.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+        lock(&self.ledger).note(self.vgpu, What::Graphs(self.vgpu), reserved, 0);
+    }
+
+    /// Has them give back what they have and nobody uses.
+    fn trim(&self, driver: &Driver) {
+        for pool in &self.pools {
+            // SAFETY: a live pool: on the executor no other command runs, and elsewhere it is a default one.
+            unsafe { driver.cuMemPoolTrimTo(*pool as CUmemoryPool, 0) };
+        }
+        // SAFETY: a device of this session.
+        unsafe { driver.cuDeviceGraphMemTrim(self.device) };
+        self.look(driver);
+    }
+
+    /// Charges `bytes`, if need be after trimming; false if they do not fit.
+    pub fn charge(&self, driver: &Driver, what: What, bytes: u64, context: u64) -> bool {
+        let charge = || lock(&self.ledger).charge(self.vgpu, what, bytes, context);
+        charge() || {
+            self.look(driver);
+            charge() || {
+                self.trim(driver);
+                charge()
+            }
+        }
+    }
+
+    /// The outcome of what was charged ahead: it has another name, or is nothing.
+    pub fn settle(&self, what: What, as_what: Option<What>) {
+        let mut ledger = lock(&self.ledger);
+        match as_what {
+            Some(as_what) => ledger.rename(what, as_what),
+            None => ledger.release(what),
+        }
     }
 }
 

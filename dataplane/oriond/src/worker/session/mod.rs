@@ -5,7 +5,7 @@
 
 mod answers;
 mod bringing;
-mod charging;
+pub mod charging;
 mod contexts;
 mod fences;
 pub mod freeing;

@@ -8,12 +8,19 @@ use orion_cuda::sys::*;
 use crate::worker::driver::rounding::Rounding;
 use crate::worker::state::ledger::Ledger;
 
+/// A pool that the session takes memory out of.
+#[derive(Debug, Clone, Copy)]
+pub struct Pool {
+    pub vgpu: usize,
+    /// It lives as long as its device.
+    pub is_default: bool,
+}
+
 /// A session's ledger and what it is kept with.
 pub struct Accounts {
     ledger: Arc<Mutex<Ledger>>,
     pub rounding: Rounding,
-    /// The vGPU of each pool that the client can name.
-    pub pools: HashMap<usize, usize>,
+    pub pools: HashMap<usize, Pool>,
     /// Pools' memory: whose, and how much.
     pub from_pools: HashMap<CUdeviceptr, (usize, u64)>,
     /// The vGPU of each context that the client has made.
