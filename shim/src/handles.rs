@@ -64,16 +64,21 @@ pub fn release(handle: Handle) {
     for kind in KINDS {
         if handle.is(kind) {
             // Before somebody else is given the index.
-            bridge::object_ended(kind, handle);
-            let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
-            let index = (handle.index() as usize).wrapping_sub(PRIMARY_CONTEXTS_MAX as usize);
-            if let Some(used) = pool.used.get_mut(index)
-                && (used.generation, used.alive) == (handle.generation(), true)
-            {
-                used.alive = false;
-                pool.free.push_back((handle.index(), handle.generation()));
-            }
+            bridge::object_ended(kind, handle).into_iter().for_each(release);
+            give_back(kind, handle);
         }
+    }
+}
+
+/// Others may be given the handle's index.
+fn give_back(kind: Kind, handle: Handle) {
+    let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
+    let index = (handle.index() as usize).wrapping_sub(PRIMARY_CONTEXTS_MAX as usize);
+    if let Some(used) = pool.used.get_mut(index)
+        && (used.generation, used.alive) == (handle.generation(), true)
+    {
+        used.alive = false;
+        pool.free.push_back((handle.index(), handle.generation()));
     }
 }
 
@@ -84,15 +89,15 @@ pub fn made<T>(handle: Handle, answer: Result<T, CUresult>) -> Result<T, CUresul
 
 /// Gives back the handles of everything that was made in a context: it is dead.
 pub fn release_all_in(context: u64) {
-    for kind in KINDS {
-        let made_there: Vec<Handle> = {
-            let pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
-            let indices = (PRIMARY_CONTEXTS_MAX..).zip(&pool.used);
-            let there = indices.filter(|(_, used)| used.alive && used.context == context);
-            there.map(|(index, used)| Handle::new(kind, used.generation, index)).collect()
-        };
-        made_there.into_iter().for_each(release);
-    }
+    KINDS.into_iter().for_each(|kind| made_in(kind, context).into_iter().for_each(release));
+}
+
+/// The handles of one kind whose objects live in a context.
+fn made_in(kind: Kind, context: u64) -> Vec<Handle> {
+    let pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
+    let indices = (PRIMARY_CONTEXTS_MAX..).zip(&pool.used);
+    let there = indices.filter(|(_, used)| used.alive && used.context == context);
+    there.map(|(index, used)| Handle::new(kind, used.generation, index)).collect()
 }
 
 const KINDS: [Kind; KIND_MAX as usize] = [

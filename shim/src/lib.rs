@@ -20,4 +20,5 @@ pub mod generated;
 pub mod hand;
 pub mod handles;
 pub mod local;
+pub mod poison;
 pub mod session;

@@ -82,7 +82,7 @@ unsafe fn launch(
         Ok(f) => f,
         Err(code) => return code,
     };
-    if let Some(code) = crate::call::poison::of(ctx) {
+    if let Some(code) = crate::poison::of(ctx) {
         return code;
     }
     let fits = match geometry.check(f, device) {
@@ -147,7 +147,7 @@ unsafe fn launch(
                 CUDA_SUCCESS if launches_block() => after_blocking_launch(stream),
                 CUDA_ERROR_NOT_SUPPORTED if f.is_refused.load(Ordering::Relaxed) => {
                     // The context has failed, and what is only posted from now on is to say so too.
-                    crate::call::poison::end(ctx, CUDA_ERROR_LAUNCH_FAILED);
+                    crate::poison::end(ctx, CUDA_ERROR_LAUNCH_FAILED);
                     CUDA_ERROR_NOT_SUPPORTED
                 }
                 result => result,

@@ -19,7 +19,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::HeapRange;
 
-use crate::call::{call, poison, post, post_to};
+use crate::call::{call, post, post_to};
 use crate::hand::address_map::{self, Kind, Range};
 use crate::hand::execution::write;
 use crate::hand::heap::PAGE;
@@ -29,6 +29,7 @@ use crate::hand::host_memory::{
 };
 use crate::hand::in_step::{forget_mirrored, mirror};
 use crate::local::context;
+use crate::poison;
 use crate::session::{Session, session};
 
 fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {

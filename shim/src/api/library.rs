@@ -10,12 +10,13 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
-use crate::call::{call, poison};
+use crate::call::call;
 use crate::hand::execution::{function, set_cache_config, write};
 use crate::hand::module::{file, find, global, load, loaded, name_of, names, remember, unload, write_global};
 use crate::hand::{image, jit};
 use crate::handles;
 use crate::local::{context, refuse};
+use crate::poison;
 use crate::session::session;
 
 /// # Safety

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::handles::{self, Table};
+use crate::handles::Table;
 use crate::local::context;
 use crate::session::session;
 
@@ -47,11 +47,11 @@ pub fn element_bytes(array: CUarray) -> Option<usize> {
 }
 
 /// An array was destroyed, or its context was; its levels end with it.
-pub fn ended(kind: Kind, handle: Handle) {
+pub fn ended(kind: Kind, handle: Handle) -> Vec<Handle> {
     let table = if kind == Kind::Array { &ARRAYS } else { &MIPMAPPED };
-    let Some(gone) = table.remove(handle) else { return };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
     let levels = std::mem::take(&mut *gone.levels.lock().expect("no panic happens under this lock"));
-    levels.into_values().for_each(|level| handles::release(Handle(level)));
+    levels.into_values().map(Handle).collect()
 }
 
 // Texture and surface objects.

@@ -63,7 +63,9 @@ impl Function {
             accepted: Mutex::default(),
         }
     }
+}
 
+impl Function {
     /// One attribute on one device, asked for once with all its siblings.
     pub fn attribute(&self, id: u32, device: u32) -> Result<i32, CUresult> {
         let slot = self.attributes.get(id as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;

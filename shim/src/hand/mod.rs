@@ -21,6 +21,7 @@ pub mod link;
 pub mod memory;
 pub mod module;
 pub mod on_the_way;
+pub mod output;
 pub mod payload;
 pub mod stream;
 pub mod stream_copy;

@@ -132,17 +132,15 @@ pub fn file(name: &CStr) -> Result<Vec<u8>, CUresult> {
 }
 
 /// Functions, globals and the modules of a library end with it.
-pub fn ended(handle: Handle) {
+pub fn ended(handle: Handle) -> Vec<Handle> {
     let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
-    let Some(gone) = table.remove(handle) else { return };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
     let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
     let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
-    for inside in functions.into_values().chain(modules.into_values()) {
-        handles::release(Handle(inside));
-    }
     for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
         address_map::remove(*base);
     }
+    functions.into_values().chain(modules.into_values()).map(Handle).collect()
 }
 
 pub fn unload(handle: Handle, op: u16) -> CUresult {

@@ -41,31 +41,24 @@ pub fn stream_id(ctx: CUcontext, stream: CUstream) -> Option<u64> {
 
 /// The context `handle` is dead: everything this process remembers about its objects is void.
 pub fn context_died(handle: u64) {
-    #[cfg(not(test))]
-    {
-        crate::hand::address_map::forget_context(handle);
-        crate::call::poison::forget(handle);
-        crate::handles::release_all_in(handle);
-        crate::hand::array::context_ended(handle);
-    }
-    #[cfg(test)]
-    let _ = handle;
+    crate::hand::address_map::forget_context(handle);
+    crate::poison::forget(handle);
+    crate::handles::release_all_in(handle);
+    crate::hand::array::context_ended(handle);
 }
 
-/// An object is gone: what is known of it goes, and what lives in it goes with it.
-pub fn object_ended(kind: Kind, handle: Handle) {
-    #[cfg(not(test))]
+/// An object is gone, and what is known of it. Answers what lived in it and goes with it.
+pub fn object_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
     match kind {
-        Kind::Module | Kind::Library => crate::hand::module::ended(handle),
+        Kind::Module | Kind::Library => return crate::hand::module::ended(handle),
+        Kind::Array | Kind::MipmappedArray => return crate::hand::array::ended(kind, handle),
         Kind::Function => crate::hand::execution::ended(handle),
         Kind::Stream => crate::hand::stream::ended(handle),
         Kind::Event => crate::hand::event::ended(handle),
-        Kind::Array | Kind::MipmappedArray => crate::hand::array::ended(kind, handle),
         Kind::LinkState => crate::hand::link::ended(handle),
         _ => {}
     }
-    #[cfg(test)]
-    let _ = (kind, handle);
+    Vec::new()
 }
 
 #[cfg(test)]

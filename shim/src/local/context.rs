@@ -338,7 +338,9 @@ impl Context {
         }
         self.state.store(ACTIVE, Ordering::Release);
     }
+}
 
+impl Context {
     /// Runs the destructors, while the context still answers. False if it is not alive, or dying already.
     pub fn begin_death(&self) -> bool {
         let mine = self.state.compare_exchange(ACTIVE, DYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();

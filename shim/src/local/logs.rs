@@ -180,7 +180,7 @@ fn write_to_file(line: &str) {
     let _ = match place {
         Place::Nowhere => Ok(()),
         Place::Stdout => {
-            crate::hand::events::print(line.as_bytes());
+            crate::hand::output::print(line.as_bytes());
             Ok(())
         }
         Place::Stderr => std::io::stderr().write_all(line.as_bytes()),
