@@ -11,41 +11,16 @@ use std::ptr::{null, null_mut};
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
-use crate::activity::events::{self, Subject};
-use crate::activity::{CALLED_BACK, Chosen, set};
+use crate::activity::choice::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
+use crate::activity::events::{self, Subject, calling};
 use crate::api::execution::cuFuncGetName;
 use crate::api::graph::nodes::cuGraphGetNodes;
 use crate::generated::cbids;
 use crate::local::context;
 
-pub static DRIVER: Chosen = Chosen::new();
-pub static RUNTIME: Chosen = Chosen::new();
-
 thread_local! {
-    /// Whether this thread is in the subscriber's function: what that calls does not call back.
-    static CALLING: Cell<bool> = const { Cell::new(false) };
     /// The subscriber's word of the runtime's call under way.
     static RUNTIME_WORD: Cell<u64> = const { Cell::new(0) };
-}
-
-/// After the choice has changed.
-pub fn choice_changed() {
-    set(CALLED_BACK, DRIVER.any() || RUNTIME.any() || events::any());
-}
-
-pub fn choose_none() {
-    DRIVER.choose_all(false);
-    RUNTIME.choose_all(false);
-}
-
-/// Calls the subscriber, and nobody from within.
-pub fn calling(call: impl FnOnce()) {
-    CALLING.with(|calling| {
-        if !calling.replace(true) {
-            call();
-            calling.set(false);
-        }
-    });
 }
 
 /// What a subscriber is told about a call of the driver API, from its entry to its exit.
@@ -60,25 +35,25 @@ pub struct DriverCall {
 impl DriverCall {
     /// Nothing if nobody wants to know.
     pub fn enter(cbid: u32, parameters: *const c_void, correlation_id: u32) -> Option<DriverCall> {
-        if CALLING.get() {
+        if events::is_calling() {
             return None;
         }
         let mut call = DriverCall { cbid, parameters, symbol: null(), correlation_id, word: 0 };
-        if DRIVER.has(cbid) {
+        if DRIVER_CALLBACKS.has(cbid) {
             call.symbol = call.symbol();
             call.tell(CUPTI_API_ENTER, null_mut());
         }
-        if events::any() {
+        if choice::any_resource() {
             call.what_ends();
         }
         Some(call)
     }
 
     pub fn exit(mut self, mut result: CUresult) {
-        if events::any() && result == CUDA_SUCCESS {
+        if choice::any_resource() && result == CUDA_SUCCESS {
             self.what_began();
         }
-        if DRIVER.has(self.cbid) {
+        if DRIVER_CALLBACKS.has(self.cbid) {
             self.tell(CUPTI_API_EXIT, &mut result);
         }
     }
@@ -223,7 +198,7 @@ fn context_number() -> u32 {
 /// A call of the runtime, on entry (without a result) and on exit. The kernel of a launch is not known here: cudart
 /// passes the address of a function of the application.
 pub fn runtime_call(call: &crate::activity::RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
-    if !RUNTIME.has(cbid) || CALLING.get() {
+    if !RUNTIME_CALLBACKS.has(cbid) || events::is_calling() {
         return;
     }
     let mut word = if site == CUPTI_API_ENTER { 0 } else { RUNTIME_WORD.get() };

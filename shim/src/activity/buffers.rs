@@ -194,9 +194,10 @@ impl State {
         };
         self.deliver(delivery, &calls);
         // Taken before it is delivered: the application's functions run without this lock.
-        let (activities, result) = lock(&self.gpu).take(all);
-        self.deliver(delivery, &activities);
-        result
+        let taken = lock(&self.gpu).take(all);
+        self.dropped.fetch_add(taken.lost as usize, Ordering::Relaxed);
+        self.deliver(delivery, &taken.records);
+        taken.result
     }
 
     fn deliver(&self, delivery: &mut Delivery, mut records: &[u64]) {

@@ -2,16 +2,17 @@
 
 // UNSAFETY: calls the application's function with its own word.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Callback, Subscriber};
 use orion_cuda::sys::*;
 
-use crate::activity::api_callbacks;
+use crate::activity::choice;
 use crate::local::context;
 
 struct Subscribed {
@@ -21,8 +22,10 @@ struct Subscribed {
 
 /// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
 static SUBSCRIBER: AtomicPtr<Subscribed> = AtomicPtr::new(std::ptr::null_mut());
-/// CUPTI's numbers of the events that call back, as bits.
-static CHOSEN: AtomicU32 = AtomicU32::new(0);
+thread_local! {
+    /// Whether this thread is in the subscriber's function: what that calls does not call back.
+    static CALLING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Nothing if there is one already.
 pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
@@ -45,9 +48,9 @@ pub fn is_subscriber(subscriber: Subscriber) -> bool {
 }
 
 pub fn unsubscribe() {
-    choose_none();
-    crate::activity::api_callbacks::choose_none();
-    crate::activity::choice_changed();
+    choice::choose_no_resource();
+    choice::choose_no_callback();
+    choice::choice_changed();
     SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
 }
 
@@ -70,28 +73,11 @@ pub fn happens(id: u32) -> bool {
     )
 }
 
-/// Whether anything was chosen.
-pub fn any() -> bool {
-    CHOSEN.load(Ordering::Relaxed) != 0
-}
-
-pub fn choose(id: u32, value: bool) {
-    if value {
-        CHOSEN.fetch_or(1 << id, Ordering::Relaxed);
-    } else {
-        CHOSEN.fetch_and(!(1 << id), Ordering::Relaxed);
-    }
-}
-
-pub fn choose_none() {
-    CHOSEN.store(0, Ordering::Relaxed);
-}
-
 /// The runtime ends its contexts from an exit handler, when the subscriber's own objects may be gone.
 fn register_exit_handler() {
     static REGISTERED: Once = Once::new();
     extern "C" fn at_exit() {
-        choose_none();
+        choice::choose_no_resource();
     }
     REGISTERED.call_once(|| {
         // SAFETY: the handler stores to one static.
@@ -129,7 +115,7 @@ pub struct Subject {
 }
 
 pub fn graph(id: u32, subject: Subject) {
-    if CHOSEN.load(Ordering::Relaxed) & 1 << id == 0 {
+    if !choice::has_resource(id) {
         return;
     }
     let mut node_type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -151,8 +137,8 @@ pub fn graph(id: u32, subject: Subject) {
 }
 
 fn resource(id: u32, data: CUpti_ResourceData) {
-    if CHOSEN.load(Ordering::Relaxed) & 1 << id != 0 {
-        api_callbacks::calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
+    if choice::has_resource(id) {
+        calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
     }
 }
 
@@ -162,4 +148,18 @@ pub fn call_back(domain: u32, id: u32, data: *const c_void) {
     let Some(Subscribed { callback, user }) = (unsafe { SUBSCRIBER.load(Ordering::Acquire).as_ref() }) else { return };
     // SAFETY: the application's own function, with its own word.
     unsafe { callback(*user, domain, id, data) };
+}
+
+/// Calls the subscriber, and nobody from within.
+pub fn calling(call: impl FnOnce()) {
+    CALLING.with(|calling| {
+        if !calling.replace(true) {
+            call();
+            calling.set(false);
+        }
+    });
+}
+
+pub fn is_calling() -> bool {
+    CALLING.get()
 }

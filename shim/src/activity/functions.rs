@@ -120,7 +120,7 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         }
         _ => {}
     }
-    choice_changed();
+    choice::choice_changed();
     CUPTI_SUCCESS
 }
 
@@ -152,7 +152,7 @@ fn choose(calls: &Chosen, names: &[&CStr], id: u32, enable: u8) -> CUptiResult {
         register_fork_handler();
     }
     calls.choose(id, enable != 0);
-    choice_changed();
+    choice::choice_changed();
     CUPTI_SUCCESS
 }
 
@@ -376,9 +376,9 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
     if events::is_subscriber(subscriber) {
         let known = |names: &[&CStr]| names.get(id as usize).is_some_and(|name| !name.is_empty());
         match domain {
-            CUPTI_CB_DOMAIN_RESOURCE if events::happens(id) => events::choose(id, enable != 0),
-            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => api_callbacks::DRIVER.choose(id, enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => api_callbacks::RUNTIME.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if events::happens(id) => choice::choose_resource(id, enable != 0),
+            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => choice::DRIVER_CALLBACKS.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => choice::RUNTIME_CALLBACKS.choose(id, enable != 0),
             CUPTI_CB_DOMAIN_DRIVER_API | CUPTI_CB_DOMAIN_RUNTIME_API => return CUPTI_ERROR_INVALID_PARAMETER,
             _ => return callbacks(enable, subscriber, "cuptiEnableCallback", is_domain(domain)),
         }
@@ -390,9 +390,9 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
     if events::is_subscriber(subscriber) {
         match domain {
-            CUPTI_CB_DOMAIN_DRIVER_API => api_callbacks::DRIVER.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API => api_callbacks::RUNTIME.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => events::choose_none(),
+            CUPTI_CB_DOMAIN_DRIVER_API => choice::DRIVER_CALLBACKS.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API => choice::RUNTIME_CALLBACKS.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => choice::choose_no_resource(),
             _ => return callbacks(enable, subscriber, "cuptiEnableDomain", is_domain(domain)),
         }
         return called_back();
@@ -407,16 +407,16 @@ fn is_domain(domain: u32) -> bool {
 /// The choice of callbacks has changed.
 fn called_back() -> CUptiResult {
     register_fork_handler();
-    choice_changed();
+    choice::choice_changed();
     CUPTI_SUCCESS
 }
 
 unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
     let code = callbacks(enable, subscriber, "cuptiEnableAllDomains", true);
     if code == CUPTI_SUCCESS {
-        events::choose_none();
-        api_callbacks::choose_none();
-        choice_changed();
+        choice::choose_no_resource();
+        choice::choose_no_callback();
+        choice::choice_changed();
     }
     code
 }

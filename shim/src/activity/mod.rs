@@ -8,6 +8,7 @@
 
 mod api_callbacks;
 pub mod buffers;
+pub mod choice;
 mod clock;
 pub mod events;
 pub mod functions;
@@ -23,7 +24,6 @@ use orion_cuda::cupti_table::Timestamp;
 use orion_cuda::sys::*;
 
 use crate::activity::buffers::State;
-use crate::session::Session;
 
 /// What is recorded, as bits; 0 nearly always.
 static ON: AtomicU32 = AtomicU32::new(0);
@@ -84,17 +84,6 @@ impl Chosen {
     fn any(&self) -> bool {
         self.0.iter().any(|w| w.load(Ordering::Relaxed) != 0)
     }
-}
-
-/// After the choice of functions has changed.
-pub fn choice_changed() {
-    set(DRIVER, DRIVER_CALLS.any());
-    let runtime = RUNTIME_CALLS.any();
-    set(RUNTIME, runtime);
-    // All of them: what a call does inside belongs to it, recorded or not.
-    let hooked = runtime || api_callbacks::RUNTIME.any();
-    HOOKS.iter().for_each(|word| word.store(hooked as u32, Ordering::Relaxed));
-    api_callbacks::choice_changed();
 }
 
 /// The clock of the application's records: its own, or the one CUPTI has otherwise.
@@ -250,8 +239,10 @@ pub fn take_untold() -> Option<u32> {
 }
 
 /// The session exists: what was asked for before it did.
-pub fn session_started(s: &'static Session) {
-    worker::session_started(s);
+pub fn session_started() {
+    if wants(GPU) {
+        buffers::lock(&State::get().gpu).session_started();
+    }
 }
 
 /// Nothing is recorded in a forked child until it asks for it.
@@ -259,7 +250,7 @@ extern "C" fn in_child() {
     ON.store(0, Ordering::Relaxed);
     DRIVER_CALLS.choose_all(false);
     RUNTIME_CALLS.choose_all(false);
-    api_callbacks::choose_none();
+    choice::choose_no_callback();
     HOOKS.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     leave();
     State::forget();

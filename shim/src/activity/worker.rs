@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
-use std::sync::atomic::Ordering;
 
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
@@ -12,11 +11,10 @@ use orion_wire::activity::{Activity, COPIES, KERNELS, LOST, SETS, lost_count};
 use orion_wire::record::op;
 use orion_wire::{Fault, Writer};
 
-use super::buffers::{State, lock};
 use super::clock::{Clock, Sample};
 use super::{GPU, now, set, wants};
 use crate::call::{call, call_any};
-use crate::session::{Session, session};
+use crate::session::session;
 
 /// Round trips for one anchor: the shortest is not disturbed by anything else.
 const SAMPLES: usize = 8;
@@ -53,6 +51,13 @@ pub fn graph_id(what: u64, handle: u64) -> Result<u64, CUresult> {
     )
 }
 
+/// Records in the application's time, how many the worker had no room for, and whether that was everything.
+pub struct Taken {
+    pub records: Vec<u64>,
+    pub lost: u64,
+    pub result: Result<(), CUresult>,
+}
+
 impl Gpu {
     pub fn new() -> Gpu {
         Gpu { kinds: 0, recording: false, clock: Clock::new(), names: HashSet::new() }
@@ -84,6 +89,14 @@ impl Gpu {
                 CUPTI_ERROR_NOT_SUPPORTED
             }
             Err(_) => CUPTI_ERROR_UNKNOWN,
+        }
+    }
+
+    /// What was enabled before there was a session.
+    pub fn session_started(&mut self) {
+        // The reason has been said; what is not recorded can be given up without another word.
+        if wants(GPU) && self.tell().is_err() {
+            self.kinds = 0;
         }
     }
 
@@ -132,12 +145,12 @@ impl Gpu {
         self.clock.anchor(&samples);
     }
 
-    /// Records in the application's time, and whether that was everything. With `all` the worker's profiler is asked
+    /// What was recorded since the last time. With `all` the worker's profiler is asked
     /// to hand over what it has not yet.
-    pub fn take(&mut self, all: bool) -> (Vec<u64>, Result<(), CUresult>) {
+    pub fn take(&mut self, all: bool) -> Taken {
         let mut records = Vec::new();
         if !self.recording {
-            return (records, Ok(()));
+            return Taken { records, lost: 0, result: Ok(()) };
         }
         let (mut first, mut lost) = (all, 0u64);
         let result = loop {
@@ -165,7 +178,6 @@ impl Gpu {
                 Err(code) => break Err(code),
             }
         };
-        State::get().dropped.fetch_add(lost as usize, Ordering::Relaxed);
         // Behind everything that was taken, so that all of it lies between two anchors.
         if all || !records.is_empty() {
             self.anchor();
@@ -174,7 +186,7 @@ impl Gpu {
         if all && result.is_ok() && self.kinds == 0 {
             self.recording = false;
         }
-        (records, result)
+        Taken { records, lost, result }
     }
 
     fn keep(&mut self, activity: &Activity<'_>, records: &mut Vec<u64>) -> Result<(), Fault> {
@@ -236,17 +248,6 @@ impl Gpu {
                 unsafe { time.write(self.clock.application(time.read())) };
             }
             records = rest;
-        }
-    }
-}
-
-/// What was enabled before there was a session.
-pub fn session_started(_: &'static Session) {
-    if wants(GPU) {
-        let mut gpu = lock(&State::get().gpu);
-        // The reason has been said; what is not recorded can be given up without another word.
-        if gpu.tell().is_err() {
-            gpu.kinds = 0;
         }
     }
 }

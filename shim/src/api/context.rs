@@ -15,11 +15,12 @@ use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
 use crate::activity::events;
+use crate::hand::host_memory::posted;
 use crate::hand::sync::synchronize;
 use crate::handles;
 use crate::local::context::{
     self, API_VERSION, CREATED, Context, LIMIT_UNTOUCHED, current_active, current_any, destroy, green_reset, lookup,
-    pop, posted, push, release, resolve, retain, top,
+    pop, push, release, resolve, retain, top,
 };
 use crate::local::device::{facts, not_null, put};
 use crate::local::{code, context_wire};

@@ -27,7 +27,7 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
                 ONCE.call_once(|| {
                     session::initialized();
                     announce_devices(s);
-                    crate::activity::session_started(s);
+                    crate::activity::session_started();
                 });
                 CUDA_SUCCESS
             }

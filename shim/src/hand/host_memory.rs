@@ -24,7 +24,6 @@ use orion_wire::record::HeapRange;
 use crate::call::{call, post};
 use crate::hand::address_map::{self, Kind};
 use crate::hand::heap::{PAGE, Region};
-use crate::hand::in_step::announce_source;
 use crate::session::{Session, session};
 
 /// Allocations up to half of this share blocks of this size, which are registered once: registering costs
@@ -205,16 +204,6 @@ pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
     match address_map::find(address) {
         Some(r) if r.kind == Kind::RegisteredHost && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
         _ => Ok(()),
-    }
-}
-
-/// Has a carrier bring the bytes over before the next record, where there is one.
-pub fn announce(address: u64, bytes: u64) {
-    if let Ok(s) = session()
-        && s.mirrored
-        && let Some(range) = shared_range(s, address, bytes)
-    {
-        announce_source(s, range);
     }
 }
 

@@ -16,6 +16,7 @@ use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 
 use crate::activity::events;
+use crate::hand::host_memory::posted;
 use crate::handles;
 use crate::local::device::{Facts, facts};
 use crate::local::storage::Storage;
@@ -370,10 +371,6 @@ pub fn lookup(handle: u64) -> Result<&'static Context, CUresult> {
         return device.map(|d| &d.primary).ok_or(CUDA_ERROR_INVALID_CONTEXT);
     }
     CREATED.get(h).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
-}
-
-pub fn posted(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
 /// Entries kept in the thread's own block; deeper ones are on the heap. Real stacks have one or two.
