@@ -12,13 +12,15 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-pub mod activity;
-pub mod api;
-pub mod call;
-pub mod carrier;
-pub mod generated;
-pub mod hand;
-pub mod handles;
-pub mod local;
-pub mod poison;
-pub mod session;
+mod activity;
+mod answer;
+mod api;
+mod generated;
+mod memory;
+mod objects;
+mod report;
+mod session;
+mod start;
+mod state;
+mod system;
+mod tables;

@@ -12,8 +12,7 @@ use crate::root;
 /// Whole files: the format itself.
 const FORMAT: &[&str] = &["dataplane/wire/src", "dataplane/transport/src/mirror.rs"];
 /// Files in which messages are written and read among other things.
-const SIDES: &[&str] =
-    &["dataplane/oriond/src/worker", "shim/src/activity", "shim/src/api", "shim/src/hand", "shim/src/local"];
+const SIDES: &[&str] = &["dataplane/oriond/src/worker", "shim/src"];
 /// What a statement has that writes or reads a part of a message.
 const CODEC: &[&str] =
     &[".word(", ".bytes(", ".put(", ".text(", ".list(", "copy_words(", "words(", "HeapRange::get(", "op::", "ops::"];

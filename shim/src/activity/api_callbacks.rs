@@ -12,11 +12,32 @@ use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
 use crate::activity::choice::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
-use crate::activity::events::{self, Subject, calling};
+use crate::activity::subscriber::{self, Subject, calling};
 use crate::api::execution::cuFuncGetName;
 use crate::api::graph::nodes::cuGraphGetNodes;
 use crate::generated::cbids;
-use crate::local::context;
+use crate::state::context;
+
+/// What cudart says about a call of it, before and after, as seen in cudart 12 and 13.
+#[repr(C)]
+pub struct RuntimeCall {
+    pub size: u32,
+    context_id: u64,
+    stream_id: u64,
+    reserved: u64,
+    /// One word for whoever looks, from enter to exit.
+    pub scratch: *mut u64,
+    pub result: *const u32,
+    name: *const c_char,
+    parameters: *const c_void,
+    context: CUcontext,
+    stream: CUstream,
+    cbid: u32,
+    pub leaving: u32,
+}
+
+const _: () = assert!(std::mem::offset_of!(RuntimeCall, scratch) == 0x20);
+const _: () = assert!(std::mem::offset_of!(RuntimeCall, leaving) == 0x54);
 
 thread_local! {
     /// The subscriber's word of the runtime's call under way.
@@ -35,7 +56,7 @@ pub struct DriverCall {
 impl DriverCall {
     /// Nothing if nobody wants to know.
     pub fn enter(cbid: u32, parameters: *const c_void, correlation_id: u32) -> Option<DriverCall> {
-        if events::is_calling() {
+        if subscriber::is_calling() {
             return None;
         }
         let mut call = DriverCall { cbid, parameters, symbol: null(), correlation_id, word: 0 };
@@ -70,7 +91,7 @@ impl DriverCall {
             correlationData: &mut self.word,
             correlationId: self.correlation_id,
         };
-        calling(|| events::call_back(CUPTI_CB_DOMAIN_DRIVER_API, self.cbid, (&raw const data).cast()));
+        calling(|| subscriber::call_back(CUPTI_CB_DOMAIN_DRIVER_API, self.cbid, (&raw const data).cast()));
     }
 
     fn name(&self) -> &'static CStr {
@@ -121,21 +142,21 @@ impl DriverCall {
                 Subject { node: self.word_at(0), ..Subject::default() },
             ),
             b"cuStreamDestroy" | b"cuStreamDestroy_v2" => {
-                return events::stream(CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, self.word_at(0));
+                return subscriber::stream(CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING, self.word_at(0));
             }
             _ => return,
         };
-        events::graph(id, subject);
+        subscriber::graph(id, subject);
     }
 
     fn what_began(&self) {
         match self.name().to_bytes() {
             b"cuStreamCreate" | b"cuStreamCreateWithPriority" => {
-                events::stream(CUPTI_CBID_RESOURCE_STREAM_CREATED, self.created());
+                subscriber::stream(CUPTI_CBID_RESOURCE_STREAM_CREATED, self.created());
             }
             b"cuGraphCreate" => {
                 let graph = self.created();
-                events::graph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, Subject { graph, ..Subject::default() });
+                subscriber::graph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, Subject { graph, ..Subject::default() });
             }
             name if name.starts_with(b"cuStreamEndCapture") => {
                 let graph = match self.word_at(1) as *const u64 {
@@ -143,28 +164,28 @@ impl DriverCall {
                     // SAFETY: as in `created`.
                     at => unsafe { at.read() },
                 };
-                events::graph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, Subject { graph, ..Subject::default() });
+                subscriber::graph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, Subject { graph, ..Subject::default() });
                 for node in nodes(graph) {
                     let subject = Subject { graph, node, ..Subject::default() };
-                    events::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, subject);
+                    subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, subject);
                 }
             }
             b"cuGraphClone" => {
                 let (graph, original_graph) = (self.created(), self.word_at(1));
                 let clone = Subject { graph, original_graph, ..Subject::default() };
-                events::graph(CUPTI_CBID_RESOURCE_GRAPH_CLONED, clone);
+                subscriber::graph(CUPTI_CBID_RESOURCE_GRAPH_CLONED, clone);
                 // A clone has its nodes in the order of the original's.
                 for (node, original_node) in nodes(graph).into_iter().zip(nodes(original_graph)) {
-                    events::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, Subject { node, original_node, ..clone });
+                    subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, Subject { node, original_node, ..clone });
                 }
             }
             name if name.starts_with(b"cuGraphInstantiate") => {
                 let (exec, graph) = (self.created(), self.word_at(1));
-                events::graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, Subject { exec, graph, ..Subject::default() });
+                subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, Subject { exec, graph, ..Subject::default() });
             }
             name if name.starts_with(b"cuGraphAdd") && !name.starts_with(b"cuGraphAddDependencies") => {
                 let (node, graph) = (self.created(), self.word_at(1));
-                events::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, Subject { node, graph, ..Subject::default() });
+                subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, Subject { node, graph, ..Subject::default() });
             }
             _ => {}
         }
@@ -197,8 +218,8 @@ fn context_number() -> u32 {
 
 /// A call of the runtime, on entry (without a result) and on exit. The kernel of a launch is not known here: cudart
 /// passes the address of a function of the application.
-pub fn runtime_call(call: &crate::activity::RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
-    if !RUNTIME_CALLBACKS.has(cbid) || events::is_calling() {
+pub fn runtime_call(call: &RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
+    if !RUNTIME_CALLBACKS.has(cbid) || subscriber::is_calling() {
         return;
     }
     let mut word = if site == CUPTI_API_ENTER { 0 } else { RUNTIME_WORD.get() };
@@ -213,6 +234,6 @@ pub fn runtime_call(call: &crate::activity::RuntimeCall, cbid: u32, correlation_
         correlationData: &mut word,
         correlationId: correlation_id,
     };
-    calling(|| events::call_back(CUPTI_CB_DOMAIN_RUNTIME_API, cbid, (&raw const data).cast()));
+    calling(|| subscriber::call_back(CUPTI_CB_DOMAIN_RUNTIME_API, cbid, (&raw const data).cast()));
     RUNTIME_WORD.set(word);
 }

@@ -15,7 +15,7 @@ use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Complete, Request};
 use orion_cuda::sys::CUresult;
 
-use crate::activity::worker::Gpu;
+use crate::activity::gpu::Gpu;
 
 /// A queue of this size is worth moving. As large as what a profiler's buffer holds for a second or so.
 const DUE_BYTES: usize = 256 << 10;

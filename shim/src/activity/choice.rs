@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::activity::{CALLED_BACK, Chosen, DRIVER, DRIVER_CALLS, HOOKS, RUNTIME, RUNTIME_CALLS, set};
+use crate::state::recording::{CALLED_BACK, Chosen, DRIVER, DRIVER_CALLS, HOOKS, RUNTIME, RUNTIME_CALLS, set};
 
 /// Functions whose calls call the subscriber back.
 pub static DRIVER_CALLBACKS: Chosen = Chosen::new();

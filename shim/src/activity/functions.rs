@@ -15,10 +15,13 @@ use orion_cuda::cupti_table::*;
 use orion_cuda::sys::*;
 use orion_wire::activity;
 
-use super::buffers::{self, State, lock};
-use super::*;
+use crate::activity::buffers::{self, State, lock};
+use crate::activity::calls::{pop_external, push_external, register_fork_handler};
+use crate::activity::time::{SYSTEM_THREAD_IDS, now, set_timestamp};
+use crate::activity::{choice, gpu, subscriber};
 use crate::generated::cbids;
-use crate::local::refuse;
+use crate::report::refuse;
+use crate::state::recording::{Chosen, DRIVER_CALLS, EXTERNAL, RUNTIME_CALLS, set};
 
 /// The table that `cuGetExportTable` hands out.
 pub fn table() -> *const c_void {
@@ -113,7 +116,7 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         // NVTX hands its ranges to a library that the application names so. Otherwise CUPTI has none.
         CUPTI_ACTIVITY_KIND_MARKER | CUPTI_ACTIVITY_KIND_MARKER_DATA
             if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => {}
-        _ if worker::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
+        _ if gpu::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
         _ if value => {
             let name = format!("cuptiActivityEnable of kind {kind}");
             return refuse(interned(name), "records of this kind are not made");
@@ -305,7 +308,7 @@ unsafe fn cuptiGetThreadIdType(kind: *mut u32) -> CUptiResult {
 }
 
 unsafe fn cuptiGetDeviceId(context: CUcontext, device: *mut u32) -> CUptiResult {
-    match crate::local::context::device_of(context as u64) {
+    match crate::session::context::device_of(context as u64) {
         // SAFETY: the caller's promise.
         Some(found) => unsafe { put(device, found) },
         None => CUPTI_ERROR_INVALID_CONTEXT,
@@ -332,7 +335,7 @@ fn put_graph_id(what: u64, handle: u64, put: impl FnOnce(u64) -> CUptiResult) ->
     if handle == 0 {
         return CUPTI_ERROR_INVALID_PARAMETER;
     }
-    match worker::graph_id(what, handle) {
+    match gpu::graph_id(what, handle) {
         Ok(id) => put(id),
         Err(CUDA_ERROR_INVALID_VALUE) => CUPTI_ERROR_INVALID_PARAMETER,
         Err(_) => CUPTI_ERROR_NOT_INITIALIZED,
@@ -343,7 +346,7 @@ fn put_graph_id(what: u64, handle: u64, put: impl FnOnce(u64) -> CUptiResult) ->
 
 unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>, user: *mut c_void) -> CUptiResult {
     let Some(callback) = callback.filter(|_| !subscriber.is_null()) else { return CUPTI_ERROR_INVALID_PARAMETER };
-    match events::subscribe(callback, user) {
+    match subscriber::subscribe(callback, user) {
         // SAFETY: not null; the caller's promise. Callers only hand it back.
         Some(new) => unsafe { put(subscriber, new) },
         None => CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
@@ -351,9 +354,9 @@ unsafe fn cuptiSubscribe(subscriber: *mut Subscriber, callback: Option<Callback>
 }
 
 unsafe fn cuptiUnsubscribe(subscriber: Subscriber) -> CUptiResult {
-    let known = events::is_subscriber(subscriber);
+    let known = subscriber::is_subscriber(subscriber);
     if known {
-        events::unsubscribe();
+        subscriber::unsubscribe();
     }
     checked(known)
 }
@@ -373,10 +376,10 @@ unsafe fn cuptiSupportedDomains(count: *mut usize, domains: *mut *mut u32) -> CU
 }
 
 unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, id: u32) -> CUptiResult {
-    if events::is_subscriber(subscriber) {
+    if subscriber::is_subscriber(subscriber) {
         let known = |names: &[&CStr]| names.get(id as usize).is_some_and(|name| !name.is_empty());
         match domain {
-            CUPTI_CB_DOMAIN_RESOURCE if events::happens(id) => choice::choose_resource(id, enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if subscriber::happens(id) => choice::choose_resource(id, enable != 0),
             CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => choice::DRIVER_CALLBACKS.choose(id, enable != 0),
             CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => choice::RUNTIME_CALLBACKS.choose(id, enable != 0),
             CUPTI_CB_DOMAIN_DRIVER_API | CUPTI_CB_DOMAIN_RUNTIME_API => return CUPTI_ERROR_INVALID_PARAMETER,
@@ -388,7 +391,7 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
 }
 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
-    if events::is_subscriber(subscriber) {
+    if subscriber::is_subscriber(subscriber) {
         match domain {
             CUPTI_CB_DOMAIN_DRIVER_API => choice::DRIVER_CALLBACKS.choose_all(enable != 0),
             CUPTI_CB_DOMAIN_RUNTIME_API => choice::RUNTIME_CALLBACKS.choose_all(enable != 0),
@@ -423,7 +426,7 @@ unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiRes
 
 /// What nobody would ever be called back for can only be switched off.
 fn callbacks(enable: u32, subscriber: Subscriber, function: &'static str, known: bool) -> CUptiResult {
-    match (known && events::is_subscriber(subscriber), enable) {
+    match (known && subscriber::is_subscriber(subscriber), enable) {
         (false, _) => CUPTI_ERROR_INVALID_PARAMETER,
         (true, 0) => CUPTI_SUCCESS,
         (true, _) => refuse(
@@ -442,7 +445,7 @@ unsafe fn cuptiFinalize() -> CUptiResult {
     for kind in 1..=CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS {
         let _ = enable(kind, false);
     }
-    events::unsubscribe();
+    subscriber::unsubscribe();
     CUPTI_SUCCESS
 }
 

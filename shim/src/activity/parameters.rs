@@ -22,8 +22,6 @@ parameters! {
     Parameters10(A, B, C, D, E, F, G, H, I, J);
     Parameters11(A, B, C, D, E, F, G, H, I, J, K);
     Parameters12(A, B, C, D, E, F, G, H, I, J, K, L);
-    Parameters13(A, B, C, D, E, F, G, H, I, J, K, L, M);
-    Parameters14(A, B, C, D, E, F, G, H, I, J, K, L, M, N);
     Parameters15(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O);
     Parameters16(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P);
 }

@@ -11,12 +11,13 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Writer};
 
-use crate::call::{call, post};
-use crate::hand::array::{ARRAYS, Array, MIPMAPPED, needs_context};
-use crate::hand::execution::write;
-use crate::handles::{self, Table};
-use crate::local::context;
-use crate::session::session;
+use crate::answer::write;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::session::context::needs_context;
+use crate::state::array::{ARRAYS, Array, MIPMAPPED};
+use crate::state::table::Table;
+use crate::state::{context, handles};
 
 fn remember(table: &'static Table<Array>, handle: Handle, descriptor: CUDA_ARRAY3D_DESCRIPTOR) {
     table.insert(handle, Array { descriptor, levels: Mutex::default() });
@@ -44,7 +45,7 @@ pub unsafe fn cuArrayCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRAY_
         let handle = handles::reserve_in(Kind::Array, context::current_home());
         // SAFETY: two sizes and two 32-bit numbers: no gaps.
         let request = calls::cuArrayCreate_v2 { pHandle: handle.0, pAllocateArray: unsafe { bytes_of(&d) } };
-        handles::made(handle, call(ops::CU_ARRAY_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_ARRAY_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
         let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
             Width: d.Width,
             Height: d.Height,
@@ -90,7 +91,7 @@ pub unsafe fn cuArray3DCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRA
         let handle = handles::reserve_in(Kind::Array, context::current_home());
         let plain = Plain3D::new(&d);
         let request = calls::cuArray3DCreate_v2 { pHandle: handle.0, pAllocateArray: &plain.0 };
-        handles::made(handle, call(ops::CU_ARRAY3_D_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_ARRAY3_D_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
         remember(&ARRAYS, handle, d);
         Ok(handle.0 as CUarray)
     })();
@@ -116,7 +117,7 @@ pub unsafe fn cuMipmappedArrayCreate(
         let plain = Plain3D::new(&d);
         let request =
             calls::cuMipmappedArrayCreate { pHandle: handle.0, pMipmappedArrayDesc: &plain.0, numMipmapLevels: levels };
-        handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| request.encode(w), |_| Ok(())))?;
         remember(&MIPMAPPED, handle, d);
         Ok(handle.0 as CUmipmappedArray)
     })();
@@ -136,7 +137,7 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     let result = post(ops::CU_ARRAY_DESTROY, |w| calls::cuArrayDestroy { hArray: handle.0 }.encode(w));
-    handles::release(handle);
+    crate::objects::handles::release(handle);
     result
 }
 
@@ -152,7 +153,7 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
     }
     let request = calls::cuMipmappedArrayDestroy { hMipmappedArray: handle.0 };
     let result = post(ops::CU_MIPMAPPED_ARRAY_DESTROY, |w| request.encode(w));
-    handles::release(handle);
+    crate::objects::handles::release(handle);
     result
 }
 
@@ -174,7 +175,10 @@ pub unsafe fn cuMipmappedArrayGetLevel(out: *mut CUarray, array: CUmipmappedArra
         }
         let handle = handles::reserve(Kind::Array);
         let request = calls::cuMipmappedArrayGetLevel { pLevelArray: handle.0, hMipmappedArray: array as u64, level };
-        handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_GET_LEVEL, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(
+            handle,
+            call(ops::CU_MIPMAPPED_ARRAY_GET_LEVEL, |w| request.encode(w), |_| Ok(())),
+        )?;
         levels.insert(level, handle.0);
         Ok(handle.0 as CUarray)
     })();

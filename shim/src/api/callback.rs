@@ -16,15 +16,15 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 
-use crate::call::post;
-use crate::hand::callback::{Function, OUTSTANDING, note_in_graph, register};
-use crate::hand::capture::check_stream;
-use crate::session::session;
+use crate::objects::capture::check_stream;
+use crate::session::attached::session;
+use crate::session::call::post;
+use crate::state::callback::{Function, OUTSTANDING, note_in_graph, register};
 
 /// Posts the command that enqueues a host function.
 fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     // What is captured runs once a launch, or never.
-    if crate::hand::capture::any_open() {
+    if crate::state::capture::any_open() {
         note_in_graph();
     }
     // Counted first: it may run before `post` returns.
@@ -40,7 +40,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     }
     let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
     // A captured one runs at every launch of its graph.
-    let kept = crate::hand::capture::any_open();
+    let kept = crate::state::capture::any_open();
     let number = register(Function::Host(function), data, kept);
     enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
         for word in [stream as u64, number, kept as u64] {

@@ -10,14 +10,12 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
-use crate::call::{call, call_any, post};
-use crate::hand::capture::{
-    Found, OPEN, ORIGINS, Origin, SET_ASIDE, any_open, ask, change_origins, check_stream, found, key, origin_gone,
-    status,
-};
-use crate::hand::execution::write;
-use crate::hand::graph::{Spare, put_nodes};
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::capture::{ask, check_stream, key, origin_gone, status};
+use crate::objects::graph::{Spare, put_nodes};
+use crate::session::attached::session;
+use crate::session::call::{call, call_any, post};
+use crate::state::capture::{Found, OPEN, ORIGINS, Origin, SET_ASIDE, any_open, change_origins, found};
 
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
@@ -255,7 +253,7 @@ unsafe fn info(
             let mut found = found();
             let fresh = Found {
                 nodes: answer.dependencies.iter().map(|(node, _)| *node as usize).collect(),
-                edges: answer.dependencies.iter().map(|(_, edge)| crate::hand::graph::edge_data(*edge)).collect(),
+                edges: answer.dependencies.iter().map(|(_, edge)| crate::objects::graph::edge_data(*edge)).collect(),
             };
             found.insert(key(stream), fresh);
             let kept = &found[&key(stream)];

@@ -14,16 +14,15 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
-use crate::activity::events;
-use crate::hand::host_memory::posted;
-use crate::hand::sync::synchronize;
-use crate::handles;
-use crate::local::context::{
-    self, API_VERSION, CREATED, Context, LIMIT_UNTOUCHED, current_active, current_any, destroy, green_reset, lookup,
-    pop, push, release, resolve, retain, top,
-};
-use crate::local::device::{facts, not_null, put};
-use crate::local::{code, context_wire};
+use crate::activity::subscriber;
+use crate::answer::{code, not_null, posted, put};
+use crate::objects::context::{destroy, green_reset, release, retain};
+use crate::objects::context_wire;
+use crate::objects::synchronize::synchronize;
+use crate::session::context::{current_active, current_any, lookup, resolve};
+use crate::session::device::facts;
+use crate::state::context::{self, API_VERSION, CREATED, Context, LIMIT_UNTOUCHED, pop, push, top};
+use crate::state::handles;
 
 /// # Safety
 /// None beyond the C ABI.
@@ -191,13 +190,13 @@ unsafe fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice, api_version: u
     let handle = handles::reserve(Kind::Context);
     let context = Context::new(handle.0, dev as u32, false, api_version);
     if let Err(code) = context_wire::create(handle.0, flags, dev as u32) {
-        handles::release(handle);
+        crate::objects::handles::release(handle);
         return Err(code);
     }
     let context = CREATED.insert(handle, context);
     context.bring_to_life(flags);
     push(context);
-    events::context_created(context.as_cuda());
+    subscriber::context_created(context.as_cuda());
     // SAFETY: null or valid, as the caller says.
     unsafe { put(pctx, context.as_cuda()) }
 }
@@ -459,15 +458,16 @@ fn check_flags(flags: u32, mask: u32) -> Result<(), CUresult> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::local::context::{current, current_active, current_device, device_of, with_current};
-    use crate::local::context_wire::tests::{CREATE, DESTROY, RELEASE, RESET, sent};
+    use crate::objects::context_wire::tests::{CREATE, DESTROY, RELEASE, RESET, sent};
+    use crate::session::context::{current_active, device_of, with_current};
+    use crate::state::context::{current, current_device};
     use orion_wire::handle::Handle;
     use std::sync::{Mutex, MutexGuard};
 
     /// Tests that retain primary contexts take turns; each starts with an empty stack in its own thread.
     pub fn serial() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
-        crate::local::device::fixture::initialise();
+        crate::state::device::fixture::initialise();
         TURN.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -818,7 +818,7 @@ pub mod tests {
     #[test]
     fn nothing_works_in_a_forked_child() {
         let _turn = serial();
-        crate::local::fork::register_fork_handler();
+        crate::start::fork::register_fork_handler();
         // SAFETY: the child makes calls that take no lock another thread may hold, and leaves.
         let status = unsafe {
             cuCtxSetCurrent(primary(0));

@@ -6,8 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use orion_cuda::sys::*;
 
-use crate::local::code;
-use crate::local::device::{PciAddress, facts, not_null, put};
+use crate::answer::{code, not_null, put};
+use crate::session::device::facts;
+use crate::state::device::PciAddress;
 
 pub unsafe fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
     code(facts().and_then(|f| {
@@ -215,7 +216,7 @@ unsafe fn put_text(out: *mut c_char, room: usize, text: &[u8]) {
 mod tests {
     use super::*;
     use crate::api::peer::{cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute};
-    use crate::local::device::fixture::initialise;
+    use crate::state::device::fixture::initialise;
 
     #[test]
     fn ordinals_out_of_range_are_invalid_devices() {

@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 use tests::find;
 
 use crate::generated::proc_address::Lookup;
-use crate::local::device::driver_version;
+use crate::start::attach::driver_version;
 
 /// As driver 580.159: a name that is not there is no error, and a version beyond the driver's is.
 pub unsafe fn cuGetProcAddress_v2(
@@ -87,7 +87,7 @@ const KNOWN_FLAGS: u64 = (CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRES
 pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
     let Ok(name) = name.to_str() else { return Lookup::NotFound };
     match crate::generated::proc_address::lookup(name, version, per_thread) {
-        Lookup::Found(_, op) if crate::session::session().is_ok_and(|s| s.welcome.missing.contains(&op)) => {
+        Lookup::Found(_, op) if crate::session::attached::session().is_ok_and(|s| s.welcome.missing.contains(&op)) => {
             Lookup::NotFound
         }
         found => found,
@@ -98,7 +98,7 @@ pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
 pub mod tests {
     use super::*;
     use crate::generated::proc_address::Lookup;
-    use crate::local::device::fixture::initialise;
+    use crate::state::device::fixture::initialise;
 
     /// Names of a driver that has two functions.
     pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {

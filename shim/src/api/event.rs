@@ -7,14 +7,14 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::{call, post};
-use crate::hand::event::{HOMES, check, is_shared, share};
-use crate::hand::execution::write;
-use crate::hand::stream;
-use crate::hand::sync::{query, synchronize};
-use crate::handles;
-use crate::local::context;
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::event::check;
+use crate::objects::stream;
+use crate::objects::synchronize::{query, synchronize};
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::state::event::{HOMES, is_shared, share};
+use crate::state::{context, handles};
 
 /// # Safety
 /// None beyond the C ABI.
@@ -83,7 +83,7 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
         Ok(_) if !handle.is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
         Ok(_) => {
             let code = post(ops::CU_EVENT_DESTROY_V2, |w| w.word(handle.0));
-            handles::release(handle);
+            crate::objects::handles::release(handle);
             code
         }
         Err(code) => code,

@@ -11,11 +11,14 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
+use crate::answer::write;
 use crate::api::library::cuLibraryGetModule;
-use crate::call::{call, send_with, start_with, wait};
-use crate::hand::execution::{Function, Parameters, current_device, function, set_cache_config, status, write};
-use crate::local::context;
-use crate::session::session;
+use crate::objects::function::{Parameters, current_device, function, set_cache_config, status};
+use crate::session::attached::session;
+use crate::session::call::{call, send_with, start_with};
+use crate::session::reply::wait;
+use crate::state::context;
+use crate::state::function::Function;
 
 /// The current context's device, or the first one: questions about functions need no context.
 fn any_device() -> u32 {
@@ -72,7 +75,7 @@ unsafe fn launch(
         if (stream as u64) <= 2 {
             return CUDA_ERROR_INVALID_CONTEXT;
         }
-        return crate::hand::stream::in_context_of(stream, || match context::current() {
+        return crate::objects::stream::in_context_of(stream, || match context::current() {
             0 => CUDA_ERROR_INVALID_CONTEXT,
             // SAFETY: the caller's promise.
             _ => unsafe { launch(f, geometry, stream, attributes, each, extra) },
@@ -82,7 +85,7 @@ unsafe fn launch(
         Ok(f) => f,
         Err(code) => return code,
     };
-    if let Some(code) = crate::poison::of(ctx) {
+    if let Some(code) = crate::session::poison::of(ctx) {
         return code;
     }
     let fits = match geometry.check(f, device) {
@@ -96,9 +99,9 @@ unsafe fn launch(
     };
     if s.mirrored {
         // SAFETY: the caller's promise.
-        unsafe { parameters.each_word(&f.layout, |word| crate::hand::in_step::note_parameter(s, word)) };
+        unsafe { parameters.each_word(&f.layout, |word| crate::memory::in_step::note_parameter(s, word)) };
     }
-    crate::hand::in_step::before_launch();
+    crate::memory::in_step::before_launch();
     let padded = parameter_bytes.next_multiple_of(8);
     let len = LAUNCH_WORDS * 8 + padded + std::mem::size_of_val(attributes);
     let [gx, gy, gz] = geometry.grid.map(u64::from);
@@ -131,10 +134,10 @@ unsafe fn launch(
     let accepted = question.as_ref().is_none_or(|q| {
         divides(&geometry, attributes) && f.accepted.lock().expect("no panic happens under this lock").contains(q)
     });
-    if fits && accepted && !crate::hand::stream::is_elsewhere(stream, ctx) {
+    if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx) {
         return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
-            Ok(_) => crate::hand::capture::settle(),
+            Ok(_) => crate::session::call::settle(),
             Err(code) => code,
         };
     }
@@ -147,7 +150,7 @@ unsafe fn launch(
                 CUDA_SUCCESS if launches_block() => after_blocking_launch(stream),
                 CUDA_ERROR_NOT_SUPPORTED if f.is_refused.load(Ordering::Relaxed) => {
                     // The context has failed, and what is only posted from now on is to say so too.
-                    crate::poison::end(ctx, CUDA_ERROR_LAUNCH_FAILED);
+                    crate::session::poison::end(ctx, CUDA_ERROR_LAUNCH_FAILED);
                     CUDA_ERROR_NOT_SUPPORTED
                 }
                 result => result,
@@ -167,9 +170,9 @@ fn launches_block() -> bool {
 #[cold]
 fn after_blocking_launch(stream: CUstream) -> CUresult {
     // What is captured does not run, and asking about a stream that is being captured ends the capture.
-    match crate::hand::capture::any_open() {
-        true => crate::hand::capture::settle(),
-        false => crate::hand::sync::stream(stream),
+    match crate::state::capture::any_open() {
+        true => crate::session::call::settle(),
+        false => crate::objects::synchronize::stream(stream),
     }
 }
 
@@ -253,7 +256,7 @@ pub unsafe fn cuLaunchCooperativeKernel(
         let blocks = f.occupancy(vec![0, threads as u64, shared_bytes as u64, 0])?;
         let device = current_device()?;
         let processors =
-            crate::local::device::attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unwrap_or(i32::MAX);
+            crate::session::device::attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unwrap_or(i32::MAX);
         if gx as u64 * gy as u64 * gz as u64 > blocks * processors as u64 {
             return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
@@ -319,7 +322,7 @@ unsafe fn launch_ex(
         shared_bytes: config.sharedMemBytes,
     };
     if attributes.iter().any(|a| a.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
-        crate::local::refuse::refused("cuLaunchKernelEx", "device-updatable kernel nodes are not forwarded");
+        crate::report::refuse::refused("cuLaunchKernelEx", "device-updatable kernel nodes are not forwarded");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     let stream = if per_thread && config.hStream.is_null() { 2 as CUstream } else { config.hStream };

@@ -17,12 +17,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 
-use crate::activity;
-use crate::local::context::{self, Context};
-use crate::local::device::{self, facts, not_null, put};
-use crate::local::integrity::Statement;
-use crate::local::storage::Destructor;
-use crate::local::{bridge, code, compile_cache, refuse};
+use crate::activity::calls;
+use crate::answer::{code, not_null, put};
+use crate::report::refuse;
+use crate::session::context;
+use crate::session::device::facts;
+use crate::start::attach;
+use crate::state::context::Context;
+use crate::state::storage::Destructor;
+use crate::state::{device, recording};
+use crate::tables::compile_cache;
+use crate::tables::integrity::Statement;
 
 /// Needs neither `cuInit` nor a context.
 pub unsafe fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) -> CUresult {
@@ -51,7 +56,7 @@ fn find(id: u128) -> Option<*const c_void> {
         0x1734dc26_800d4745_8726c0f1_e7dd8bca => MATMUL_TOOLS.address(),
         0xda9151d3_3ae6cc41_a5c04f26_d533e328 => COMPILE_CACHE.address(),
         ORION_CUPTI => crate::activity::functions::table(),
-        ORION_NVML => crate::local::nvml::table(),
+        ORION_NVML => crate::tables::nvml::table(),
         denied => {
             if !DENIED_QUIETLY.contains(&denied) {
                 note_unknown(denied);
@@ -125,7 +130,7 @@ static CUDART_INTERFACE: Table<13> = Table::new(
 static TOOLS_RUNTIME_HOOKS: Table<7> = Table::new(
     refusing_few::<1, 7>(),
     &[
-        (1, activity::runtime_call as *const ()),
+        (1, calls::runtime_call as *const ()),
         (2, hooks_callbacks as *const ()),
         (3, hooks_stream as *const ()),
         (4, hooks_context as *const ()),
@@ -249,7 +254,7 @@ unsafe fn load(module: *mut CUmodule, image: *const c_void) -> Result<(), CUresu
     not_null(image)?;
     context::current_active()?;
     // SAFETY: not null; an image as the caller says.
-    let loaded = unsafe { bridge::load_image(image) }?;
+    let loaded = unsafe { load_image(image) }?;
     // SAFETY: not null; valid as the caller says.
     unsafe { put(module, loaded) }
 }
@@ -265,7 +270,7 @@ const HOOKED_DOMAINS: usize = 14;
 
 pub unsafe extern "C" fn hooks_callbacks(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
-    let _ = unsafe { put(words, activity::HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
+    let _ = unsafe { put(words, recording::HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
 }
 
 pub unsafe extern "C" fn hooks_domains(words: *mut *const c_void, count: *mut usize) {
@@ -289,7 +294,7 @@ unsafe extern "C" fn hooks_stream(_ctx: CUcontext, stream: CUstream, id: *mut u6
 
 /// cuBLASLt asks once per multiplication.
 pub unsafe extern "C" fn tls_current_context(ctx: *mut CUcontext) -> CUresult {
-    let current = std::ptr::without_provenance_mut(context::current() as usize);
+    let current = std::ptr::without_provenance_mut(crate::state::context::current() as usize);
     // SAFETY: a pointer of the table's contract: null or valid.
     code(unsafe { put(ctx, current) })
 }
@@ -365,7 +370,7 @@ pub unsafe extern "C" fn integrity_sum(version: u32, unix_seconds: u64, out: *mu
         };
         let devices: Vec<_> = f.devices.iter().map(place).collect();
         let statement = Statement {
-            driver_version: device::driver_version() as u32,
+            driver_version: attach::driver_version() as u32,
             version,
             pid: std::process::id(),
             // SAFETY: has no conditions.
@@ -426,7 +431,7 @@ pub unsafe extern "C" fn stream_object(ctx: CUcontext, stream: CUstream, object:
 #[inline(never)]
 pub unsafe extern "C" fn stream_id(ctx: CUcontext, object: *const c_void, id: *mut u64) -> CUresult {
     code(not_null(object).and_then(|()| {
-        let found = bridge::stream_id(ctx, object.cast_mut().cast()).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let found = id_of_stream(ctx, object.cast_mut().cast()).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         // SAFETY: a pointer of the table's contract: null or valid.
         unsafe { put(id, found) }
     }))
@@ -445,7 +450,7 @@ pub unsafe extern "C" fn module_for_each_function(
     each: Option<EachFunction>,
     opaque: *mut c_void,
 ) -> c_int {
-    let Ok(functions) = bridge::functions_of(module) else { return 0 };
+    let Ok(functions) = functions_of(module) else { return 0 };
     if let Some(each) = each {
         for (function, name) in &functions {
             // SAFETY: the caller's function with the caller's word; the name lives as long as the module.
@@ -498,6 +503,64 @@ refusing!(refusing_many:
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
     40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76
     77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99 100 101 102 103 104);
+
+/// Loads a module image: a fatbin wrapper, a fatbin, a cubin or PTX text.
+///
+/// # Safety
+/// `image` must be one of these.
+#[cfg(not(test))]
+pub unsafe fn load_image(image: *const c_void) -> Result<CUmodule, CUresult> {
+    // SAFETY: passed on from the caller.
+    unsafe { crate::objects::module::load_image(image) }
+}
+
+/// All functions of a module in the driver's order, each with its name, which lives as long as the module.
+#[cfg(not(test))]
+pub fn functions_of(module: CUmodule) -> Result<Vec<(CUfunction, *const c_char)>, CUresult> {
+    let named = |f: CUfunction| {
+        let mut name = std::ptr::null();
+        // SAFETY: a valid place.
+        match unsafe { crate::api::execution::cuFuncGetName(&mut name, f) } {
+            CUDA_SUCCESS => Ok((f, name)),
+            code => Err(code),
+        }
+    };
+    crate::objects::module::functions_of(module)?.into_iter().map(named).collect()
+}
+
+/// What `cuStreamGetId` answers. The legacy default stream has one id under both its names.
+#[cfg(not(test))]
+pub fn id_of_stream(ctx: CUcontext, stream: CUstream) -> Option<u64> {
+    crate::objects::stream::stream_id(ctx.addr() as u64, stream)
+}
+
+#[cfg(test)]
+use fake::{functions_of, id_of_stream, load_image};
+
+/// Modules and streams without a worker behind them.
+#[cfg(test)]
+mod fake {
+    use super::*;
+
+    /// The only module there is.
+    pub const MODULE: usize = 0x1234;
+
+    pub unsafe fn load_image(_image: *const c_void) -> Result<CUmodule, CUresult> {
+        Ok(std::ptr::without_provenance_mut(MODULE))
+    }
+
+    pub fn functions_of(module: CUmodule) -> Result<Vec<(CUfunction, *const c_char)>, CUresult> {
+        if module.addr() != MODULE {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let function = std::ptr::without_provenance_mut;
+        Ok(vec![(function(0x10), c"alpha".as_ptr()), (function(0x20), c"beta".as_ptr())])
+    }
+
+    pub fn id_of_stream(_ctx: CUcontext, stream: CUstream) -> Option<u64> {
+        Some(stream.addr() as u64 + 6)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -562,7 +625,7 @@ mod tests {
             0
         }
         let mut seen: Vec<(usize, std::ffi::CString)> = Vec::new();
-        let module = std::ptr::without_provenance_mut(crate::local::bridge::tests::MODULE);
+        let module = std::ptr::without_provenance_mut(crate::api::export_table::fake::MODULE);
         let place = (&raw mut seen).cast();
         // SAFETY: the callback takes what it is given.
         unsafe {
@@ -605,14 +668,14 @@ mod tests {
         let compile_cache = 0xda9151d3_3ae6cc41_a5c04f26_d533e328;
         assert_eq!(
             [at(compile_cache, 1), at(compile_cache, 2)],
-            [crate::local::compile_cache::open as *const (), crate::local::compile_cache::close as *const ()]
+            [crate::tables::compile_cache::open as *const (), crate::tables::compile_cache::close as *const ()]
         );
         assert_eq!(
             [at(compile_cache, 3), at(compile_cache, 4), at(compile_cache, 6)],
             [
-                crate::local::compile_cache::find as *const (),
-                crate::local::compile_cache::keep as *const (),
-                crate::local::compile_cache::free as *const ()
+                crate::tables::compile_cache::find as *const (),
+                crate::tables::compile_cache::keep as *const (),
+                crate::tables::compile_cache::free as *const ()
             ]
         );
         assert_eq!(at(0x6e163fbe_b958444d_835ce182_aff1991e, 7), module_for_each_function as *const ());
@@ -652,7 +715,7 @@ mod tests {
             let mut module = std::ptr::null_mut();
             let image = c".version 7.0".as_ptr().cast();
             assert_eq!(cudart_load_extended(&mut module, image, std::ptr::null(), std::ptr::null(), 0), CUDA_SUCCESS);
-            assert_eq!(module.addr(), crate::local::bridge::tests::MODULE);
+            assert_eq!(module.addr(), crate::api::export_table::fake::MODULE);
             cuDevicePrimaryCtxRelease_v2(1);
             assert_eq!(cudart_load(&mut module, image), CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }

@@ -12,13 +12,14 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Writer};
 
-use crate::call::{call, post};
-use crate::hand::execution::write;
-use crate::hand::green_context::{DESCRIPTORS, GREENS, Green};
-use crate::hand::stream::{NEXT_ID, STREAMS, Stream, clamped};
-use crate::handles;
-use crate::local::{context, device};
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::stream::clamped;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::session::{context, device};
+use crate::state::green_context::{DESCRIPTORS, GREENS, Green};
+use crate::state::handles;
+use crate::state::stream::{NEXT_ID, STREAMS, Stream};
 
 /// Awaited, unlike the others: the driver has to judge the green context.
 ///
@@ -38,7 +39,7 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
             }
         };
         if let Err(code) = call(ops::CU_GREEN_CTX_STREAM_CREATE, request, |_| Ok(())) {
-            handles::release(handle);
+            crate::objects::handles::release(handle);
             return Err(code);
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +107,7 @@ pub unsafe fn cuDevResourceGenerateDesc(
             w.word(count as u64);
             w.bytes(&bytes);
         };
-        handles::made(handle, call(ops::CU_DEV_RESOURCE_GENERATE_DESC, request, |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_DEV_RESOURCE_GENERATE_DESC, request, |_| Ok(())))?;
         known.insert(bytes, handle.0);
         Ok(handle.0 as CUdevResourceDesc)
     })();
@@ -138,9 +139,9 @@ pub unsafe fn cuGreenCtxCreate(
             }
         };
         let made = call(ops::CU_GREEN_CTX_CREATE, request, |_| Ok(()));
-        if let Err(code) = made.and_then(|()| context::adopt(context, green, dev)) {
-            handles::release(green);
-            handles::release(context);
+        if let Err(code) = made.and_then(|()| crate::objects::context::adopt(context, green, dev)) {
+            crate::objects::handles::release(green);
+            crate::objects::handles::release(context);
             return Err(code);
         }
         GREENS.insert(green, Green { context, device: dev });
@@ -156,13 +157,13 @@ pub unsafe fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult {
     status((|| {
         let g = find(green)?;
         // Of two threads that destroy it, one does.
-        if GREENS.remove(Handle(green as u64)).is_none() || !context::disown(g.context) {
+        if GREENS.remove(Handle(green as u64)).is_none() || !crate::objects::context::disown(g.context) {
             return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         let destroyed = call(ops::CU_GREEN_CTX_DESTROY, |w| w.word(green as u64), |_| Ok(()));
-        handles::release(Handle(green as u64));
-        handles::release(g.context);
-        context::release_green(g.device)?;
+        crate::objects::handles::release(Handle(green as u64));
+        crate::objects::handles::release(g.context);
+        crate::objects::context::release_green(g.device)?;
         destroyed
     })())
 }

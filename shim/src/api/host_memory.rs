@@ -1,13 +1,4 @@
-//! Host memory that the GPU reaches: pinned memory, and the application's own memory once it is registered.
-//!
-//! Both are pages of the session's heap, which the worker maps at the same address and registers with the
-//! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
-//! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
-//! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
-//! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
-//!
-//! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
-//! [`super::in_step`].
+//! Host memory that the GPU reaches. How it comes to be: [`crate::memory::host_memory`].
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
@@ -19,18 +10,17 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::HeapRange;
 
-use crate::call::{call, post, post_to};
-use crate::hand::address_map::{self, Kind, Range};
-use crate::hand::execution::write;
-use crate::hand::heap::PAGE;
-use crate::hand::host_memory::{
-    ANY_REGISTERED, BLOCK, Backing, FREED, MOVED, allocate, backing_of, give_back, move_in, move_out, page_of, pieces,
-    posted,
-};
-use crate::hand::in_step::{forget_mirrored, mirror};
-use crate::local::context;
-use crate::poison;
-use crate::session::{Session, session};
+use crate::answer::{posted, write};
+use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
+use crate::memory::in_step::{forget_mirrored, mirror};
+use crate::session::attached::session;
+use crate::session::call::{call, post, post_to};
+use crate::session::poison;
+use crate::state::address_map::{self, Kind, Range};
+use crate::state::context;
+use crate::state::heap::PAGE;
+use crate::state::host_memory::{ANY_REGISTERED, BLOCK, FREED, MOVED};
+use crate::state::session::Session;
 
 fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
     let s = session()?;
@@ -94,14 +84,14 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
         forget_mirrored(range);
-        crate::hand::on_the_way::freed(range);
+        crate::state::on_the_way::freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
         FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
         let request = |w: &mut Vec<u8>| {
             range.put(w);
             w.word(registered_alone as u64);
         };
-        match poison::of(crate::local::context::current()) {
+        match poison::of(crate::state::context::current()) {
             None => posted(post(ops::CU_MEM_FREE_HOST, request)),
             // A broken context answers its error, but the memory comes back.
             Some(code) => {
@@ -229,7 +219,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
         let range = HeapRange { offset, bytes };
         forget_mirrored(range);
-        crate::hand::on_the_way::freed(range);
+        crate::state::on_the_way::freed(range);
         let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.
         for (at, len) in pieces(first, bytes) {

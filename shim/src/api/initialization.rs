@@ -9,8 +9,9 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::record::op;
 
-use crate::local::device::driver_version;
-use crate::session::{self, Session};
+use crate::session::attached;
+use crate::start::attach::{self, driver_version};
+use crate::state::session::Session;
 
 /// Attaches to a worker. Flags other than 0 are refused, as the driver does.
 ///
@@ -20,14 +21,14 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
     if flags != 0 {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    match session::attach() {
-        Ok(s) => match crate::local::device::init_result(s) {
+    match attach::attach() {
+        Ok(s) => match crate::state::device::init_result(s) {
             CUDA_SUCCESS => {
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
-                    session::initialized();
+                    attached::initialized();
                     announce_devices(s);
-                    crate::activity::session_started();
+                    crate::activity::calls::session_started();
                 });
                 CUDA_SUCCESS
             }
@@ -40,9 +41,9 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
 /// Tells the worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
 /// on is the application's.
 fn announce_devices(s: &'static Session) {
-    crate::call::post_to(s, op::VISIBLE_DEVICES, |w| {
-        for ordinal in 0..crate::local::device::count(s) {
-            w.word(crate::local::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
+    crate::session::call::post_to(s, op::VISIBLE_DEVICES, |w| {
+        for ordinal in 0..crate::state::device::count(s) {
+            w.word(crate::session::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
         }
     });
 }

@@ -7,13 +7,12 @@ use orion_wire::Writer;
 use orion_wire::generated::{calls, ops};
 use orion_wire::handle::Kind;
 
-use crate::call::call;
-use crate::hand::address_map::{self, Range};
-use crate::hand::event::share;
-use crate::hand::execution::write;
-use crate::handles;
-use crate::local::context;
-use crate::session::session;
+use crate::answer::write;
+use crate::session::attached::session;
+use crate::session::call::call;
+use crate::state::address_map::{self, Range};
+use crate::state::event::share;
+use crate::state::{context, handles};
 
 /// # Safety
 /// As CUDA's `cuIpcOpenEventHandle`.
@@ -26,7 +25,7 @@ pub unsafe fn cuIpcOpenEventHandle(out: *mut CUevent, handle: CUipcEventHandle) 
         let event = handles::reserve_in(Kind::Event, context::current_home());
         let name = handle.reserved.map(|b| b as u8);
         let request = calls::cuIpcOpenEventHandle { phEvent: event.0, handle: &name };
-        handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
         share(event);
         Ok(event.0 as CUevent)
     })();

@@ -10,14 +10,13 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::call::{call, call_any, post};
-use crate::hand::execution::write;
-use crate::hand::jit::Options;
-use crate::hand::link::{LINKS, Link};
-use crate::hand::payload::{Loan, Payload};
-use crate::handles;
-use crate::local::context;
-use crate::session::session;
+use crate::answer::write;
+use crate::memory::payload::{Loan, Payload};
+use crate::session::attached::session;
+use crate::session::call::{call, call_any, post};
+use crate::state::jit::Options;
+use crate::state::link::{LINKS, Link};
+use crate::state::{context, handles};
 
 fn status(answer: Result<(), CUresult>) -> CUresult {
     answer.err().unwrap_or(CUDA_SUCCESS)
@@ -60,7 +59,7 @@ pub unsafe fn cuLinkCreate_v2(
             w.word(handle.0);
             options.encode(w);
         };
-        handles::made(handle, call(ops::CU_LINK_CREATE_V2, request, |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_LINK_CREATE_V2, request, |_| Ok(())))?;
         LINKS.insert(handle, Link { options: Mutex::new(options), cubin: Mutex::default() });
         Ok(handle.0 as CUlinkState)
     })();
@@ -208,7 +207,7 @@ pub unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
         let handle = Handle(state as u64);
         link(state)?;
         let destroyed = result(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
-        handles::release(handle);
+        crate::objects::handles::release(handle);
         destroyed
     })())
 }

@@ -8,15 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::handles;
-use crate::local::code;
-use crate::local::logs::{CALLBACKS, CALLING, Callback, IN_CALLBACK, LOG, error, fitted};
+use crate::answer::code;
+use crate::report::log::{IN_CALLBACK, error};
+use crate::state::handles;
+use crate::state::log::{CALLBACKS, CALLING, Callback, LOG, fitted};
 
 /// What the worker's driver logged about commands that had no reply comes with this one's.
 fn fetch() {
-    if crate::session::session().is_ok() {
+    if crate::session::attached::session().is_ok() {
         // Without a worker the log is what it is.
-        let _ = crate::call::call(orion_wire::record::op::LOG, |_| {}, |_| Ok(()));
+        let _ = crate::session::call::call(orion_wire::record::op::LOG, |_| {}, |_| Ok(()));
     }
 }
 
@@ -59,7 +60,7 @@ pub unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresu
     if !IN_CALLBACK.get() {
         drop(CALLING.lock());
     }
-    handles::release(Handle(handle));
+    crate::objects::handles::release(Handle(handle));
     CUDA_SUCCESS
 }
 
@@ -150,4 +151,28 @@ pub unsafe fn cuLogsDumpToMemory(
         }
         Ok(())
     })())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::log::LINE_BYTES_MAX;
+    use crate::report::log::error;
+
+    #[test]
+    fn messages_are_one_line_of_bounded_length() {
+        let mut at = 0;
+        // SAFETY: valid places; the buffer has the size it says.
+        unsafe {
+            assert_eq!(cuLogsCurrent(&mut at, 0), CUDA_SUCCESS);
+            error("cuTest", &format!("one\ntwo {}", "é".repeat(300)));
+            let mut buffer = vec![0u8; 32 << 10];
+            let mut size = buffer.len();
+            assert_eq!(cuLogsDumpToMemory(&mut at, buffer.as_mut_ptr().cast(), &mut size, 0), CUDA_SUCCESS);
+            let text = std::str::from_utf8(&buffer[..size]).unwrap();
+            let line = text.lines().find(|l| l.contains("cuTest")).unwrap();
+            assert!(line.contains("[CUDA][E][cuTest] one two é"), "{line}");
+            assert!(line.len() < LINE_BYTES_MAX);
+        }
+    }
 }

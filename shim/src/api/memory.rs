@@ -11,12 +11,12 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 
-use crate::call::call;
-use crate::hand::address_map::{self, Kind};
-use crate::hand::execution::write;
-use crate::hand::memory::needs_context;
-use crate::local::{code, context};
-use crate::session::session;
+use crate::answer::{code, write};
+use crate::memory::copy::needs_context;
+use crate::session::attached::session;
+use crate::session::call::call;
+use crate::state::address_map::{self, Kind};
+use crate::state::context;
 
 /// # Safety
 /// As CUDA's `cuMemAlloc_v2`.

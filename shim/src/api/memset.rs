@@ -5,10 +5,11 @@
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 
-use crate::hand::memory::{is_known, needs_context, post_or_call};
-use crate::hand::{address_map, in_step};
-use crate::local::context;
-use crate::session::{Session, session};
+use crate::memory::copy::{is_known, needs_context, post_or_call};
+use crate::memory::in_step;
+use crate::session::attached::session;
+use crate::state::session::Session;
+use crate::state::{address_map, context};
 
 /// Whether a memset of this is done without doubt. What is another device's may be out of reach.
 fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
@@ -20,7 +21,7 @@ fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
 /// On device memory neither form waits for the host.
 fn memset(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
     let stream = words.last().map_or(0, |s| *s) as CUstream;
-    crate::hand::stream::in_context_of(stream, || memset_here(op, to, bytes, align, words))
+    crate::objects::stream::in_context_of(stream, || memset_here(op, to, bytes, align, words))
 }
 
 fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {

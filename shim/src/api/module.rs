@@ -9,11 +9,13 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::hand::execution::write;
-use crate::hand::module::{file, find, functions_of, global, load, load_image, name_of, names, unload, write_global};
-use crate::hand::{image, jit};
-use crate::local::code;
-use crate::local::device::{facts, put};
+use crate::answer::{code, put, write};
+use crate::objects::image;
+use crate::objects::module::{
+    file, find, functions_of, global, load, load_image, name_of, names, unload, write_global,
+};
+use crate::session::device::facts;
+use crate::state::jit;
 
 /// # Safety
 /// As CUDA's `cuModuleLoadData`.

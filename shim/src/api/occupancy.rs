@@ -4,8 +4,9 @@
 
 use orion_cuda::sys::*;
 
-use crate::hand::execution::{current_device, function, write};
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::function::{current_device, function};
+use crate::session::attached::session;
 
 /// # Safety
 /// As CUDA's `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
@@ -154,7 +155,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         let f = function(f.cast())?;
         let most = f.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device)?;
         let most = if limit > 0 { most.min(limit) } else { most };
-        let of = |id| crate::local::device::attribute(device, id).ok_or(CUDA_ERROR_INVALID_DEVICE);
+        let of = |id| crate::session::device::attribute(device, id).ok_or(CUDA_ERROR_INVALID_DEVICE);
         let resident = of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         let processors = of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let (mut best, mut best_block, mut best_blocks) = (0, 0, 0);

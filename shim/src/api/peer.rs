@@ -6,8 +6,8 @@ use std::ffi::c_int;
 
 use orion_cuda::sys::*;
 
-use crate::local::code;
-use crate::local::device::{facts, not_null, put};
+use crate::answer::{code, not_null, put};
+use crate::session::device::facts;
 
 pub unsafe fn cuDeviceCanAccessPeer(canAccessPeer: *mut c_int, dev: CUdevice, peerDev: CUdevice) -> CUresult {
     code(facts().and_then(|f| {

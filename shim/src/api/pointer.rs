@@ -8,11 +8,10 @@ use std::ffi::c_void;
 
 use orion_cuda::sys::*;
 
-use crate::hand::address_map::{self, Kind, Range};
-use crate::hand::virtual_memory;
-use crate::local::code;
-use crate::local::device::not_null;
-use crate::session::session;
+use crate::answer::{code, not_null};
+use crate::session::attached::session;
+use crate::state::address_map::{self, Kind, Range};
+use crate::state::virtual_memory;
 
 /// Small allocations share blocks of this size in the driver.
 const BLOCK: u64 = 2 << 20;
@@ -195,7 +194,7 @@ pub unsafe fn cuPointerSetAttribute(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hand::address_map::{Kind, Range};
+    use crate::state::address_map::{Kind, Range};
 
     #[test]
     fn answers_are_those_of_the_driver() {

@@ -14,13 +14,12 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::{call, post};
-use crate::hand::address_map::{self, Range};
-use crate::hand::capture;
-use crate::hand::execution::write;
-use crate::handles;
-use crate::local::{context, device};
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::capture;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::state::address_map::{self, Range};
+use crate::state::{context, device, handles};
 
 #[derive(Default)]
 struct Pools {
@@ -60,7 +59,7 @@ fn default_pool(device: u32) -> Result<u64, CUresult> {
         w.word(handle.0);
         w.word(device as u64);
     };
-    handles::made(handle, call(ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, request, |_| Ok(())))?;
+    crate::objects::handles::made(handle, call(ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, request, |_| Ok(())))?;
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     Ok(pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
 }
@@ -233,7 +232,7 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolPro
         let (kind, types) = (p.allocType as u64, p.handleTypes as u64);
         let words = [handle.0, kind, types, device as u64, p.maxSize as u64, p.usage as u64];
         let request = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
-        handles::made(handle, call(ops::CU_MEM_POOL_CREATE, request, |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_MEM_POOL_CREATE, request, |_| Ok(())))?;
         pools(|all| all.created.insert(handle.0, device));
         Ok(handle.0 as CUmemoryPool)
     })();
@@ -267,7 +266,7 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         posted(post(ops::CU_MEM_POOL_DESTROY, |w| w.word(word)))?;
-        handles::release(Handle(word));
+        crate::objects::handles::release(Handle(word));
         Ok(())
     })())
 }

@@ -7,7 +7,7 @@ use std::ffi::c_char;
 
 use orion_cuda::sys::*;
 
-use crate::local::context;
+use crate::session::context;
 
 pub unsafe fn cuProfilerStart() -> CUresult {
     context::current_active().map_or_else(|code| code, |_| CUDA_SUCCESS)

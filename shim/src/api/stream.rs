@@ -9,14 +9,16 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::{call, known_synchronized, post};
-use crate::hand::event::{check, is_shared};
-use crate::hand::execution::write;
-use crate::hand::stream::{NEXT_ID, STREAMS, Stream, clamped, find, find_own, stream_id};
-use crate::hand::sync::{query, stream};
-use crate::handles;
-use crate::local::context;
-use crate::session::session;
+use crate::answer::write;
+use crate::objects::event::check;
+use crate::objects::stream::{clamped, find, find_own, stream_id};
+use crate::objects::synchronize::{query, stream};
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::session::thread::known_synchronized;
+use crate::state::event::is_shared;
+use crate::state::stream::{NEXT_ID, STREAMS, Stream};
+use crate::state::{context, handles};
 
 /// # Safety
 /// None beyond the C ABI.
@@ -82,11 +84,11 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
             w.word(priority as u32 as u64);
         });
         if code != CUDA_SUCCESS {
-            handles::release(handle);
+            crate::objects::handles::release(handle);
             return Err(code);
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let in_green = context::green_of(ctx) != 0;
+        let in_green = crate::session::context::green_of(ctx) != 0;
         STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green, id });
         Ok(handle.0 as CUstream)
     })();
@@ -105,7 +107,7 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
         return code;
     }
     let code = post(ops::CU_STREAM_DESTROY_V2, |w| w.word(handle.0));
-    handles::release(handle);
+    crate::objects::handles::release(handle);
     code
 }
 
@@ -145,9 +147,13 @@ pub unsafe fn cuStreamGetCtx(stream: CUstream, ctx: *mut CUcontext) -> CUresult 
 /// As CUDA's `cuStreamGetCtx_v2`.
 pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, ctx: *mut CUcontext, green: *mut CUgreenCtx) -> CUresult {
     let found = find(stream).map(|s| s.map_or(context::current(), |s| s.context)).and_then(|of| {
-        let g = context::green_of(of);
+        let g = crate::session::context::green_of(of);
         // The per-thread default stream is none of a green context's.
-        if g != 0 && stream as u64 == 2 { Err(CUDA_ERROR_INVALID_HANDLE) } else { Ok((context::home_of(of), g)) }
+        if g != 0 && stream as u64 == 2 {
+            Err(CUDA_ERROR_INVALID_HANDLE)
+        } else {
+            Ok((crate::session::context::home_of(of), g))
+        }
     });
     // SAFETY: the caller's promise.
     let code = unsafe { write(ctx, found.map(|(home, _)| home as CUcontext)) };
@@ -163,7 +169,7 @@ pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, ctx: *mut CUcontext, green: *m
 pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> CUresult {
     let of = find(stream).map(|s| s.map_or(context::current(), |s| s.context));
     // SAFETY: the caller's promise.
-    unsafe { write(green, of.map(|of| context::green_of(of) as CUgreenCtx)) }
+    unsafe { write(green, of.map(|of| crate::session::context::green_of(of) as CUgreenCtx)) }
 }
 
 /// # Safety
@@ -171,7 +177,7 @@ pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> C
 pub unsafe fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUresult {
     let answer = find(stream).and_then(|s| {
         let ctx = s.map_or(context::current(), |s| s.context);
-        context::resolve(ctx as CUcontext).map(|c| c.device as CUdevice)
+        crate::session::context::resolve(ctx as CUcontext).map(|c| c.device as CUdevice)
     });
     // SAFETY: the caller's promise.
     unsafe { write(device, answer) }

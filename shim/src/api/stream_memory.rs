@@ -6,10 +6,9 @@
 use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
 
-use crate::call::post;
-use crate::hand::in_step::{before_access, before_launch};
-use crate::hand::stream_memory::note;
-use crate::session::session;
+use crate::memory::in_step::{before_access, before_launch, note};
+use crate::session::attached::session;
+use crate::session::call::post;
 
 /// As the row says; the driver's own limit is not known.
 const OPERATIONS_MAX: usize = 256;

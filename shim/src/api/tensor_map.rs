@@ -15,9 +15,9 @@ use orion_wire::generated::ops;
 use orion_wire::{Fault, Reader, Writer};
 use rustc_hash::FxHashMap;
 
-use crate::call::call;
-use crate::local::context;
-use crate::session::session;
+use crate::session::attached::session;
+use crate::session::call::call;
+use crate::state::context;
 
 type Map = [u64; 16];
 

@@ -2,14 +2,19 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::{calls, ops};
 
-use crate::call::{call, post};
-use crate::hand::array::{Object, SURFACES, TEXTURES, needs_context, object, objects};
-use crate::hand::execution::write;
-use crate::local::context;
+use crate::answer::write;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::session::context::needs_context;
+use crate::state::context;
+use crate::state::texture::{Object, SURFACES, TEXTURES, objects};
 
 /// The resource's words, and a description with nothing but the fields that its type has.
 fn put_resource(w: &mut Vec<u8>, d: &CUDA_RESOURCE_DESC) -> Result<(), CUresult> {
@@ -172,4 +177,9 @@ pub unsafe fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, 
     let answer = object(&TEXTURES, number).map(|o| o.view.unwrap_or_else(|| unsafe { std::mem::zeroed() }));
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
+}
+
+pub fn object(of: &Mutex<Option<HashMap<u64, Object>>>, number: u64) -> Result<Object, CUresult> {
+    session()?;
+    objects(of, |all| all.get(&number).copied()).ok_or(CUDA_ERROR_INVALID_VALUE)
 }

@@ -9,9 +9,9 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
-use crate::call::call;
-use crate::hand::callback::{Function, register};
-use crate::handles;
+use crate::session::call::call;
+use crate::state::callback::{Function, register};
+use crate::state::handles;
 
 fn ask(op: u16, words: &[u64]) -> CUresult {
     let encode = |w: &mut Vec<u8>| {
@@ -43,7 +43,7 @@ pub unsafe fn cuUserObjectCreate(
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUuserObject) };
     } else {
-        handles::release(name);
+        crate::objects::handles::release(name);
     }
     code
 }

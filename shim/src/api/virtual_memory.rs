@@ -13,12 +13,12 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::{call, post};
-use crate::hand::address_map::{self, Range};
-use crate::hand::execution::write;
-use crate::hand::virtual_memory::{Allocation, RESERVATIONS, allocations, properties, reservation};
-use crate::handles;
-use crate::session::session;
+use crate::answer::write;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::state::address_map::{self, Range};
+use crate::state::handles;
+use crate::state::virtual_memory::{Allocation, RESERVATIONS, allocations, reservation};
 
 fn status(answer: Result<(), CUresult>) -> CUresult {
     answer.err().unwrap_or(CUDA_SUCCESS)
@@ -144,7 +144,7 @@ pub unsafe fn cuMemCreate(
             w.word(bytes as u64);
             put_properties(w, &properties);
         };
-        handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
+        crate::objects::handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
         let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
         allocations(|a| a.insert(handle.0, allocation));
         Ok(handle.0)
@@ -176,7 +176,7 @@ pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
             posted(post(ops::CU_MEM_RELEASE, |w| w.word(handle)))?;
         }
         if gone {
-            handles::release(Handle(handle));
+            crate::objects::handles::release(Handle(handle));
         }
         Ok(())
     })())
@@ -250,7 +250,7 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
                 a.mappings = a.mappings.saturating_sub(1);
                 if a.mappings == 0 && a.references == 0 {
                     all.remove(&range.owner);
-                    handles::release(Handle(range.owner));
+                    crate::objects::handles::release(Handle(range.owner));
                 }
             }
         });
@@ -318,7 +318,7 @@ pub unsafe fn cuMemGetAllocationGranularity(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let device = (p.type_ == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE)
-            .then(|| crate::local::device::worker_ordinal(p.location.id as u32).unwrap_or(0))
+            .then(|| crate::session::device::worker_ordinal(p.location.id as u32).unwrap_or(0))
             // The driver does not look whether there is such a device either.
             .and_then(|ordinal| s.welcome.devices.get(ordinal as usize));
         if let Some(device) = device {
@@ -404,4 +404,18 @@ fn refuse_sharing() -> CUresult {
         crate::say!("sharing device memory by file descriptor or fabric handle is not forwarded; cuIpc* is");
     });
     CUDA_ERROR_NOT_SUPPORTED
+}
+
+/// Properties without the pointer that only Windows uses.
+///
+/// # Safety
+/// `from` is null or valid for a read.
+pub unsafe fn properties(from: *const CUmemAllocationProp) -> Result<CUmemAllocationProp, CUresult> {
+    if from.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, valid by the contract.
+    let mut p = unsafe { from.read() };
+    p.win32HandleMetaData = std::ptr::null_mut();
+    Ok(p)
 }

@@ -51,7 +51,7 @@ impl Parts {
         };
         writeln!(
             self.exports,
-            "if activity::on() {{\n// SAFETY: the caller's promises are the same.\n\
+            "if recording::on() {{\n// SAFETY: the caller's promises are the same.\n\
              return unsafe {{ recorded::{symbol}({arguments}) }};\n}}\n\
              // SAFETY: the same.\nunsafe {{ plain::{symbol}({arguments}) }}\n}}\n"
         )
@@ -158,7 +158,7 @@ fn generic(out: &mut String, row: &Row) {
     }
     let created = row.params.iter().find(|p| row.creates.as_ref() == Some(&p.name));
     if let Some(Param { kind: Kind::Out { element: Element::Handle { kind, .. }, .. }, .. }) = created {
-        writeln!(out, "let created = handles::reserve(Kind::{kind});").unwrap();
+        writeln!(out, "let created = reserve(Kind::{kind});").unwrap();
     }
     let mut fields = String::new();
     for param in &row.params {
@@ -311,10 +311,12 @@ use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
 use orion_wire::{Fault, Handle, Kind};
 
-use crate::activity;
-use crate::call::{call, post};
-use crate::handles;
-use crate::local::refuse;
+use crate::activity::calls as activity;
+use crate::objects::handles;
+use crate::report::refuse;
+use crate::session::call::{call, post};
+use crate::state::handles::reserve;
+use crate::state::recording;
 
 /// What the default stream means to callers of the plain functions.
 const LEGACY: CUstream = std::ptr::null_mut();

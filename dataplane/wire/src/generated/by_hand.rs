@@ -128,10 +128,10 @@ const FILES: &[u64] = &[
     0xc92004145186758d,
     // dataplane/wire/src/refusal.rs
     0x48dd859c3f5c504f,
-    // shim/src/activity/worker.rs
+    // shim/src/activity/gpu.rs
     0x103b0a7f842bab44,
     // shim/src/api/array.rs
-    0x4971cb2f686ca251,
+    0x034c3807eb8cfaef,
     // shim/src/api/callback.rs
     0xe56168d3577a0daa,
     // shim/src/api/capture.rs
@@ -139,7 +139,7 @@ const FILES: &[u64] = &[
     // shim/src/api/context.rs
     0x40c5bf157e2f7da3,
     // shim/src/api/copy/linear.rs
-    0x8afec15767780988,
+    0x4b7e4c18c09a84fc,
     // shim/src/api/copy/rows.rs
     0xe2dcbd86f092b58d,
     // shim/src/api/event.rs
@@ -149,25 +149,25 @@ const FILES: &[u64] = &[
     // shim/src/api/export_table.rs
     0x99ab5a77694ca987,
     // shim/src/api/graph/exec.rs
-    0xd1db0724e1d41fbe,
+    0x00cc40f5aada927f,
     // shim/src/api/graph/nodes.rs
-    0x7bd8563299400bc0,
+    0x26c47855ab654199,
     // shim/src/api/graph/params.rs
     0x2f3382504e743345,
     // shim/src/api/green_context.rs
-    0x8a299049dfd01765,
+    0xcf83b28cca96ab22,
     // shim/src/api/host_memory.rs
     0x40f3a26f9f9dc110,
     // shim/src/api/initialization.rs
-    0x857df02e5c38719c,
+    0x14c709efd3dff95f,
     // shim/src/api/ipc.rs
-    0x0e36e0a414334633,
+    0x382937892a8b2d94,
     // shim/src/api/library.rs
     0x0f11f6360c436657,
     // shim/src/api/link.rs
-    0x0635f74908aa81f0,
+    0x229081d56b49b4d1,
     // shim/src/api/log.rs
-    0x8103376da19ff7c3,
+    0x6dda03d530614319,
     // shim/src/api/memory.rs
     0xff2b359188a867c2,
     // shim/src/api/memset.rs
@@ -175,7 +175,7 @@ const FILES: &[u64] = &[
     // shim/src/api/module.rs
     0x677947a1629c16fb,
     // shim/src/api/pool.rs
-    0x0d32d2095c681d09,
+    0xf1cf598231631f8b,
     // shim/src/api/stream.rs
     0xa60c09e693785626,
     // shim/src/api/stream_memory.rs
@@ -187,38 +187,54 @@ const FILES: &[u64] = &[
     // shim/src/api/user_object.rs
     0xcea30b98b00ddfbc,
     // shim/src/api/virtual_memory.rs
-    0xb1c1f039b58f00e4,
-    // shim/src/hand/callback.rs
-    0xaeecba0ad57e754c,
-    // shim/src/hand/capture.rs
-    0x0b408394e687277e,
-    // shim/src/hand/events.rs
-    0x75cef65ce77c103b,
-    // shim/src/hand/execution.rs
-    0x05d86d8db62b674a,
-    // shim/src/hand/graph.rs
-    0x0b1af74e535a5ccf,
-    // shim/src/hand/graph/copies.rs
-    0x8f2e3ba4fc0cb4b7,
-    // shim/src/hand/host_memory.rs
-    0xcbab65352634e568,
-    // shim/src/hand/in_step.rs
-    0xa891c3b7f6d70c3e,
-    // shim/src/hand/jit.rs
-    0x0998f79e7979ea1d,
-    // shim/src/hand/memory.rs
+    0xdb528345b573e869,
+    // shim/src/memory/copy.rs
     0x564fdbe2b8f25553,
-    // shim/src/hand/module.rs
+    // shim/src/memory/graph_copies.rs
+    0x8f2e3ba4fc0cb4b7,
+    // shim/src/memory/host_memory.rs
+    0xcbab65352634e568,
+    // shim/src/memory/in_step.rs
+    0xa891c3b7f6d70c3e,
+    // shim/src/memory/payload.rs
+    0x218224ba6f7c713c,
+    // shim/src/objects/callback.rs
+    0x852e03eae8dc6ba1,
+    // shim/src/objects/capture.rs
+    0xb9cc84646091b61f,
+    // shim/src/objects/function.rs
+    0x05d86d8db62b674a,
+    // shim/src/objects/graph.rs
+    0x0b1af74e535a5ccf,
+    // shim/src/objects/module.rs
     0xbc3ac8ca828c21eb,
-    // shim/src/hand/payload.rs
-    0xa754eb71f863dca2,
-    // shim/src/hand/sync.rs
-    0xd6d4ecab65567d28,
-    // shim/src/local/context.rs
+    // shim/src/objects/synchronize.rs
+    0xa558521475710fef,
+    // shim/src/session/call.rs
+    0x25ac8f355d56a6be,
+    // shim/src/session/poison.rs
+    0xb8f84ed4aa9df05c,
+    // shim/src/session/reply.rs
+    0xdb49031985fa95f3,
+    // shim/src/session/service.rs
+    0x45e3ded0f01b7f9a,
+    // shim/src/session/thread.rs
+    0xc3feefb3e9733fcf,
+    // shim/src/state/callback.rs
+    0x2067377872eadd98,
+    // shim/src/state/capture.rs
+    0xb52d3a2f915a2e1b,
+    // shim/src/state/context.rs
     0xa5b5753d9999cd4f,
-    // shim/src/local/integrity.rs
+    // shim/src/state/jit.rs
+    0x0998f79e7979ea1d,
+    // shim/src/state/replies.rs
+    0xcb4124074f70762f,
+    // shim/src/state/table.rs
+    0xe59e3fdcc85592e5,
+    // shim/src/tables/integrity.rs
     0xc22f6cff95c18060,
-    // shim/src/local/nvml.rs
+    // shim/src/tables/nvml.rs
     0x8ecec799e0c996c6,
 ];
 

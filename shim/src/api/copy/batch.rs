@@ -6,8 +6,8 @@ use orion_cuda::sys::*;
 
 use crate::api::copy::linear::{Side, check_device, copy_any_here, copy_in_pageable, side};
 use crate::api::copy::rows::copy_3d;
-use crate::hand::sync;
-use crate::session::session;
+use crate::objects::synchronize;
+use crate::session::attached::session;
 
 /// # Safety
 /// As CUDA's `cuMemcpyBatchAsync_v2`: three arrays of `count` elements.
@@ -85,7 +85,7 @@ unsafe fn copy_ordered(
     stream: CUstream,
     order: CUmemcpySrcAccessOrder,
 ) -> CUresult {
-    crate::hand::stream::in_context_of(stream, || {
+    crate::objects::stream::in_context_of(stream, || {
         let of_source = session().and_then(|s| Ok((s, side(s, from, bytes)?)));
         match of_source {
             // As from pageable memory: the bytes travel with the command, and nothing is waited for.
@@ -102,9 +102,9 @@ unsafe fn copy_ordered(
             }
             // It is captured now, so what the stream does before the copy has to be over.
             Ok((_, Side::Pageable))
-                if order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && !crate::hand::capture::capturing(stream) =>
+                if order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && !crate::objects::capture::capturing(stream) =>
             {
-                match sync::stream(stream) {
+                match synchronize::stream(stream) {
                     // SAFETY: the caller's promise.
                     CUDA_SUCCESS => unsafe { copy_any_here(to, from, bytes, stream, false) },
                     code => code,
@@ -183,7 +183,7 @@ fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult> {
     match operand.type_ {
         CU_MEMCPY_OPERAND_TYPE_POINTER => Ok(None),
         // SAFETY: the type says which it is; any bits are a handle.
-        CU_MEMCPY_OPERAND_TYPE_ARRAY => match crate::hand::array::element_bytes(unsafe { operand.op.array.array }) {
+        CU_MEMCPY_OPERAND_TYPE_ARRAY => match crate::objects::array::element_bytes(unsafe { operand.op.array.array }) {
             Some(bytes) => Ok(Some(bytes)),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         },

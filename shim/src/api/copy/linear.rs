@@ -10,13 +10,18 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
-use crate::call::{Ticket, call, post, post_sealed, start, start_sealed, try_post, wait};
-use crate::hand::callback::Reading;
-use crate::hand::graph::copies::Shape;
-use crate::hand::memory::{Staging, copy_words, is_known, needs_context, post_or_call, result};
-use crate::hand::payload::{INLINE_BYTES_MAX, announce};
-use crate::hand::{address_map, host_memory, in_step, sync};
-use crate::session::{Session, session};
+use crate::memory::copy::{copy_words, is_known, needs_context, post_or_call, result};
+use crate::memory::payload::{INLINE_BYTES_MAX, announce};
+use crate::memory::staging::Staging;
+use crate::memory::{host_memory, in_step};
+use crate::objects::synchronize;
+use crate::session::attached::session;
+use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
+use crate::session::reply::{Ticket, wait};
+use crate::state::address_map;
+use crate::state::callback::Reading;
+use crate::state::graph_copies::Shape;
+use crate::state::session::Session;
 
 /// Pageable copies go through the heap in pieces of this size, so that copying and DMA overlap.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -61,7 +66,7 @@ pub fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
 /// `from` has `bytes` readable bytes.
 unsafe fn copy_in(to: CUdeviceptr, from: *const u8, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
-    crate::hand::stream::in_context_of(stream, || unsafe { copy_in_here(to, from, bytes, stream, synchronous) })
+    crate::objects::stream::in_context_of(stream, || unsafe { copy_in_here(to, from, bytes, stream, synchronous) })
 }
 
 /// As above, in a context.
@@ -120,7 +125,7 @@ pub unsafe fn copy_in_pageable(
     stream: CUstream,
     synchronous: bool,
 ) -> Result<(), CUresult> {
-    if let Some(at) = crate::hand::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
+    if let Some(at) = crate::objects::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
         return result(post(op::COPY_IN, |w| copy_words(w, &[to, at, bytes as u64, stream as u64, 0])));
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
@@ -145,7 +150,7 @@ pub unsafe fn copy_in_pageable(
         let piece = Staging::take(s, len)?;
         let at = piece.pointer();
         // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
-        unsafe { crate::hand::stream_copy::copy(at, from.add(done), len) };
+        unsafe { crate::memory::parallel_copy::copy(at, from.add(done), len) };
         announce(s, piece.range);
         let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
         done += len;
@@ -168,7 +173,7 @@ pub unsafe fn copy_in_pageable(
 /// `to` has `bytes` writable bytes.
 unsafe fn copy_out(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
-    crate::hand::stream::in_context_of(stream, || unsafe { copy_out_here(to, from, bytes, stream, synchronous) })
+    crate::objects::stream::in_context_of(stream, || unsafe { copy_out_here(to, from, bytes, stream, synchronous) })
 }
 
 /// As above, in a context.
@@ -225,7 +230,7 @@ impl Bringing {
     /// The worker tells when it is over.
     pub fn posted(&self, number: u64) {
         if self.mirrored && !self.ranges.is_empty() {
-            crate::hand::on_the_way::expect(number, self.ranges.clone());
+            crate::state::on_the_way::expect(number, self.ranges.clone());
         }
     }
 
@@ -239,7 +244,7 @@ impl Bringing {
 impl Drop for Bringing {
     fn drop(&mut self) {
         if self.mirrored && self.number.get() != 0 {
-            crate::hand::on_the_way::settled(self.number.get());
+            crate::state::on_the_way::settled(self.number.get());
         }
     }
 }
@@ -249,14 +254,14 @@ fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(
     let mut r = orion_wire::Reader::new(&reply.body);
     show_output(s, &mut r)?;
     result(reply.result)?;
-    crate::call::note_synchronized(stream as u64, ticket.sent);
+    crate::session::thread::note_synchronized(stream as u64, ticket.sent);
     Ok(())
 }
 
 /// What kernels before a copy printed is out before the copy returns.
 fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) -> Result<(), CUresult> {
     match r.word() {
-        Ok(events) => crate::hand::events::wait_for(s, events),
+        Ok(events) => crate::session::progress::wait_for(s, events),
         // A copy that failed has no body.
         Err(_) => Ok(()),
     }
@@ -271,7 +276,7 @@ unsafe fn copy_out_pageable(
     bytes: usize,
     stream: CUstream,
 ) -> Result<(), CUresult> {
-    if let Some(at) = crate::hand::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
+    if let Some(at) = crate::objects::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
         return result(post(op::COPY_OUT, |w| copy_words(w, &[at, from, bytes as u64, stream as u64])));
     }
     if bytes <= INLINE_BYTES_MAX {
@@ -279,14 +284,14 @@ unsafe fn copy_out_pageable(
         let reply = wait(s, ticket)?;
         result(reply.result)?;
         let mut r = orion_wire::Reader::new(&reply.body);
-        let data = r.bytes().map_err(|f| crate::call::broken(f.0))?;
+        let data = r.bytes().map_err(|f| crate::session::lost::broken(f.0))?;
         show_output(s, &mut r)?;
         if data.len() != bytes {
-            return Err(crate::call::broken("copy of another length"));
+            return Err(crate::session::lost::broken("copy of another length"));
         }
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, bytes) };
-        crate::call::note_synchronized(stream as u64, ticket.sent);
+        crate::session::thread::note_synchronized(stream as u64, ticket.sent);
         return Ok(());
     }
     let mut in_flight: VecDeque<(Ticket, Staging, usize)> = VecDeque::new();
@@ -312,7 +317,7 @@ unsafe fn copy_out_pageable(
         match wait(s, ticket).and_then(|reply| result(reply.result)) {
             // SAFETY: the caller's promise; the worker has finished writing the piece.
             Ok(()) => unsafe {
-                crate::hand::stream_copy::copy(to.add(offset), piece.pointer(), piece.range.bytes as usize)
+                crate::memory::parallel_copy::copy(to.add(offset), piece.pointer(), piece.range.bytes as usize)
             },
             Err(code) => failure = Err(code),
         }
@@ -325,7 +330,7 @@ unsafe fn copy_out_pageable(
 /// # Safety
 /// As `memmove`.
 unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream) -> CUresult {
-    let code = sync::stream(stream);
+    let code = synchronize::stream(stream);
     if code == CUDA_SUCCESS {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy(from, to, bytes) };
@@ -339,7 +344,7 @@ unsafe fn copy_host(to: *mut u8, from: *const u8, bytes: usize, stream: CUstream
 /// Host addresses have `bytes` bytes.
 unsafe fn copy_any(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
-    crate::hand::stream::in_context_of(stream, || unsafe { copy_any_here(to, from, bytes, stream, synchronous) })
+    crate::objects::stream::in_context_of(stream, || unsafe { copy_any_here(to, from, bytes, stream, synchronous) })
 }
 
 /// As above, in a context.

@@ -9,13 +9,15 @@ use orion_wire::Writer;
 use orion_wire::record::{HeapRange, op};
 
 use crate::api::copy::linear::{Bringing, Side, side};
-use crate::call::{post_sealed, start_sealed, wait};
-use crate::hand::callback::Reading;
-use crate::hand::graph::copies::Shape;
-use crate::hand::memory::{needs_context, result};
-use crate::hand::payload::announce;
-use crate::hand::{host_memory, in_step, sync};
-use crate::session::session;
+use crate::memory::copy::{needs_context, result};
+use crate::memory::payload::announce;
+use crate::memory::{host_memory, in_step};
+use crate::objects::synchronize;
+use crate::session::attached::session;
+use crate::session::call::{post_sealed, start_sealed};
+use crate::session::reply::wait;
+use crate::state::callback::Reading;
+use crate::state::graph_copies::Shape;
 
 /// Two-dimensional copies are three-dimensional ones of depth 1.
 fn as_3d(c: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
@@ -101,7 +103,7 @@ impl Rows {
 /// Host sides have the rows that the descriptor names.
 pub unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
     // SAFETY: the caller's promise.
-    crate::hand::stream::in_context_of(stream, || unsafe { copy_3d_here(c, stream, synchronous) })
+    crate::objects::stream::in_context_of(stream, || unsafe { copy_3d_here(c, stream, synchronous) })
 }
 
 /// As above, in a context.
@@ -145,7 +147,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             _ => None,
         };
         if let (Some(from), Some(to)) = (&src, &dst) {
-            result(sync::stream(stream))?;
+            result(synchronize::stream(stream))?;
             for z in 0..d.Depth {
                 for y in 0..d.Height {
                     // SAFETY: the caller's promise.
@@ -160,7 +162,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         // What is captured is copied when the graph runs.
         let set_aside = |rows: &Rows| match synchronous {
             true => Ok(None),
-            false => crate::hand::capture::set_aside(s, stream, rows.first as u64, rows.shape()),
+            false => crate::objects::capture::set_aside(s, stream, rows.first as u64, rows.shape()),
         };
         let mut loan = None;
         let mut unpack = None;
@@ -181,7 +183,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
                         (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
                     }
                     None => {
-                        let l = crate::hand::payload::Loan::general(s, from.packed_bytes())?;
+                        let l = crate::memory::payload::Loan::general(s, from.packed_bytes())?;
                         // SAFETY: the caller's promise; the loan has room for the packed rows.
                         unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
                         announce(s, l.range);
@@ -205,7 +207,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
                 (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
                 (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
             } else {
-                let l = crate::hand::payload::Loan::general(s, to.packed_bytes())?;
+                let l = crate::memory::payload::Loan::general(s, to.packed_bytes())?;
                 d.dstHost = l.pointer().cast();
                 (d.dstPitch, d.dstHeight) = (d.WidthInBytes, d.Height);
                 (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);

@@ -15,14 +15,15 @@ use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::api::graph::params::{Params, kernel_v2};
-use crate::call::{call, call_any, post, post_sealed, start_sealed, try_post, wait};
-use crate::hand::graph::exec::{
-    HostCopy, Launch, bring_in, change_launched, change_under_way, copies_of, note_copies, settled,
-};
-use crate::hand::graph::{NODES_MAX, Spare, code, copies, graph_name, named, node_name};
-use crate::hand::{callback, capture, in_step, on_the_way};
-use crate::handles;
-use crate::session::session;
+use crate::memory::graph_launches::{bring_in, note_copies};
+use crate::memory::in_step;
+use crate::objects::capture;
+use crate::objects::graph::{NODES_MAX, Spare, code, graph_name, named, node_name};
+use crate::session::attached::session;
+use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
+use crate::session::reply::wait;
+use crate::state::graph_launches::{HostCopy, Launch, change_launched, change_under_way, copies_of, settled};
+use crate::state::{callback, graph_copies, handles, on_the_way};
 
 /// `count, (offset, bytes, 1 if written by the graph)*`
 fn host_copies(r: &mut Reader<'_>) -> Result<Vec<(HeapRange, bool)>, Fault> {
@@ -47,11 +48,12 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         }
         let name = handles::reserve(Kind::GraphExec);
         let encode = |w: &mut Vec<u8>| {
-            for word in [name.0, graph, flags, copies::any() as u64] {
+            for word in [name.0, graph, flags, graph_copies::any() as u64] {
                 w.word(word);
             }
         };
-        let found = handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
+        let found =
+            crate::objects::handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
         note_copies(s, name.0, found);
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
@@ -134,7 +136,7 @@ unsafe fn instantiate_with_params(
         let spare = Spare::new(Kind::GraphNode, 1);
         let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
         let encode = |w: &mut Vec<u8>| {
-            for word in [name.0, graph, params.flags, stream, copies::any() as u64] {
+            for word in [name.0, graph, params.flags, stream, graph_copies::any() as u64] {
                 w.word(word);
             }
             spare.encode(w);
@@ -145,12 +147,12 @@ unsafe fn instantiate_with_params(
             }
             Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
         });
-        let (result, said, error_node, found) = handles::made(name, answer)?;
+        let (result, said, error_node, found) = crate::objects::handles::made(name, answer)?;
         spare.settle(&[error_node]);
         params.result_out = said;
         params.hErrNode_out = error_node as CUgraphNode;
         if result != CUDA_SUCCESS {
-            return handles::made(name, Err(result));
+            return crate::objects::handles::made(name, Err(result));
         }
         note_copies(s, name.0, found);
         // SAFETY: not null, and valid by the contract.
@@ -168,7 +170,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
         let name = exec_name(exec)?;
         note_copies(s, name, Vec::new());
         let code = post(ops::CU_GRAPH_EXEC_DESTROY, |w| w.word(name));
-        handles::release(Handle(name));
+        crate::objects::handles::release(Handle(name));
         if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
     })();
     code(answer)
@@ -213,7 +215,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             number
         };
         if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
-            let code = match crate::hand::event::any_shared() {
+            let code = match crate::state::event::any_shared() {
                 false => post_sealed(ops::CU_GRAPH_LAUNCH, launch(false), |number| _ = seal(&copies, number)),
                 true => {
                     let sealed = |number| launched = seal(&copies, number);
@@ -259,7 +261,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let (result, info, found) = call_any(
             ops::CU_GRAPH_EXEC_UPDATE_V2,
             |w| {
-                for word in [exec, graph, copies::any() as u64] {
+                for word in [exec, graph, graph_copies::any() as u64] {
                     w.word(word);
                 }
                 spare.encode(w);
@@ -349,7 +351,7 @@ fn set(
 /// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
 fn copies_matter(exec: CUgraphExec) -> bool {
     let reads_host = |name| copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
-    copies::any() || exec_name(exec).is_ok_and(reads_host)
+    graph_copies::any() || exec_name(exec).is_ok_and(reads_host)
 }
 
 /// # Safety

@@ -9,12 +9,12 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::handle::Kind;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::answer::write;
 use crate::api::graph::params::{Params, kernel_v2};
-use crate::call::{call, post};
-use crate::hand::execution::write;
-use crate::hand::graph::{NODES_MAX, Spare, code, edge_data, forget, graph_name, lend, node_name, put_nodes};
-use crate::handles;
-use crate::session::session;
+use crate::objects::graph::{NODES_MAX, Spare, code, edge_data, forget, graph_name, lend, node_name, put_nodes};
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::state::handles;
 
 /// An edge has two ends, and each may need a name.
 const EDGES_MAX: usize = NODES_MAX / 2;
@@ -46,9 +46,9 @@ unsafe fn add<T>(
     let name = handles::reserve(Kind::GraphNode);
     body.word(name.0);
     // SAFETY: the caller's promise.
-    handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
+    crate::objects::handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
     body.put(&params.body);
-    let made = handles::made(name, call(op, |w| w.put(&body), decode))?;
+    let made = crate::objects::handles::made(name, call(op, |w| w.put(&body), decode))?;
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { place.out.write(name.0 as CUgraphNode) };
     params.taken();
@@ -183,10 +183,10 @@ pub unsafe fn cuGraphAddMemAllocNode(
 
 /// A graph's allocation has its address from the day its node is made.
 fn note_allocation(address: u64, bytes: usize, pool: &CUmemPoolProps) {
-    crate::hand::address_map::insert_device(
+    crate::state::address_map::insert_device(
         address,
         bytes as u64,
-        crate::hand::address_map::Kind::Graph,
+        crate::state::address_map::Kind::Graph,
         0,
         pool.location.id as u32,
     );

@@ -9,14 +9,14 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::call::call;
-use crate::hand::callback::{of_graph, register_for_graph};
-use crate::hand::execution::{self, write};
-use crate::hand::graph::copies::{self, Staged};
-use crate::hand::graph::{Spare, code, learn_function, lend, named, node_name};
-use crate::hand::{in_step, stream_memory};
-use crate::handles;
-use crate::session::session;
+use crate::answer::write;
+use crate::memory::{graph_copies, in_step};
+use crate::objects::graph::{Spare, code, learn_function, lend, named, node_name};
+use crate::objects::{function, handles};
+use crate::session::attached::session;
+use crate::session::call::call;
+use crate::state::callback::{of_graph, register_for_graph};
+use crate::state::graph_copies::Staged;
 
 const BATCH_OPS_MAX: usize = 1024;
 const BODIES_MAX: u32 = 4096;
@@ -40,7 +40,7 @@ impl Drop for Params {
     fn drop(&mut self) {
         if !self.taken.get() {
             self.bodies.iter().copied().for_each(handles::release);
-            copies::give_back(&self.staged);
+            graph_copies::give_back(&self.staged);
         }
     }
 }
@@ -62,7 +62,7 @@ impl Params {
     pub fn taken(&self) {
         self.taken.set(true);
         for staged in &self.staged {
-            copies::keep(staged);
+            crate::state::graph_copies::keep(staged);
         }
     }
 
@@ -82,7 +82,7 @@ impl Params {
         words(w, &geometry.map(u64::from));
         w.word(p.sharedMemBytes as u64);
         // SAFETY: the caller's promise.
-        let packed = unsafe { execution::pack(function, p.kernelParams, p.extra, w) }?;
+        let packed = unsafe { function::pack(function, p.kernelParams, p.extra, w) }?;
         let s = session()?;
         if s.mirrored {
             for word in w[packed].chunks_exact(8) {
@@ -98,7 +98,7 @@ impl Params {
         // SAFETY: null or valid by the caller's promise.
         let mut copy = unsafe { copy.as_ref() }.copied().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_MEMCPY);
-        params.staged = copies::to_shared(session()?, &mut copy)?;
+        params.staged = graph_copies::to_shared(session()?, &mut copy)?;
         let w = &mut params.body;
         words(w, &[flags as u32 as u64, ctx as u64]);
         // SAFETY: the same size; the words of padding are masked before anybody sees them.
@@ -120,7 +120,7 @@ impl Params {
         // SAFETY: null or valid by the caller's promise.
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        crate::hand::callback::note_in_graph();
+        crate::state::callback::note_in_graph();
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
         words(&mut params.body, &[register_for_graph(function, p.userData)]);
         Ok(params)
@@ -153,7 +153,7 @@ impl Params {
             // SAFETY: inside the application's array; all of an operation's bytes belong to `pad`.
             let operation = unsafe { &(*p.paramArray.add(i)).pad };
             words(&mut params.body, operation);
-            stream_memory::note(session()?, operation);
+            in_step::note(session()?, operation);
         }
         Ok(params)
     }
@@ -226,7 +226,7 @@ impl Params {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_CONDITIONAL);
-        params.bodies = (0..c.size).map(|_| handles::reserve(Kind::Graph)).collect();
+        params.bodies = (0..c.size).map(|_| crate::state::handles::reserve(Kind::Graph)).collect();
         let w = &mut params.body;
         words(w, &[c.handle, c.type_ as u64, c.size as u64, c.ctx as u64, c.size as u64]);
         for body in &params.bodies {
@@ -346,7 +346,7 @@ fn kernel_of(node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS, CUresult> {
             for v in &mut geometry {
                 *v = r.word()? as u32;
             }
-            let layout = crate::hand::module::layout(r, 32_764)?;
+            let layout = crate::objects::module::layout(r, 32_764)?;
             Ok(Kernel { function, kernel, context, geometry, layout, packed: r.bytes()?.to_vec() })
         },
     )?;
@@ -418,7 +418,7 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, out: *mut CUDA_MEMCP
         )?;
         // SAFETY: the same size, and every bit pattern is a value of its integers and pointers.
         let mut copy = unsafe { std::mem::transmute::<[u64; COPY_WORDS], CUDA_MEMCPY3D>(raw) };
-        copies::to_application(session()?, &mut copy);
+        graph_copies::to_application(session()?, &mut copy);
         Ok(copy)
     });
     // SAFETY: the caller's promise.
@@ -430,7 +430,8 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, out: *mut CUDA_MEMCP
 pub unsafe fn cuGraphHostNodeGetParams(node: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
     let answer = node_name(node).and_then(|word| {
         let number = call(ops::CU_GRAPH_HOST_NODE_GET_PARAMS, |w| w.word(word), |r| r.word())?;
-        of_graph(number).ok_or_else(|| crate::call::broken("a host function that this program did not register"))
+        of_graph(number)
+            .ok_or_else(|| crate::session::lost::broken("a host function that this program did not register"))
     });
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }

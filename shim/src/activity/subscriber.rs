@@ -1,0 +1,165 @@
+//! The subscriber, and what calls it back about resources: contexts, streams, graphs.
+
+// UNSAFETY: calls the application's function with its own word.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use orion_cuda::cupti::*;
+use orion_cuda::cupti_table::{Callback, Subscriber};
+use orion_cuda::sys::*;
+
+use crate::activity::choice;
+use crate::state::context;
+
+struct Subscribed {
+    callback: Callback,
+    user: *mut c_void,
+}
+
+/// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
+static SUBSCRIBER: AtomicPtr<Subscribed> = AtomicPtr::new(std::ptr::null_mut());
+thread_local! {
+    /// Whether this thread is in the subscriber's function: what that calls does not call back.
+    static CALLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Nothing if there is one already.
+pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
+    let new = Box::into_raw(Box::new(Subscribed { callback, user }));
+    match SUBSCRIBER.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed) {
+        Ok(_) => {
+            register_exit_handler();
+            Some(new.cast())
+        }
+        Err(_) => {
+            // SAFETY: just made, and seen by nobody.
+            drop(unsafe { Box::from_raw(new) });
+            None
+        }
+    }
+}
+
+pub fn is_subscriber(subscriber: Subscriber) -> bool {
+    !subscriber.is_null() && SUBSCRIBER.load(Ordering::Relaxed) == subscriber.cast()
+}
+
+pub fn unsubscribe() {
+    choice::choose_no_resource();
+    choice::choose_no_callback();
+    choice::choice_changed();
+    SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// What calls back at all. Modules do not: their machine code is on the GPU's node.
+pub fn happens(id: u32) -> bool {
+    matches!(
+        id,
+        CUPTI_CBID_RESOURCE_CONTEXT_CREATED
+            | CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_STREAM_CREATED
+            | CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPH_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPH_CLONED
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED
+            | CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING
+            | CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED
+    )
+}
+
+/// The runtime ends its contexts from an exit handler, when the subscriber's own objects may be gone.
+fn register_exit_handler() {
+    static REGISTERED: Once = Once::new();
+    extern "C" fn at_exit() {
+        choice::choose_no_resource();
+    }
+    REGISTERED.call_once(|| {
+        // SAFETY: the handler stores to one static.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// The caller holds no lock.
+pub fn context_created(context: CUcontext) {
+    happened(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
+}
+
+/// It still answers.
+pub fn context_ends(context: CUcontext) {
+    happened(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context);
+}
+
+fn happened(id: u32, context: CUcontext) {
+    resource(id, CUpti_ResourceData { context, stream: null_mut(), resourceDescriptor: null_mut() });
+}
+
+pub fn stream(id: u32, stream: u64) {
+    let context = context::current() as CUcontext;
+    resource(id, CUpti_ResourceData { context, stream: stream as CUstream, resourceDescriptor: null_mut() });
+}
+
+/// What happens to a graph; 0 for what it does not concern.
+#[derive(Default, Clone, Copy)]
+pub struct Subject {
+    pub graph: u64,
+    pub original_graph: u64,
+    pub node: u64,
+    pub original_node: u64,
+    pub exec: u64,
+}
+
+pub fn graph(id: u32, subject: Subject) {
+    if !choice::has_resource(id) {
+        return;
+    }
+    let mut node_type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if subject.node != 0 {
+        // SAFETY: a valid place; an unknown node is refused.
+        unsafe { crate::generated::exports::cuGraphNodeGetType(subject.node as CUgraphNode, &mut node_type) };
+    }
+    let mut graph = CUpti_GraphData {
+        graph: subject.graph as CUgraph,
+        originalGraph: subject.original_graph as CUgraph,
+        node: subject.node as CUgraphNode,
+        originalNode: subject.original_node as CUgraphNode,
+        nodeType: node_type,
+        dependency: null_mut(),
+        graphExec: subject.exec as CUgraphExec,
+    };
+    let context = context::current() as CUcontext;
+    resource(id, CUpti_ResourceData { context, stream: null_mut(), resourceDescriptor: (&raw mut graph).cast() });
+}
+
+fn resource(id: u32, data: CUpti_ResourceData) {
+    if choice::has_resource(id) {
+        calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
+    }
+}
+
+/// Calls the subscriber, if there is one.
+pub fn call_back(domain: u32, id: u32, data: *const c_void) {
+    // SAFETY: null or never freed.
+    let Some(Subscribed { callback, user }) = (unsafe { SUBSCRIBER.load(Ordering::Acquire).as_ref() }) else { return };
+    // SAFETY: the application's own function, with its own word.
+    unsafe { callback(*user, domain, id, data) };
+}
+
+/// Calls the subscriber, and nobody from within.
+pub fn calling(call: impl FnOnce()) {
+    CALLING.with(|calling| {
+        if !calling.replace(true) {
+            call();
+            calling.set(false);
+        }
+    });
+}
+
+pub fn is_calling() -> bool {
+    CALLING.get()
+}

@@ -1,0 +1,107 @@
+//! Host memory around the launches of graphs.
+
+// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use orion_wire::record::HeapRange;
+
+use crate::memory::{in_step, payload};
+use crate::session::attached::session;
+use crate::state::graph_copies;
+use crate::state::graph_launches::{
+    ANY_LAUNCHED, ANY_UNDER_WAY, COPIES, HostCopy, Launch, WITH_COPIES, change_launched, change_under_way,
+};
+use crate::state::session::Session;
+
+/// In shared memory only what was set aside needs work.
+pub fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
+    let copies: Vec<HostCopy> = found
+        .into_iter()
+        .map(|(range, to_host)| HostCopy { range, to_host, staged: graph_copies::staged(range.offset) })
+        .filter(|copy| s.mirrored || copy.staged.is_some())
+        .collect();
+    let mut all = COPIES.lock().expect("no panic happens under this lock");
+    let all = all.get_or_insert_default();
+    if copies.is_empty() {
+        all.remove(&exec);
+    } else {
+        all.insert(exec, Arc::new(copies));
+    }
+    WITH_COPIES.store(all.len(), Ordering::Relaxed);
+}
+
+/// What a graph reads comes to the worker.
+pub fn bring_in(s: &'static Session, copies: &[HostCopy]) {
+    for copy in copies.iter().filter(|c| !c.to_host) {
+        if let Some(staged) = &copy.staged {
+            staged.copy_in(s);
+        }
+        in_step::announce_source(s, copy.range);
+    }
+}
+
+impl Launch {
+    /// The ranges that the graph writes hold what the application has there, in the worker's copy of the heap too.
+    pub fn new(s: &'static Session, copies: &[HostCopy]) -> Launch {
+        let to_host = copies.iter().filter(|c| c.to_host).filter_map(|c| c.staged);
+        let written = to_host
+            .map(|staged| {
+                staged.copy_in(s);
+                in_step::announce_source(s, staged.range);
+                (staged, staged.snapshot(s))
+            })
+            .collect();
+        Launch { written: Mutex::new(written) }
+    }
+
+    pub fn bring_out(&self, s: &Session) {
+        for (staged, snapshot) in self.written.lock().expect("no panic happens under this lock").iter_mut() {
+            staged.copy_out(s, snapshot);
+        }
+    }
+}
+
+/// Runs a host function. It sees what copies before it in a graph brought into pageable memory, and what it writes to
+/// pinned memory is there for the graph's copies behind it. Copies from pageable memory have read it already: a driver
+/// does that when the graph is launched. A launch does not end meanwhile: its pageable memory may be gone then.
+pub fn around_host_function(function: impl FnOnce()) {
+    let Ok(s) = session() else { return function() };
+    if ANY_UNDER_WAY.load(Ordering::Relaxed) {
+        change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
+    }
+    if !ANY_LAUNCHED.load(Ordering::SeqCst) {
+        return function();
+    }
+    let launched: Vec<_> = change_launched(|all| all.values().cloned().collect());
+    let pinned = || launched.iter().flat_map(|copies| copies.iter()).filter(|copy| copy.staged.is_none());
+    let read = |range: HeapRange| {
+        let at = s.heap.at(range.offset, range.bytes);
+        // SAFETY: the range lies inside the heap. What a carrier brings there meanwhile is no change of the function's.
+        at.map_or_else(Vec::new, |at| unsafe { std::slice::from_raw_parts(at, range.bytes as usize) }.to_vec())
+    };
+    let written = pinned().filter(|copy| copy.to_host && !in_step::is_kept_in_step(copy.range));
+    let before: Vec<_> = written.map(|copy| (copy.range, read(copy.range))).collect();
+    function();
+    // More than can be kept in step: what the function changed of what the graph had brought is brought again when the
+    // graph is over, from the worker.
+    for (range, before) in before {
+        for (from, bytes) in changed(&before, &read(range)) {
+            payload::announce(s, HeapRange { offset: range.offset + from as u64, bytes: bytes as u64 });
+        }
+    }
+    pinned().filter(|copy| !copy.to_host).for_each(|copy| in_step::announce_source(s, copy.range));
+}
+
+/// Runs of bytes that are not what they were: where each begins, and how long it is.
+fn changed(before: &[u8], after: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for at in before.iter().zip(after).enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at) {
+        match runs.last_mut() {
+            Some((from, bytes)) if *from + *bytes == at => *bytes += 1,
+            _ => runs.push((at, 1)),
+        }
+    }
+    runs
+}

@@ -1,0 +1,433 @@
+//! Host memory that the GPU reaches: pinned memory, and the application's own memory once it is registered.
+//!
+//! Both are pages of the session's heap, which the worker maps at the same address and registers with the
+//! driver: a host pointer is a device pointer, as with unified addressing. Memory that the application
+//! registers is moved onto heap pages where it lies: its content is copied, and the heap's pages replace its own
+//! at the same address. Where that cannot be done without changing what the memory is (file mappings, shared
+//! memory, stacks) it stays as it is, copies take the way of pageable memory, and no kernel can reach it.
+//!
+//! Over TCP each side has pages of its own. Copies announce what they touch; what kernels may touch is kept in step by
+//! [`crate::memory::in_step`].
+
+// UNSAFETY: replaces pages of the application's memory and copies them.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::ops;
+use orion_wire::record::HeapRange;
+
+use crate::answer::posted;
+use crate::session::attached::session;
+use crate::session::call::{call, post};
+use crate::state::address_map::{self, Kind};
+use crate::state::heap::{PAGE, Region};
+use crate::state::host_memory::{ANY_REGISTERED, BLOCK, FREED, MOVED, SMALL};
+use crate::state::session::Session;
+
+/// What the first word of the worker's command says.
+pub mod request {
+    /// Register a range of the heap with the driver.
+    pub const REGISTER: u64 = 0;
+    /// Kernels may touch a range of the heap: tell a mirrored client what they change.
+    pub const MAPPED: u64 = 1;
+    /// Answered when the copies into a range that are under way are done, and their bytes have been announced.
+    pub const COPIED: u64 = 2;
+}
+
+/// A range of the heap that is registered with the driver, or will be before any later command.
+pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
+    if bytes > BLOCK / 2 {
+        let align = if bytes >= BLOCK { BLOCK } else { PAGE };
+        let range = take(s, bytes, align)?;
+        // Before it is pinned, and before the application has touched every small page of it.
+        s.heap.make_huge(range.offset, range.bytes);
+        register(s, range).inspect_err(|_| give_back(s, range))?;
+        return Ok(range);
+    }
+    let in_blocks = |more: Option<HeapRange>| {
+        let mut small = SMALL.lock().expect("no panic happens under this lock");
+        let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
+        if let Some(block) = more {
+            region.release(block.offset, block.bytes);
+        }
+        region.allocate(bytes, PAGE).map(|offset| HeapRange { offset, bytes })
+    };
+    if let Some(range) = in_blocks(None) {
+        return Ok(range);
+    }
+    let block = take(s, BLOCK, BLOCK)?;
+    register(s, block).inspect_err(|_| give_back(s, block))?;
+    in_blocks(Some(block)).ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// Over TCP the worker gives back the pages that it has there, as [`take`] has done here. That is awaited, because what
+/// a carrier brings next does not wait for commands.
+fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
+    let request = |w: &mut Vec<u8>| {
+        w.word(request::REGISTER);
+        range.put(w);
+    };
+    match s.mirrored {
+        false => posted(post(ops::CU_MEM_HOST_ALLOC, request)),
+        true => call(ops::CU_MEM_HOST_ALLOC, request, |_| Ok(())),
+    }
+}
+
+fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
+    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    let mut offset = allocator.general.allocate(bytes, align);
+    // Freed memory may still be on its way back.
+    let start = std::time::Instant::now();
+    while offset.is_none()
+        && start.elapsed() < std::time::Duration::from_secs(10)
+        && !FREED.lock().expect("no panic happens under this lock").is_empty()
+    {
+        let wait = std::time::Duration::from_millis(20);
+        let again = crate::state::heap::STAGING_RELEASED.wait_timeout(allocator, wait);
+        allocator = again.expect("no panic happens under this lock").0;
+        offset = allocator.general.allocate(bytes, align);
+    }
+    drop(allocator);
+    let Some(offset) = offset else {
+        crate::say!(
+            "the session's host heap ({} MiB) has no room for {bytes} bytes of pinned memory",
+            s.welcome.heap_bytes >> 20
+        );
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    let range = HeapRange { offset, bytes: bytes.next_multiple_of(PAGE) };
+    if s.mirrored {
+        // Something else may have been there, here and in the worker: both sides begin with no pages.
+        remove_pages(s, range);
+    }
+    Ok(range)
+}
+
+fn remove_pages(s: &Session, range: HeapRange) {
+    if let Some(at) = s.heap.at(range.offset, range.bytes) {
+        // SAFETY: callers have the range to themselves.
+        unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
+    }
+}
+
+/// Gives a range back whose pages nobody needs any more. In shared memory this also frees the worker's pages:
+/// they are the same.
+pub fn give_back(s: &Session, range: HeapRange) {
+    remove_pages(s, range);
+    s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
+}
+
+/// For tests: bytes of the heap that somebody has, of staging memory and of the rest. Without a session none.
+///
+/// # Safety
+/// Two words can be written there.
+#[cfg(debug_assertions)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
+    let in_use = session().map_or([0; 2], |s| {
+        let small = SMALL.lock().expect("no panic happens under this lock").as_ref().map_or(0, Region::free_bytes);
+        let allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);
+        let general = all - staging - allocator.general.free_bytes() - small;
+        [staging - allocator.staging.free_bytes(), general]
+    });
+    // SAFETY: the caller's promise.
+    unsafe { out.write(in_use) };
+}
+
+/// The worker is done with a range. False if it is not freed pinned memory.
+pub fn released(s: &Session, range: HeapRange) -> bool {
+    let Some(alone) = FREED.lock().expect("no panic happens under this lock").remove(&range.offset) else {
+        return false;
+    };
+    if alone {
+        give_back(s, range);
+    } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
+        // The worker has done so too: see its `clear`.
+        if s.mirrored
+            && let Some(at) = s.heap.at(range.offset, range.bytes)
+        {
+            // SAFETY: a range of the heap that nobody uses until it is released below.
+            unsafe { at.write_bytes(0, range.bytes as usize) };
+        }
+        small.release(range.offset, range.bytes);
+    }
+    true
+}
+
+/// The heap behind host memory that both sides see, if all of `bytes` at `address` is such memory.
+pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
+    if let Some(offset) = s.heap.offset_of(address, bytes) {
+        return Some(HeapRange { offset, bytes });
+    }
+    // Relaxed: whoever registered the memory told this thread so by other means.
+    if !ANY_REGISTERED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let range = address_map::find(address)?;
+    if range.kind != Kind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
+        return None;
+    }
+    Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
+}
+
+/// Where the application has a range of the heap.
+pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
+    let moved = MOVED.lock().expect("no panic happens under this lock");
+    let inside = |(_, (bytes, offset)): &(&u64, &(u64, u64))| range.offset.wrapping_sub(*offset) < *bytes;
+    let registered = moved.iter().find(inside).map(|(first, (_, offset))| first + (range.offset - offset));
+    registered.or_else(|| s.heap.at(range.offset, range.bytes).map(|at| at as u64))
+}
+
+/// What begins in registered memory has to end in it too: the driver takes no other copy.
+pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
+    if !ANY_REGISTERED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    match address_map::find(address) {
+        Some(r) if r.kind == Kind::RegisteredHost && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => Ok(()),
+    }
+}
+
+pub fn page_of(address: u64) -> u64 {
+    address / PAGE * PAGE
+}
+
+/// Moves pages onto the heap where they lie; the offset there, or nothing where that is not possible.
+///
+/// Other threads may run meanwhile. What they write to these pages between the copy and the exchange is lost:
+/// for whole pages that is the application's own buffer, which it hands over with this very call. The first and
+/// the last page may hold other things too (the allocator's, neighbours'), so each of them is copied and
+/// exchanged by itself, within about a microsecond.
+pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
+    let align = if bytes >= BLOCK { BLOCK } else { PAGE };
+    let range = take(s, bytes, align).ok()?;
+    // The worker first: it knows whether the address is free there.
+    let request = |w: &mut Vec<u8>| {
+        range.put(w);
+        w.word(first);
+    };
+    if let Err(code) = call(ops::CU_MEM_HOST_REGISTER_V2, request, |_| Ok(())) {
+        crate::say!("memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
+        give_back(s, range);
+        return None;
+    }
+    let heap = s.heap.at(range.offset, bytes)? as u64;
+    for (at, len) in pieces(first, bytes) {
+        let from = heap + (at - first);
+        // SAFETY: both are `len` mapped bytes: the heap range is ours, and the application's memory is private,
+        // readable and writable.
+        let moved = unsafe { put_over(from, at, len) };
+        // Half-way there is no way back that is safer than this one: the content is in both places.
+        assert!(moved, "mapping {len} bytes of the heap at {at:#x} failed");
+    }
+    // Over TCP the bytes stay here until a copy or a kernel needs them.
+    Some(range.offset)
+}
+
+/// Copies `len` bytes from `at` to the shared pages at `heap`, and maps those at `at` instead.
+///
+/// # Safety
+/// `at` is ordinary memory, `heap` a shared mapping that nobody else uses; both are whole pages.
+pub unsafe fn put_over(heap: u64, at: u64, len: u64) -> bool {
+    // SAFETY: the caller's promise. The exchange keeps the content. With an old size of zero, mremap maps the
+    // shared pages a second time.
+    let mapped = unsafe {
+        crate::memory::parallel_copy::copy(heap as *mut u8, at as *const u8, len as usize);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        libc::mremap(heap as *mut c_void, 0, len as usize, flags, at as *mut c_void)
+    };
+    mapped as u64 == at
+}
+
+/// The first page, what lies between, the last page.
+pub fn pieces(first: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let last = first + bytes - PAGE;
+    let middle = bytes.saturating_sub(2 * PAGE);
+    [(first + PAGE, middle), (first, PAGE), (last, if bytes > PAGE { PAGE } else { 0 })]
+        .into_iter()
+        .filter(|(_, len)| *len > 0)
+}
+
+/// Makes pages the application's own again, with their content.
+pub fn move_out(at: u64, len: u64) {
+    // SAFETY: the fresh mapping is ours until it takes the place of the pages at `at`, which are a mapping of
+    // the heap that this module made. The exchange keeps the content.
+    let exchanged = unsafe {
+        let fresh = libc::mmap(
+            std::ptr::null_mut(),
+            len as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if fresh == libc::MAP_FAILED {
+            fresh
+        } else {
+            crate::memory::parallel_copy::copy(fresh.cast(), at as *const u8, len as usize);
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(fresh, len as usize, len as usize, flags, at as *mut c_void)
+        }
+    };
+    assert!(exchanged as u64 == at, "no memory to give {len} registered bytes at {at:#x} back to the application");
+}
+
+/// What the pages of a range are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// The process's own, readable and writable: can be moved.
+    Private,
+    /// A file, shared memory, a stack: has to stay.
+    Other,
+    /// The driver refuses to register it for writing.
+    ReadOnly,
+}
+
+/// An error where some page is not mapped at all.
+pub fn backing_of(first: u64, last: u64) -> Result<Backing, CUresult> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+    backing_in(&maps, first, last).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// As [`backing_of`], from the text of `/proc/self/maps`.
+pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
+    let (mut at, mut result) = (first, Backing::Private);
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        if end <= at || start >= last {
+            continue;
+        }
+        if start > at {
+            return None;
+        }
+        let permissions = fields.next()?;
+        let inode = fields.nth(2)?;
+        let name = fields.next().unwrap_or("");
+        let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
+        let this = match permissions.as_bytes() {
+            [b'r', b'w', _, b'p'] if anonymous => Backing::Private,
+            [b'r', b'w', ..] => Backing::Other,
+            [b'r', ..] => Backing::ReadOnly,
+            _ => return None,
+        };
+        result = match (result, this) {
+            (Backing::ReadOnly, _) | (_, Backing::ReadOnly) => Backing::ReadOnly,
+            (Backing::Private, Backing::Private) => Backing::Private,
+            _ => Backing::Other,
+        };
+        at = end;
+        if at >= last {
+            return Some(result);
+        }
+    }
+    None
+}
+
+/// Called in the child of a fork: memory that was moved is shared with the parent there, where the application
+/// expects a copy. It becomes private from here on.
+pub fn in_forked_child(s: &Session) {
+    // A lock held by a thread that does not exist here stays locked; then nothing can be done.
+    let Ok(moved) = MOVED.try_lock() else { return };
+    for (at, (bytes, offset)) in moved.iter() {
+        // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
+        // closed or is something else by now the old mapping stays, or the pages' size gives it away.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(s.memory_fd, &mut stat) != 0 || stat.st_size as u64 != s.welcome.memory_bytes {
+                return;
+            }
+            libc::mmap(
+                *at as *mut c_void,
+                *bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_FIXED,
+                s.memory_fd,
+                (orion_ring::memory::HEAP_OFFSET + offset) as libc::off_t,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::heap::PAGE;
+
+    #[test]
+    fn only_private_memory_can_be_moved() {
+        let maps = "\
+55d000000000-55d000002000 rw-p 00000000 00:00 0 [heap]
+7f0000000000-7f0000004000 rw-p 00000000 00:00 0
+7f0000004000-7f0000006000 rw-s 00000000 00:01 123 /dev/shm/x
+7f0000006000-7f0000007000 r--p 00000000 00:00 0
+7f0000009000-7f000000a000 ---p 00000000 00:00 0
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
+";
+        let backing = |first, last| backing_in(maps, first, last);
+        assert_eq!(backing(0x55d000000000, 0x55d000002000), Some(Backing::Private));
+        assert_eq!(backing(0x7f0000001000, 0x7f0000004000), Some(Backing::Private));
+        assert_eq!(backing(0x7f0000001000, 0x7f0000005000), Some(Backing::Other));
+        assert_eq!(backing(0x7f0000005000, 0x7f0000007000), Some(Backing::ReadOnly));
+        assert_eq!(backing(0x7f0000006000, 0x7f0000008000), None);
+        assert_eq!(backing(0x7f0000009000, 0x7f000000a000), None);
+        assert_eq!(backing(0x7ffc00001000, 0x7ffc00002000), Some(Backing::Other));
+        assert_eq!(backing(0x100000, 0x101000), None);
+    }
+
+    #[test]
+    fn memory_moves_onto_shared_pages_and_back() {
+        let bytes = 3 * PAGE;
+        let map = |flags| {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: fresh mappings.
+            let p = unsafe {
+                libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags | libc::MAP_ANONYMOUS, -1, 0)
+            };
+            assert_ne!(p, libc::MAP_FAILED);
+            p as u64
+        };
+        let (heap, app) = (map(libc::MAP_SHARED), map(libc::MAP_PRIVATE));
+        let byte = |base: u64, i: u64| (base + i) as *mut u8;
+        // SAFETY: all addresses lie in the two mappings above.
+        unsafe {
+            for i in 0..bytes {
+                byte(app, i).write_volatile(i as u8 ^ 0x5a);
+            }
+            for (at, len) in pieces(app, bytes) {
+                assert!(put_over(heap + (at - app), at, len));
+            }
+            for i in 0..bytes {
+                assert_eq!(byte(app, i).read_volatile(), i as u8 ^ 0x5a);
+            }
+            byte(heap, 5000).write_volatile(1);
+            assert_eq!(byte(app, 5000).read_volatile(), 1);
+            for (at, len) in pieces(app, bytes) {
+                move_out(at, len);
+            }
+            byte(heap, 5000).write_volatile(2);
+            assert_eq!(byte(app, 5000).read_volatile(), 1);
+            assert_eq!(byte(app, 5001).read_volatile(), 5001u64 as u8 ^ 0x5a);
+        }
+    }
+
+    #[test]
+    fn pieces_cover_a_range_once() {
+        for pages in 1..5 {
+            let mut all: Vec<_> = pieces(0x10000, pages * PAGE).collect();
+            all.sort_unstable();
+            let mut at = 0x10000;
+            for (start, len) in all {
+                assert_eq!(start, at);
+                at += len;
+            }
+            assert_eq!(at, 0x10000 + pages * PAGE);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Host memory that kernels use in place, where client and worker each have a copy (TCP).
+//!
+//! What the application changed goes to the worker before every launch and every wait, and while the device has work a
+//! thread looks for more. What the device changed comes with the replies that tell of a completion, and while it works
+//! whenever the worker sees it. How the copies are compared and merged: `orion_transport::mirror`.
+//!
+//! Two locks. Whoever sends holds `SENDING` from comparing until the patch is in the command ring, so patches go out in
+//! the order in which they were found. `MIRROR` guards what is known and is held only while memory is looked at: the
+//! carrier's receiving thread takes it, and must never wait for room in a ring.
+
+// UNSAFETY: tells the system how punctual the thread's sleeps are to be.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{MutexGuard, Once};
+use std::time::Duration;
+
+use orion_cuda::sys::*;
+use orion_ring::Spin;
+use orion_transport::Mirror;
+use orion_transport::mirror::{MIRRORED_BYTES_MAX, Notice, Scope};
+use orion_wire::generated::ops;
+use orion_wire::record::{HeapRange, op};
+use orion_wire::{Fault, Writer};
+
+use crate::memory::host_memory::request;
+use crate::memory::payload;
+use crate::session::attached::session;
+use crate::session::call::{call, post, post_to};
+use crate::state::address_map::{self, Range};
+use crate::state::heap::PAGE;
+use crate::state::in_step::{
+    ANSWER, ANY_LIVE, ASLEEP, COMPARISONS, EAGER, IDLE, IDLE_AFTER, MIRROR, MIRRORED_COUNT, RECEIVING, SENDING,
+    STARTED, wake_if,
+};
+use crate::state::session::Session;
+
+/// How often memory is compared while the device works; see the worker's constants of the same names.
+const INTERVAL_MIN: Duration = Duration::from_micros(20);
+const INTERVAL_MAX: Duration = Duration::from_millis(1);
+
+fn lock_to_receive() -> MutexGuard<'static, Mirror> {
+    RECEIVING.fetch_add(1, Ordering::SeqCst);
+    let mirror = lock();
+    RECEIVING.fetch_sub(1, Ordering::SeqCst);
+    mirror
+}
+
+fn lock() -> MutexGuard<'static, Mirror> {
+    MIRROR.lock().expect("no panic happens under this lock")
+}
+
+fn count(mirror: &Mirror) {
+    MIRRORED_COUNT.store(mirror.len(), Ordering::Release);
+    ANY_LIVE.store(mirror.has_live(), Ordering::Release);
+}
+
+/// From now on changes of an allocation reach kernels, and theirs reach the application.
+pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
+    let range = HeapRange { offset: entry.owner, bytes: (entry.base % PAGE + entry.bytes).next_multiple_of(PAGE) };
+    if lock().has(range) {
+        return Ok(());
+    }
+    // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
+    // else is waited for: a kernel that runs may be waiting for this very thread.
+    let request = |kind| {
+        move |w: &mut Vec<u8>| {
+            w.word(kind);
+            range.put(w);
+        }
+    };
+    call(ops::CU_MEM_HOST_ALLOC, request(request::COPIED), |_| Ok(()))?;
+    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    {
+        let mut mirror = lock();
+        if mirror.has(range) {
+            return Ok(());
+        }
+        let total = range.bytes + mirror.bytes();
+        if total > MIRRORED_BYTES_MAX {
+            crate::say!(
+                "{total} bytes of host memory are mapped into kernels; over the network at most \
+                 {MIRRORED_BYTES_MAX} can be kept in step (use copies, or run on the GPU's own host)"
+            );
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        mirror.add(&s.heap, range).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        count(&mirror);
+    }
+    payload::announce(s, range);
+    let code = post(ops::CU_MEM_HOST_ALLOC, request(request::MAPPED));
+    if code != CUDA_SUCCESS {
+        forget_mirrored(range);
+        return Err(code);
+    }
+    if ANY_LIVE.load(Ordering::Acquire) {
+        start_looking(s);
+    }
+    Ok(())
+}
+
+pub fn forget_mirrored(range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        let mut mirror = lock();
+        mirror.remove(range.offset);
+        count(&mirror);
+    }
+}
+
+/// A carrier is about to bring bytes from the worker: they are no change of the application's.
+pub fn arriving(offset: u64, bytes: u64) {
+    if MIRRORED_COUNT.load(Ordering::Acquire) != 0 {
+        lock_to_receive().arriving(HeapRange { offset, bytes });
+    }
+}
+
+pub fn arrived(offset: u64, bytes: u64) {
+    if MIRRORED_COUNT.load(Ordering::Acquire) != 0
+        && let Ok(s) = session()
+    {
+        lock_to_receive().arrived(&s.heap, HeapRange { offset, bytes });
+    }
+}
+
+/// A carrier has bytes that the device changed.
+pub fn patch(body: &[u8]) -> Result<(), Fault> {
+    let Ok(s) = session() else { return Ok(()) };
+    let notice = lock_to_receive().apply(&s.heap, body)?;
+    IDLE_AFTER.fetch_max(notice.idle_after, Ordering::Relaxed);
+    if notice.live && EAGER.load(Ordering::Relaxed) {
+        ANSWER.store(true, Ordering::Relaxed);
+        wake_if(|why| why != 0);
+    }
+    Ok(())
+}
+
+/// The device is about to read or write shared memory at `address` in place, outside a copy or a kernel: a memset, or a
+/// stream that writes a value or waits for one. Whatever it writes must not be taken back by content of the client's
+/// that is older.
+pub fn before_access(s: &'static Session, address: u64) {
+    if s.mirrored {
+        note_parameter(s, address);
+        before_launch();
+    }
+}
+
+/// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only
+/// what the application changed: the rest of it the worker has, and perhaps newer, from a kernel.
+pub fn announce_source(s: &'static Session, range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range) {
+        send(s, Scope::All);
+        return;
+    }
+    announce_unexpected(s, range);
+}
+
+/// As [`announce_source`], of the rows of a copy; `all` is from the first to the last.
+pub fn announce_rows(s: &'static Session, all: HeapRange, rows: &[HeapRange]) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(all) {
+        send(s, Scope::All);
+    } else {
+        rows.iter().for_each(|row| announce_unexpected(s, *row));
+    }
+}
+
+/// The one place in which it is decided that bytes of pinned memory go to the worker. Another thread may have something
+/// brought there at the same time, so it is looked at again when nobody else can send.
+fn announce_unexpected(s: &'static Session, range: HeapRange) {
+    if !s.mirrored {
+        return;
+    }
+    loop {
+        let (parts, ever) = crate::state::on_the_way::not_expected(range);
+        let still = || crate::state::on_the_way::ever() == ever;
+        // What is lost with the session is no loss.
+        if parts.into_iter().all(|part| crate::session::call::post_range(s, part, still).unwrap_or(true)) {
+            return;
+        }
+    }
+}
+
+/// A copy is about to be made whose destination is `range`: what the application wrote there before goes first, or it
+/// would be found later and undo the copy.
+pub fn before_overwrite(s: &'static Session, range: HeapRange) {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
+        send(s, Scope::All);
+    }
+}
+
+/// Whether all of the range is kept in step.
+pub fn is_kept_in_step(range: HeapRange) -> bool {
+    MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range)
+}
+
+/// A graph writes to the range, and what it has written may be looked at before it is over: from now on a mirrored
+/// client keeps that memory in step.
+pub fn note_written(s: &'static Session, range: HeapRange) {
+    if !is_kept_in_step(range)
+        && let Some(address) = crate::memory::host_memory::address_of(s, range)
+    {
+        note_parameter(s, address);
+    }
+}
+
+/// A kernel is given `word` as a parameter: if it points to pinned memory, the kernel may use that memory in place,
+/// so from now on a mirrored client keeps it in step.
+pub fn note_parameter(s: &'static Session, word: u64) {
+    if crate::memory::host_memory::shared_range(s, word, 1).is_none() {
+        return;
+    }
+    if let Some(range) = address_map::find(word)
+        && !range.is_device()
+        && range.device_pointer != 0
+    {
+        // Refused beyond the bound, with a line that says so.
+        let _ = mirror(s, &range);
+    }
+}
+
+/// Brings the worker what the application changed in memory that kernels may read. One load where there is no
+/// such memory.
+#[inline]
+pub fn before_launch() {
+    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+        announce_changes();
+    }
+}
+
+#[cold]
+fn announce_changes() {
+    if let Ok(s) = session() {
+        send(s, Scope::All);
+    }
+}
+
+/// True if anything had changed.
+fn send(s: &'static Session, scope: Scope) -> bool {
+    // One comparison serves all who came before it began. Also publishes what this thread wrote.
+    let begun = COMPARISONS.fetch_add(0, Ordering::SeqCst);
+    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    if scope == Scope::All {
+        if COMPARISONS.load(Ordering::SeqCst) != begun {
+            return true;
+        }
+        COMPARISONS.fetch_add(1, Ordering::SeqCst);
+    }
+    // The carrier goes first: all wait for what it brings, and the lock is not fair.
+    while RECEIVING.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
+    let patches = lock().collect(&s.heap, scope, Notice::default());
+    for body in &patches {
+        // What is lost with the session is no loss.
+        post_to(s, op::HEAP_PATCH, |w| w.extend_from_slice(body));
+    }
+    !patches.is_empty()
+}
+/// Answers waited for in vain before the next one has to be noticed in passing.
+const EAGERNESS: u32 = 8;
+/// It is too early to look again: commands bring what they found changed along and do not end it.
+const PAUSE: u32 = 2;
+
+fn start_looking(s: &'static Session) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        STARTED.store(true, Ordering::SeqCst);
+        let spawned = crate::system::threads::with_signals_blocked(|| {
+            std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
+        });
+        if let Err(e) = spawned {
+            crate::say!("starting a thread failed: {e}; running kernels will not see what the host writes");
+        }
+    });
+}
+
+fn look(s: &'static Session) {
+    // SAFETY: a number for the calling thread; sleeps end when they should, not up to 50 us later.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let may_be_busy =
+        || ANY_LIVE.load(Ordering::Acquire) && s.last_work.load(Ordering::SeqCst) > IDLE_AFTER.load(Ordering::SeqCst);
+    let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
+    while !crate::session::carrier::lost() {
+        if !may_be_busy() {
+            doze(IDLE, Duration::from_secs(1), || !may_be_busy());
+            interval = INTERVAL_MIN;
+            continue;
+        }
+        let asked = ANSWER.swap(false, Ordering::Relaxed);
+        if send(s, Scope::Live) {
+            (interval, eagerness) = (INTERVAL_MIN, EAGERNESS);
+        } else if asked && eagerness > 0 {
+            (interval, eagerness) = (INTERVAL_MIN, eagerness - 1);
+        } else {
+            interval = (interval * 2).min(INTERVAL_MAX);
+        }
+        EAGER.store(eagerness > 0, Ordering::Relaxed);
+        let spin = Spin::adaptive(interval);
+        let answered = || ANSWER.load(Ordering::Relaxed);
+        // With cores to spare a short pause is spent awake: it would take longer to wake up.
+        if interval > Duration::from_micros(100) || spin.yields {
+            doze(PAUSE, interval, || !answered());
+        } else {
+            spin.until(answered);
+        }
+    }
+}
+
+/// Sleeps until woken, at most `timeout`, if there still is reason to.
+fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
+    ASLEEP.store(why, Ordering::SeqCst);
+    // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
+    fence(Ordering::SeqCst);
+    if still() {
+        crate::system::futex::futex_wait(&ASLEEP, why, timeout);
+    }
+    ASLEEP.store(0, Ordering::SeqCst);
+}
+
+/// One operation of a batch may use host memory: its address is the second word of all that have one.
+pub fn note(s: &'static Session, operation: &[u64; 6]) {
+    let kind = operation[0] as u32;
+    let has_address = matches!(
+        kind,
+        CU_STREAM_MEM_OP_WAIT_VALUE_32
+            | CU_STREAM_MEM_OP_WAIT_VALUE_64
+            | CU_STREAM_MEM_OP_WRITE_VALUE_32
+            | CU_STREAM_MEM_OP_WRITE_VALUE_64
+    );
+    if s.mirrored && has_address {
+        note_parameter(s, operation[1]);
+    }
+}

@@ -1,0 +1,10 @@
+//! Host memory, device memory and the way between them.
+
+pub mod copy;
+pub mod graph_copies;
+pub mod graph_launches;
+pub mod host_memory;
+pub mod in_step;
+pub mod parallel_copy;
+pub mod payload;
+pub mod staging;

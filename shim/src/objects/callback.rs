@@ -1,0 +1,124 @@
+//! Running host functions.
+//!
+//! Natively the driver runs them on threads of its own, and a program may rely on as much concurrency as it has.
+//! Here every function that the worker's driver has started, and so is waiting for, gets a thread at once: what
+//! the driver does one after the other stays so, and what it does at the same time may wait for each other.
+//!
+//! Functions and data stay in this process. The worker has numbers, and one that was not given out, or was used up,
+//! ends the session: a false server must not choose what a program calls.
+
+// UNSAFETY: calls functions of the application with the data it gave for them.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::record::{Header, HeapRange, op};
+use orion_wire::{Reader, Writer};
+
+use crate::objects::handles;
+use crate::session::attached::session;
+use crate::session::call::post;
+use crate::state::callback::{
+    ANY_CALLBACK, FORGET, Function, HEAP_RANGE, IN_CALLBACK, Job, OUTSTANDING, POOL, REGISTERED, WORK, change_sources,
+};
+use crate::state::session::Session;
+
+impl Job {
+    fn run(self) {
+        // Relaxed: what matters is what this thread itself sees.
+        ANY_CALLBACK.store(true, Ordering::Relaxed);
+        crate::memory::graph_launches::around_host_function(|| self.call());
+        if let Function::Destroy(_, name) = self.registered.function {
+            handles::release(name);
+        } else {
+            announce_again(!self.registered.kept);
+            post(op::CALLBACK_DONE, |w| w.word(self.id));
+        }
+    }
+
+    /// The application's function. Inside it CUDA may not be called.
+    fn call(&self) {
+        IN_CALLBACK.with(|flag| flag.set(true));
+        let data = self.registered.data as *mut c_void;
+        // SAFETY: the application's own function and data, called as CUDA calls it.
+        unsafe {
+            match self.registered.function {
+                Function::Host(function) | Function::Destroy(function, _) => function(data),
+                Function::Stream(function, stream) => function(stream as CUstream, self.status, data),
+            }
+        }
+        IN_CALLBACK.with(|flag| flag.set(false));
+    }
+}
+
+/// A host function has run: what it may have written comes to the worker before the copies behind it start.
+fn announce_again(counted: bool) {
+    if let Ok(s) = session() {
+        let ranges: Vec<HeapRange> = change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
+        for range in ranges {
+            crate::memory::in_step::announce_source(s, range);
+        }
+        crate::memory::in_step::before_launch();
+    }
+    if counted {
+        // Nothing is lost if the count is too high: more copies are noted than have to be.
+        let less = |n: u32| Some(n.saturating_sub(1));
+        let _ = OUTSTANDING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    }
+}
+
+/// The worker asks for a function to be run. The service thread hands it on: it has output to print meanwhile.
+pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
+    let (Ok(kind), Ok(number), Ok(status)) = (r.word(), r.word(), r.word()) else {
+        crate::session::lost::broken("a callback without its words");
+        return;
+    };
+    let table = || REGISTERED.lock().expect("no panic happens under this lock");
+    match kind {
+        HEAP_RANGE => crate::memory::graph_copies::release_staged(s, number),
+        FORGET => drop(table().take(number)),
+        _ => {
+            let asked_for = table().asked_for(number, kind);
+            match asked_for {
+                Some(registered) => hand_on(Job { id: header.context, registered, status: status as CUresult }),
+                None => {
+                    crate::session::lost::broken("a callback that this program did not register");
+                }
+            }
+        }
+    }
+}
+
+fn hand_on(job: Job) {
+    let mut pool = POOL.lock().expect("no panic happens under this lock");
+    pool.jobs.push_back(job);
+    if pool.idle >= pool.jobs.len() {
+        WORK.notify_one();
+        return;
+    }
+    drop(pool);
+    let spawned = crate::system::threads::with_signals_blocked(|| {
+        std::thread::Builder::new().name("orion-callback".into()).stack_size(8 << 20).spawn(serve)
+    });
+    if let Err(e) = spawned {
+        // Whoever is busy will come to it.
+        crate::say!("starting a callback thread failed: {e}; host functions may run late");
+    }
+}
+
+fn serve() {
+    loop {
+        let mut pool = POOL.lock().expect("no panic happens under this lock");
+        pool.idle += 1;
+        let job = loop {
+            match pool.jobs.pop_front() {
+                Some(job) => break job,
+                None => pool = WORK.wait(pool).expect("no panic happens under this lock"),
+            }
+        };
+        pool.idle -= 1;
+        drop(pool);
+        job.run();
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether a stream is captured, and what its copies of pageable memory become.
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::generated::{calls, ops};
+use orion_wire::handle::{Handle, Kind};
+
+use crate::objects::graph::Spare;
+use crate::session::call::call;
+use crate::session::thread::thread_slot;
+use crate::state::capture::{SET_ASIDE, any_open, change_origins};
+use crate::state::context;
+
+/// Whether work on `stream` is being recorded instead of done.
+pub fn capturing(stream: CUstream) -> bool {
+    any_open() && status(stream).is_ok_and(|status| status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+}
+
+/// The capture that was begun on a stream is over.
+pub fn origin_gone(stream: CUstream) {
+    change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
+}
+
+/// A stream was destroyed, and a capture with it.
+pub fn stream_destroyed(stream: CUstream) {
+    if any_open() {
+        origin_gone(stream);
+    }
+}
+
+/// For a copy from or to pageable memory on a stream that is being captured: the address of a range of the heap
+/// to copy from or to instead. Its bytes are moved around every launch of the graph.
+pub fn set_aside(
+    s: &'static crate::state::session::Session,
+    stream: CUstream,
+    host: u64,
+    shape: crate::state::graph_copies::Shape,
+) -> Result<Option<u64>, CUresult> {
+    if !any_open() {
+        return Ok(None);
+    }
+    let answer = ask(stream, 0)?;
+    if answer.status != CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Ok(None);
+    }
+    let staged = crate::memory::graph_copies::set_aside(s, host, shape)?;
+    SET_ASIDE.lock().expect("no panic happens under this lock").push((answer.graph, staged.range.offset));
+    Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
+}
+
+/// A default stream needs a context; another one needs to be a stream's handle.
+#[inline]
+pub fn check_stream(stream: CUstream) -> Result<(), CUresult> {
+    match stream as u64 {
+        0..=2 if context::current() == 0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        0..=2 => Ok(()),
+        word if Handle(word).is(Kind::Stream) => Ok(()),
+        _ => Err(CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+pub fn status(stream: CUstream) -> Result<CUstreamCaptureStatus, CUresult> {
+    call(
+        ops::CU_STREAM_IS_CAPTURING,
+        |w| calls::cuStreamIsCapturing { hStream: stream as u64 }.encode(w),
+        |r| Ok(calls::cuStreamIsCapturing_reply::decode(r)?.captureStatus),
+    )
+}
+
+/// A thread's default stream has the same name in every thread.
+pub fn key(stream: CUstream) -> (u64, u16) {
+    (stream as u64, if stream as u64 == 2 { thread_slot() } else { 0 })
+}
+
+pub struct Answer {
+    pub status: CUstreamCaptureStatus,
+    pub open: u32,
+    pub id: u64,
+    pub graph: u64,
+    pub dependencies: Vec<(u64, u64)>,
+}
+
+pub fn ask(stream: CUstream, names: usize) -> Result<Answer, CUresult> {
+    let (graph, nodes) = (Spare::new(Kind::Graph, 1), Spare::new(Kind::GraphNode, names));
+    let answer = call(
+        ops::CU_STREAM_GET_CAPTURE_INFO_V3,
+        |w| {
+            w.word(stream as u64);
+            graph.encode(w);
+            nodes.encode(w);
+        },
+        |r| {
+            Ok(Answer {
+                status: r.word()? as u32,
+                open: r.word()? as u32,
+                id: r.word()?,
+                graph: r.word()?,
+                dependencies: r.list(crate::objects::graph::NODES_MAX, |r| Ok((r.word()?, r.word()?)))?,
+            })
+        },
+    )?;
+    graph.settle(&[answer.graph]);
+    nodes.settle(&answer.dependencies.iter().map(|(node, _)| *node).collect::<Vec<_>>());
+    Ok(answer)
+}

@@ -1,0 +1,164 @@
+//! Contexts that begin and end.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
+
+use crate::activity::subscriber;
+use crate::answer::posted;
+use crate::objects::{context_wire, handles};
+use crate::session::context::lookup;
+use crate::session::device::facts;
+use crate::state::context::{ACTIVE, API_VERSION, CREATED, Context, DEAD, DYING, GREEN, INACTIVE, pop_if_top};
+use crate::state::device::Facts;
+
+/// A green context was made: it retains its device's primary context, and its `CUcontext` is known from now on.
+pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresult> {
+    let primary = retain(dev)?;
+    let context = Context { green: green.0, ..Context::new(handle.0, dev as u32, false, API_VERSION) };
+    let context = CREATED.insert(handle, context);
+    context.bring_to_life(primary.flags.load(Ordering::Relaxed));
+    GREEN.lock().expect("no panic happens under this lock").push(context);
+    subscriber::context_created(context.as_cuda());
+    Ok(())
+}
+
+/// A green context is gone, and its `CUcontext` with it. False if it was gone already.
+pub fn disown(handle: Handle) -> bool {
+    let Ok(c) = lookup(handle.0) else { return false };
+    let gone = end_green(c);
+    if gone {
+        GREEN.lock().expect("no panic happens under this lock").retain(|g| !std::ptr::eq(*g, c));
+    }
+    gone
+}
+
+fn end_green(c: &'static Context) -> bool {
+    let mine = c.begin_death();
+    if mine {
+        c.end_life();
+        pop_if_top(c);
+        bury(c);
+    }
+    mine
+}
+
+/// Gives up what [`adopt`] retained.
+pub fn release_green(dev: CUdevice) -> Result<(), CUresult> {
+    release(&facts()?.device(dev)?.primary)
+}
+
+pub fn destroy(context: &'static Context) -> Result<(), CUresult> {
+    // A green one is the primary one with fewer multiprocessors, and ends with its green context.
+    if context.is_primary || context.green != 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    // Of two threads that destroy it, one does.
+    if !context.begin_death() {
+        return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    let destroyed = context_wire::destroy(context.handle);
+    context.end_life();
+    pop_if_top(context);
+    bury(context);
+    handles::release(Handle(context.handle));
+    destroyed
+}
+
+/// Forgets a dead context that had a handle of its own.
+fn bury(context: &Context) {
+    let mut dead = DEAD.lock().expect("no panic happens under this lock");
+    dead.extend(CREATED.remove(Handle(context.handle)));
+    dead.retain(|c| c.on_stacks.load(Ordering::Relaxed) > 0);
+}
+
+pub fn retain(dev: CUdevice) -> Result<&'static Context, CUresult> {
+    let f: &'static Facts = facts()?;
+    let primary = &f.device(dev)?.primary;
+    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    // It may have users and not be active: somebody reset it.
+    let began = activate(primary);
+    *users += 1;
+    drop(users);
+    if began {
+        subscriber::context_created(primary.as_cuda());
+    }
+    Ok(primary)
+}
+
+pub fn release(primary: &'static Context) -> Result<(), CUresult> {
+    {
+        let mut users = primary.users.lock().expect("no panic happens under this lock");
+        if *users == 0 {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        *users -= 1;
+        if *users > 0 {
+            return Ok(());
+        }
+    }
+    // Without the lock: destructors call back.
+    if !primary.begin_death() {
+        return Ok(());
+    }
+    let sent = posted(context_wire::primary_released(primary.device));
+    primary.end_life();
+    // Whoever retained meanwhile was told that the context is active.
+    let users = primary.users.lock().expect("no panic happens under this lock");
+    let began = *users > 0 && activate(primary);
+    drop(users);
+    if began {
+        subscriber::context_created(primary.as_cuda());
+    }
+    sent
+}
+
+/// Whether it was not active. The caller holds the lock of the users.
+fn activate(primary: &Context) -> bool {
+    let begins = !primary.is_active();
+    if begins {
+        primary.bring_to_life(primary.flags_wanted.load(Ordering::Relaxed) | CU_CTX_MAP_HOST);
+    }
+    begins
+}
+
+/// The worker ends a device's green contexts with its primary one; none of them retains it any more.
+pub fn green_reset(primary: &Context) {
+    let gone = {
+        let mut green = GREEN.lock().expect("no panic happens under this lock");
+        let (here, elsewhere) = green.iter().copied().partition(|c| c.device == primary.device);
+        *green = elsewhere;
+        let here: Vec<&'static Context> = here;
+        here
+    };
+    let ended = gone.into_iter().filter(|c| end_green(c)).count();
+    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    *users = users.saturating_sub(ended as u32);
+}
+
+impl Context {
+    /// Runs the destructors, while the context still answers. False if it is not alive, or dying already.
+    pub fn begin_death(&self) -> bool {
+        let mine = self.state.compare_exchange(ACTIVE, DYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if mine {
+            subscriber::context_ends(self.as_cuda());
+            self.storage.destroy(self.handle);
+        }
+        mine
+    }
+
+    pub fn end_life(&self) {
+        self.flags_wanted.store(0, Ordering::Relaxed);
+        self.state.store(INACTIVE, Ordering::Release);
+        context_died(self.handle);
+    }
+}
+
+/// The context `handle` is dead: everything this process remembers about its objects is void.
+pub fn context_died(handle: u64) {
+    crate::state::address_map::forget_context(handle);
+    crate::session::poison::forget(handle);
+    crate::objects::handles::release_all_in(handle);
+    crate::state::texture::context_ended(handle);
+}

@@ -1,0 +1,130 @@
+//! Names of graphs and nodes, and what is lent with them.
+
+// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+
+use std::ffi::c_void;
+
+use orion_cuda::sys::*;
+use orion_wire::Writer;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::state::function::{FUNCTIONS, Function};
+use crate::state::graph::{LENT, Lent};
+use crate::state::handles;
+
+/// Nodes or names in one record; as in the worker.
+pub const NODES_MAX: usize = 8192;
+
+pub fn code(answer: Result<(), CUresult>) -> CUresult {
+    answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// A handle that CUDA may not be given as null.
+pub fn named(kind: Kind, word: u64) -> Result<u64, CUresult> {
+    if Handle(word).is(kind) { Ok(word) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+pub fn graph_name(graph: CUgraph) -> Result<u64, CUresult> {
+    named(Kind::Graph, graph as u64)
+}
+
+pub fn node_name(node: CUgraphNode) -> Result<u64, CUresult> {
+    named(Kind::GraphNode, node as u64)
+}
+
+/// Names reserved for what the worker may find.
+pub struct Spare(Vec<Handle>);
+
+impl Spare {
+    pub fn new(kind: Kind, count: usize) -> Spare {
+        Spare((0..count).map(|_| handles::reserve(kind)).collect())
+    }
+
+    pub fn encode(&self, w: &mut Vec<u8>) {
+        w.word(self.0.len() as u64);
+        for handle in &self.0 {
+            w.word(handle.0);
+        }
+    }
+
+    /// Keeps the names that the worker used. The others go back, and without an answer all of them.
+    pub fn settle(mut self, used: &[u64]) {
+        let used: std::collections::HashSet<u64> = used.iter().copied().collect();
+        self.0.retain(|handle| !used.contains(&handle.0));
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(crate::objects::handles::release);
+    }
+}
+
+/// Keeps `words` for `node`; the same contents are kept once, so that asking twice does not move them. Answers
+/// where they lie, and where the pointers to `offsets` in them lie.
+pub fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut *mut c_void) {
+    let mut lent = LENT.lock().expect("no panic happens under this lock");
+    let of_node = lent.get_or_insert_default().entry(node).or_default();
+    let known = of_node.iter().position(|l| *l.words == *words && l.pointers.len() == offsets.len());
+    let index = known.unwrap_or_else(|| {
+        let words = words.into_boxed_slice();
+        let pointers = offsets.iter().map(|offset| words.as_ptr() as usize + offset).collect();
+        of_node.push(Lent { words, pointers });
+        of_node.len() - 1
+    });
+    let kept = &mut of_node[index];
+    (kept.words.as_mut_ptr().cast(), kept.pointers.as_mut_ptr().cast())
+}
+
+/// Names that ended in the worker.
+pub fn forget(names: &[u64]) {
+    let mut lent = LENT.lock().expect("no panic happens under this lock");
+    for name in names {
+        if let Some(lent) = lent.as_mut() {
+            lent.remove(name);
+        }
+        crate::objects::handles::release(Handle(*name));
+    }
+}
+
+fn edge_word(edge: CUgraphEdgeData) -> u64 {
+    let [a, b, c, d, e] = edge.reserved;
+    u64::from_le_bytes([edge.from_port, edge.to_port, edge.type_, a, b, c, d, e])
+}
+
+pub fn edge_data(word: u64) -> CUgraphEdgeData {
+    let [from_port, to_port, type_, reserved @ ..] = word.to_le_bytes();
+    CUgraphEdgeData { from_port, to_port, type_, reserved }
+}
+
+/// `with edges, count, (node, edge)*`
+///
+/// # Safety
+/// `nodes` has `count` elements, and so has `edges` unless it is null.
+pub unsafe fn put_nodes(
+    w: &mut Vec<u8>,
+    nodes: *const CUgraphNode,
+    edges: *const CUgraphEdgeData,
+    count: usize,
+) -> Result<(), CUresult> {
+    if count > NODES_MAX || (count > 0 && nodes.is_null()) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    w.word(!edges.is_null() as u64);
+    w.word(count as u64);
+    for i in 0..count {
+        // SAFETY: inside the caller's array.
+        w.word(node_name(unsafe { *nodes.add(i) })?);
+        // SAFETY: as above.
+        w.word(if edges.is_null() { 0 } else { edge_word(unsafe { *edges.add(i) }) });
+    }
+    Ok(())
+}
+
+/// Makes a function that only the worker knew known here: a captured kernel's.
+pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
+    let handle = Handle(word);
+    if handle.is(Kind::Function) && FUNCTIONS.get(handle).is_none() {
+        FUNCTIONS.insert(handle, Function::new(handle, c"".to_owned(), 0, layout));
+    }
+}

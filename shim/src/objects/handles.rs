@@ -1,0 +1,76 @@
+//! Giving handles back, and what ends with an object.
+
+use orion_cuda::sys::CUresult;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::state::handles::{KINDS, give_back, made_in};
+
+/// Gives a handle back: its creation failed, or its object was destroyed. Those of what lives in the object go too.
+pub fn release(handle: Handle) {
+    for kind in KINDS {
+        if handle.is(kind) {
+            // Before somebody else is given the index.
+            object_ended(kind, handle).into_iter().for_each(release);
+            give_back(kind, handle);
+        }
+    }
+}
+
+/// What creating the object of a handle answered; the handle is free again if there is none.
+pub fn made<T>(handle: Handle, answer: Result<T, CUresult>) -> Result<T, CUresult> {
+    answer.inspect_err(|_| release(handle))
+}
+
+/// Gives back the handles of everything that was made in a context: it is dead.
+pub fn release_all_in(context: u64) {
+    KINDS.into_iter().for_each(|kind| made_in(kind, context).into_iter().for_each(release));
+}
+
+/// An object is gone, and what is known of it. Answers what lived in it and goes with it.
+pub fn object_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
+    match kind {
+        Kind::Module | Kind::Library => return crate::objects::module::ended(handle),
+        Kind::Array | Kind::MipmappedArray => return crate::objects::array::ended(kind, handle),
+        Kind::Function => crate::objects::function::ended(handle),
+        Kind::Stream => crate::objects::stream::ended(handle),
+        Kind::Event => crate::objects::event::ended(handle),
+        Kind::LinkState => crate::objects::link::ended(handle),
+        _ => {}
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::handles::{reserve, reserve_in};
+    use orion_wire::handle::PRIMARY_CONTEXTS_MAX;
+
+    #[test]
+    fn a_handle_released_twice_is_given_out_once() {
+        let first: Vec<_> = (0..2000).map(|_| reserve(Kind::LogCallback)).collect();
+        for h in first.iter().chain(&first) {
+            release(*h);
+        }
+        let again: std::collections::HashSet<_> = (0..4000).map(|_| reserve(Kind::LogCallback).0).collect();
+        assert_eq!(again.len(), 4000);
+    }
+
+    #[test]
+    fn what_was_made_in_a_context_ends_with_it() {
+        let (here, elsewhere) = (1 << 40 | 7, 1 << 40 | 8);
+        let made: Vec<_> = (0..1500).map(|_| reserve_in(Kind::ExternalMemory, here)).collect();
+        let others: Vec<_> = (0..1500).map(|_| reserve_in(Kind::ExternalMemory, elsewhere)).collect();
+        release_all_in(here);
+        let again: Vec<_> = (0..400).map(|_| reserve(Kind::ExternalMemory)).collect();
+        assert!(again.iter().all(|h| !others.contains(h) && !made.contains(h)));
+        assert!(again.iter().all(|h| made.iter().any(|old| old.index() == h.index())), "their indices are free again");
+    }
+
+    #[test]
+    fn reserved_handles_differ() {
+        let (a, b) = (reserve(Kind::Array), reserve(Kind::Array));
+        assert_ne!(a, b);
+        assert!(a.is(Kind::Array) && a.index() >= PRIMARY_CONTEXTS_MAX);
+    }
+}

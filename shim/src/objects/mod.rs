@@ -1,0 +1,16 @@
+//! CUDA's objects, as far as several subjects of the API need them.
+
+pub mod array;
+pub mod callback;
+pub mod capture;
+pub mod context;
+pub mod context_wire;
+pub mod event;
+pub mod function;
+pub mod graph;
+pub mod handles;
+pub mod image;
+pub mod link;
+pub mod module;
+pub mod stream;
+pub mod synchronize;

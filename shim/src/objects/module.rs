@@ -1,0 +1,275 @@
+//! Modules, libraries, kernels and their globals.
+
+// UNSAFETY: reads images and names from the application's memory and writes answers to it.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::Mutex;
+
+use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::{Fault, Reader, Writer};
+
+use crate::memory::payload::Payload;
+use crate::objects::image;
+use crate::session::attached::session;
+use crate::session::call::{call, call_any, post};
+use crate::state::function::{FUNCTIONS, Function};
+use crate::state::module::{LIBRARIES, Loaded, MODULES};
+use crate::state::{address_map, context, handles, jit};
+
+pub fn loaded(handle: u64) -> Result<&'static Loaded, CUresult> {
+    let handle = Handle(handle);
+    let found = if handle.is(Kind::Module) {
+        MODULES.get(handle)
+    } else if handle.is(Kind::Library) {
+        LIBRARIES.get(handle)
+    } else {
+        None
+    };
+    found.ok_or(CUDA_ERROR_INVALID_HANDLE)
+}
+
+pub fn remember(handle: Handle, context: u64) {
+    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
+    table.insert(
+        handle,
+        Loaded {
+            handle: handle.0,
+            context,
+            functions: Mutex::default(),
+            globals: Mutex::default(),
+            modules: Mutex::default(),
+        },
+    );
+}
+
+/// The name behind a pointer.
+///
+/// # Safety
+/// `name` is null or NUL-terminated.
+pub unsafe fn name_of(name: *const c_char) -> Result<&'static CStr, CUresult> {
+    if name.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, and NUL-terminated by the contract; only used during the call.
+    Ok(unsafe { CStr::from_ptr(name) })
+}
+
+/// Loads an image as a module (needs a context) or as a library (does not).
+pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64, CUresult> {
+    let s = session()?;
+    if kind == Kind::Module && context::current() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let op = if kind == Kind::Module { ops::CU_MODULE_LOAD_DATA_EX } else { ops::CU_LIBRARY_LOAD_DATA };
+    let payload = Payload::new(s, image)?;
+    let handle = handles::reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
+    let result = call_any(
+        op,
+        |w| {
+            w.word(handle.0);
+            payload.encode(w);
+            options.encode(w);
+        },
+        |result, r| {
+            // The logs come back whatever the result is.
+            if !r.is_empty() {
+                options.absorb(r)?;
+            }
+            Ok(result)
+        },
+    );
+    match result {
+        Ok(CUDA_SUCCESS) => {
+            remember(handle, context::current_home());
+            Ok(handle.0)
+        }
+        Ok(code) | Err(code) => {
+            crate::objects::handles::release(handle);
+            Err(code)
+        }
+    }
+}
+
+/// Loads what a private entry of the runtime's table passes: an image, as a module.
+///
+/// # Safety
+/// `image` is an image in one of CUDA's formats.
+pub unsafe fn load_image(image: *const c_void) -> Result<CUmodule, CUresult> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { image::bytes(image) }?;
+    load(Kind::Module, &bytes, &mut jit::Options::default()).map(|h| h as CUmodule)
+}
+
+/// The file is read here, where the application sees it.
+pub fn file(name: &CStr) -> Result<Vec<u8>, CUresult> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let mut bytes = std::fs::read(path).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
+    // A wrapper is pointers, which lead nowhere in a file.
+    if bytes.starts_with(&image::WRAPPER_MAGIC.to_le_bytes()) {
+        return Err(CUDA_ERROR_INVALID_IMAGE);
+    }
+    // PTX in a file has no NUL at its end.
+    bytes.push(0);
+    Ok(bytes)
+}
+
+/// Functions, globals and the modules of a library end with it.
+pub fn ended(handle: Handle) -> Vec<Handle> {
+    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
+    let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
+    let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
+    for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
+        address_map::remove(*base);
+    }
+    functions.into_values().chain(modules.into_values()).map(Handle).collect()
+}
+
+pub fn unload(handle: Handle, op: u16) -> CUresult {
+    if let Err(code) = loaded(handle.0) {
+        return code;
+    }
+    let result = post(op, |w| w.word(handle.0));
+    crate::objects::handles::release(handle);
+    result
+}
+
+/// The most bytes that a kernel's parameters have.
+const PARAMETER_BYTES_MAX: u64 = 32_764;
+
+/// Offset and size of each parameter. They decide what is read of the application's memory, and how much room it needs.
+pub fn layout(r: &mut Reader<'_>, count_max: usize) -> Result<Vec<(u32, u32)>, Fault> {
+    r.list(count_max, |r| {
+        let word = r.word()?;
+        let (offset, size) = (word >> 32, word & 0xffff_ffff);
+        if offset + size > PARAMETER_BYTES_MAX {
+            return Err(Fault("a kernel's parameter lies outside of what a kernel can have"));
+        }
+        Ok((offset as u32, size as u32))
+    })
+}
+
+/// A function or kernel by name; the same handle each time, with its parameter layout.
+pub fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
+    let owner = loaded(owner)?;
+    if let Some(known) = owner.functions.lock().expect("no panic happens under this lock").get(name) {
+        return Ok(*known);
+    }
+    let handle = handles::reserve(Kind::Function);
+    let answer = call(
+        op,
+        |w| {
+            w.word(owner.handle);
+            w.word(handle.0);
+            w.bytes(name.to_bytes());
+        },
+        |r| layout(r, 4096),
+    );
+    let layout = match answer {
+        Ok(layout) => layout,
+        Err(code) => {
+            crate::objects::handles::release(handle);
+            return Err(code);
+        }
+    };
+    let mut functions = owner.functions.lock().expect("no panic happens under this lock");
+    // Two threads may have asked at once: the first answer stays, because handles are compared.
+    let first = *functions.entry(name.to_owned()).or_insert(handle.0);
+    if first == handle.0 {
+        FUNCTIONS.insert(handle, Function::new(handle, name.to_owned(), owner.handle, layout));
+    } else {
+        // The worker knows the other one too, so it stays reserved until the module ends.
+        functions.insert(CString::default(), handle.0);
+    }
+    Ok(first)
+}
+
+/// The names of all functions, asked of the worker.
+pub fn names(owner: u64, op: u16) -> Result<Vec<CString>, CUresult> {
+    loaded(owner)?;
+    call(
+        op,
+        |w| w.word(owner),
+        |r| r.list(1 << 20, |r| CString::new(r.bytes()?).map_err(|_| Fault("function name holds a NUL"))),
+    )
+}
+
+/// Every function of a module, found by name.
+pub fn functions_of(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
+    let names = names(module as u64, ops::CU_MODULE_ENUMERATE_FUNCTIONS)?;
+    names.iter().map(|name| find(module as u64, name, ops::CU_MODULE_GET_FUNCTION).map(|h| h as CUfunction)).collect()
+}
+
+pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), CUresult> {
+    session()?;
+    let owner = loaded(owner)?;
+    let ctx = context::current_home();
+    if ctx == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let key = (name.to_owned(), if Handle(owner.handle).is(Kind::Module) { owner.context } else { ctx });
+    if let Some(known) = owner.globals.lock().expect("no panic happens under this lock").get(&key) {
+        return Ok(*known);
+    }
+    let found = call(
+        op,
+        |w| {
+            w.word(owner.handle);
+            w.bytes(name.to_bytes());
+        },
+        |r| Ok((r.word()?, r.word()? as usize)),
+    )?;
+    let device = context::current_device().unwrap_or(0);
+    address_map::insert_device(found.0, found.1 as u64, address_map::Kind::ModuleGlobal, ctx, device);
+    owner.globals.lock().expect("no panic happens under this lock").insert(key, found);
+    Ok(found)
+}
+
+/// Either answer may be left out.
+///
+/// # Safety
+/// `address` and `size` are null or valid for writes.
+pub unsafe fn write_global(
+    address: *mut CUdeviceptr,
+    size: *mut usize,
+    answer: Result<(CUdeviceptr, usize), CUresult>,
+) -> CUresult {
+    match answer {
+        Ok(_) if address.is_null() && size.is_null() => CUDA_ERROR_INVALID_VALUE,
+        Ok((a, n)) => {
+            // SAFETY: each is null or valid.
+            unsafe {
+                if !address.is_null() {
+                    address.write(a);
+                }
+                if !size.is_null() {
+                    size.write(n);
+                }
+            }
+            CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_that_no_kernel_has_is_a_fault() {
+        let decode = |parameters: &[(u64, u64)]| {
+            let mut w = Vec::new();
+            orion_wire::Writer::word(&mut w, parameters.len() as u64);
+            parameters.iter().for_each(|(offset, size)| orion_wire::Writer::word(&mut w, offset << 32 | size));
+            layout(&mut Reader::new(&w), 4096)
+        };
+        assert_eq!(decode(&[(0, 8), (8, 32_756)]), Ok(vec![(0, 8), (8, 32_756)]));
+        for bad in [(0, 32_765), (32_764, 1), (u32::MAX as u64, 8), (8, u32::MAX as u64)] {
+            assert!(decode(&[bad]).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Streams: created without waiting, and what never changes about one is answered here.
+
+// UNSAFETY: writes answers through the application's pointers.
+
+use orion_cuda::sys::*;
+use orion_wire::handle::{Handle, Kind};
+
+use crate::session::attached::session;
+use crate::state::context;
+use crate::state::stream::{STREAMS, Stream};
+
+/// Priorities beyond the device's range are clamped, as the driver documents.
+pub fn clamped(priority: i32, device: u32) -> Result<i32, CUresult> {
+    let index = crate::session::device::worker_ordinal(device).unwrap_or(0) as usize;
+    let (least, greatest) = session()?.welcome.devices[index].stream_priorities;
+    Ok(priority.clamp(greatest.min(least), least.max(greatest)))
+}
+
+/// A stream was destroyed, or its context was.
+pub fn ended(handle: Handle) {
+    if STREAMS.remove(handle).is_some() {
+        crate::objects::capture::stream_destroyed(handle.0 as CUstream);
+    }
+}
+
+/// The default streams are not objects: they belong to the current context.
+pub fn find(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
+    session()?;
+    if (stream as u64) <= 2 {
+        return if context::current() == 0 { Err(CUDA_ERROR_INVALID_CONTEXT) } else { Ok(None) };
+    }
+    find_own(stream).map(Some)
+}
+
+/// A stream of the application's. One whose green context is gone answers so, also to being destroyed.
+pub fn find_own(stream: CUstream) -> Result<&'static Stream, CUresult> {
+    let handle = Handle(stream as u64);
+    if !handle.is(Kind::Stream) {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    let s = STREAMS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    if s.in_green && crate::session::context::device_of(s.context).is_none() {
+        return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    Ok(s)
+}
+
+/// Work on a stream of the application's own belongs to that stream's context, also in a thread without a current
+/// one; PyTorch's backward threads rely on it.
+pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult {
+    if context::current() != 0 || (stream as u64) <= 2 {
+        return f();
+    }
+    match STREAMS.get(Handle(stream as u64)) {
+        Some(s) => crate::session::context::with_current(s.context, f),
+        None => f(),
+    }
+}
+
+/// Whether a stream is another context's than `ctx`, which the driver may not accept. A green context's streams are
+/// those of the context that it shares.
+#[inline]
+pub fn is_elsewhere(stream: CUstream, ctx: u64) -> bool {
+    #[cold]
+    fn compared(stream: CUstream, ctx: u64) -> bool {
+        home(stream) != crate::session::context::home_of(ctx)
+    }
+    context::several() && compared(stream, ctx)
+}
+
+/// The context whose memory and events a stream's work has.
+pub fn home(stream: CUstream) -> u64 {
+    let own = STREAMS.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    own.map_or_else(context::current_home, |s| crate::session::context::home_of(s.context))
+}
+
+/// Unique in the process; the legacy and the null stream share one, a thread's default stream has its own.
+pub fn stream_id(ctx: u64, stream: CUstream) -> Option<u64> {
+    match find(stream) {
+        Ok(Some(s)) => Some(s.id),
+        Ok(None) if stream as u64 == 2 => Some(1 << 32 | crate::session::thread::thread_slot() as u64),
+        Ok(None) => Some(7 + (Handle(ctx).index() as u64)),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,5 @@
+//! What is told to the user: the error log, refusals, and what kernels print.
+
+pub mod log;
+pub mod output;
+pub mod refuse;

@@ -1,0 +1,49 @@
+//! Whether there is a session.
+
+// UNSAFETY: publishes one leaked object through an atomic pointer, so that the hottest calls pay one load.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+
+use crate::state::session::{GREETED, Greeted, INITIALIZED, SESSION, Session};
+
+/// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
+#[inline]
+pub fn session() -> Result<&'static Session, CUresult> {
+    // Acquire pairs with the store in `initialized`.
+    if !INITIALIZED.load(Ordering::Acquire) {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if crate::state::callback::in_callback() {
+        return Err(CUDA_ERROR_NOT_PERMITTED);
+    }
+    attached()
+}
+
+/// `cuInit` has succeeded.
+pub fn initialized() {
+    INITIALIZED.store(true, Ordering::Release);
+}
+
+pub fn attached() -> Result<&'static Session, CUresult> {
+    // Acquire pairs with the store in `attach`.
+    let p = SESSION.load(Ordering::Acquire);
+    if p.is_null() || crate::state::fork::in_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    // SAFETY: a published session is never freed.
+    Ok(unsafe { &*p })
+}
+
+/// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
+pub fn greeted() -> Option<&'static Greeted> {
+    // Acquire pairs with the store in `attach`.
+    let p = SESSION.load(Ordering::Acquire);
+    if !p.is_null() {
+        // SAFETY: a published session is never freed.
+        let welcome = unsafe { &(*p).welcome };
+        let _ = GREETED.set(Ok(Greeted::from(welcome)));
+    }
+    GREETED.get()?.as_ref().ok()
+}

@@ -1,0 +1,177 @@
+//! How this process reaches its worker.
+//!
+//! The work is done by `orion_transport::client`; this module says where the server is, who we are, and keeps the
+//! one connection that a process has.
+
+// UNSAFETY: closes descriptors in a forked child, where nothing else may be touched.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use orion_ring::{Heap, Memory};
+use orion_transport::client;
+use orion_transport::client::{Caller, Link, NoSession, Server, Tuning};
+use orion_transport::proof::Token;
+use orion_transport::socket::objection_to_folder;
+use orion_wire::hello::Welcome;
+
+/// What the environment says about the server and this program.
+pub struct Settings {
+    pub server: Server,
+    pub caller: Caller,
+    pub tuning: Tuning,
+    pub verbose: bool,
+}
+
+/// What the session is made of.
+pub struct Attached {
+    pub welcome: Welcome,
+    pub memory: Memory,
+    pub heap: Heap,
+    /// The memory is a copy that the carrier keeps in step, not the worker's own pages.
+    pub mirrored: bool,
+}
+
+/// Tells this library from NVIDIA's: whoever looks for a real driver passes over files that export it.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "a symbol of the library, not a constant of the program")]
+pub static orion_shim_marker: u8 = 1;
+
+static CONNECTION: OnceLock<std::sync::Arc<dyn Link>> = OnceLock::new();
+
+/// Attaches to a worker. The error says what was being done, with which value, and what to try.
+pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
+    let a = client::attach(&settings.server, &settings.caller, settings.tuning)?;
+    let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
+    let transport = settings.server.transport();
+    let insecure = if a.insecure { " (insecure: no token)" } else { "" };
+    let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
+    if settings.verbose {
+        crate::say!("{description}");
+    }
+    for (slot, socket) in SOCKETS.iter().zip(a.link.sockets()) {
+        slot.store(socket, Ordering::Relaxed);
+    }
+    let _ = CONNECTION.set(a.link);
+    Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
+}
+
+/// Asks a server for its greeting, and leaves.
+pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
+    client::welcome_of(&settings.server, &settings.caller)
+}
+
+/// `orion-run` says so when nothing in the program it ran has asked.
+pub fn note_that_a_gpu_was_asked_for() {
+    let Some(path) = std::env::var_os("ORION_ASKED_FILE").filter(|path| !path.is_empty()) else { return };
+    // Where it cannot be made (in a container that does not see the folder) there is one line too many in the end.
+    let _ = std::fs::OpenOptions::new().append(true).create(true).open(path);
+}
+
+/// Whether the worker or the way to it is gone. Costs a system call over shared memory, so it is for slow paths.
+pub fn lost() -> bool {
+    CONNECTION.get().is_some_and(|link| link.lost())
+}
+
+/// The session's sockets, for [`forget_in_child`].
+static SOCKETS: [AtomicI32; 1] = [const { AtomicI32::new(-1) }; 1];
+
+/// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
+/// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
+/// but `close` is called.
+pub fn forget_in_child() {
+    for slot in &SOCKETS {
+        let socket = slot.swap(-1, Ordering::Relaxed);
+        if socket >= 0 {
+            // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.
+            unsafe { libc::close(socket) };
+        }
+    }
+}
+
+impl Settings {
+    /// Whether there may be a server, as far as that can be seen without asking it.
+    pub fn may_be_there(&self) -> bool {
+        match &self.server {
+            Server::Unix(path) => path.exists(),
+            Server::Tcp(_) => true,
+        }
+    }
+
+    pub fn from_environment() -> Result<Settings, String> {
+        let server = match text("ORION_SERVER")? {
+            Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,
+            None => Server::Unix(default_socket()?),
+        };
+        if let Some(transport) = text("ORION_TRANSPORT")?
+            && transport != server.transport()
+        {
+            let wanted = match transport.as_str() {
+                "shm" => "a server address such as unix:/run/orion/oriond.sock",
+                "tcp" => "a server address such as tcp:host:7411",
+                _ => "to be shm or tcp",
+            };
+            return Err(format!("ORION_TRANSPORT={transport} needs {wanted}, but the server is {server}"));
+        }
+        let mut tuning = Tuning::default();
+        if let Some(lanes) = number("ORION_TCP_LANES")? {
+            tuning.lanes = lanes as usize;
+        }
+        if let Some(spin_us) = number("ORION_SPIN_US")? {
+            tuning.spin_us = spin_us;
+        }
+        let caller = Caller::new(program(), Token::from_environment()?);
+        let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
+        Ok(Settings { server, caller, tuning, verbose })
+    }
+}
+
+fn text(name: &str) -> Result<Option<String>, String> {
+    match std::env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
+    }
+}
+
+fn number(name: &str) -> Result<Option<u64>, String> {
+    text(name)?.map(|v| v.parse().map_err(|_| format!("{name}={v} is not a number"))).transpose()
+}
+
+fn program() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// The first place where a socket is, in the order in which oriond chooses one; the last place if none is. Nobody named
+/// it, so whoever else could have put something there is not taken for the server.
+fn default_socket() -> Result<PathBuf, String> {
+    // SAFETY: getuid cannot fail.
+    let uid = unsafe { libc::getuid() };
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
+    let places = [
+        runtime.map(|d| PathBuf::from(d).join("orion/oriond.sock")),
+        Some("/run/orion/oriond.sock".into()),
+        Some(format!("/tmp/orion-{uid}/oriond.sock").into()),
+    ];
+    let mut last = PathBuf::new();
+    for place in places.into_iter().flatten() {
+        if place.exists() {
+            let folder = place.parent().expect("each of them lies in a folder");
+            return match objection_to_folder(folder) {
+                Ok(None) => Ok(place),
+                Ok(Some(why)) => Err(format!(
+                    "there is {}, but its folder is not to be trusted: {why}; set ORION_SERVER to the server you mean",
+                    place.display()
+                )),
+                Err(e) => {
+                    Err(format!("opening {} failed: {e}; set ORION_SERVER to the server you mean", folder.display()))
+                }
+            };
+        }
+        last = place;
+    }
+    Ok(last)
+}

@@ -1,0 +1,49 @@
+//! The session's devices.
+
+// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+
+use crate::session::attached::session;
+use crate::state::device::{FACTS, Facts, facts_of};
+
+/// Whether the application has such a device.
+pub fn exists(dev: CUdevice) -> Result<(), CUresult> {
+    facts()?.device(dev).map(drop)
+}
+
+/// What is known about the session's devices, or `CUDA_ERROR_NOT_INITIALIZED`.
+#[inline]
+pub fn facts() -> Result<&'static Facts, CUresult> {
+    // Acquire pairs with the exchange in `publish`.
+    let p = FACTS.load(Ordering::Acquire);
+    let f = if p.is_null() {
+        facts_of(&session()?.welcome)
+    } else {
+        // SAFETY: published facts are never freed.
+        unsafe { &*p }
+    };
+    // Without a device cuInit fails, and nothing is initialised.
+    if f.refusal != CUDA_SUCCESS || crate::state::fork::in_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    Ok(f)
+}
+
+/// The handle of a device's primary context, if the application has it; devices counted as the worker does.
+pub fn active_primary_context(worker_ordinal: u32) -> Option<u64> {
+    let device = facts().ok()?.devices.iter().find(|d| d.worker_ordinal == worker_ordinal)?;
+    device.primary.is_active().then(|| device.primary.as_cuda().addr() as u64)
+}
+
+/// The worker's ordinal of a device the application sees.
+pub fn worker_ordinal(app_ordinal: u32) -> Option<u32> {
+    facts().ok()?.devices.get(app_ordinal as usize).map(|d| d.worker_ordinal)
+}
+
+/// An attribute of a device the application sees.
+pub fn attribute(app_ordinal: u32, id: CUdevice_attribute) -> Option<i32> {
+    facts().ok()?.devices.get(app_ordinal as usize)?.attribute(id)
+}

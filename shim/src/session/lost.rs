@@ -1,0 +1,30 @@
+//! Sessions that cannot go on.
+
+use std::sync::OnceLock;
+
+use orion_cuda::sys::*;
+
+/// What every call answers once the worker is gone.
+pub const SESSION_LOST: CUresult = CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+/// The worker or the carrier sent something impossible. The session cannot go on.
+pub fn broken(what: &str) -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let text = format!("the worker broke the protocol ({what}); the session is over");
+        crate::say!("{text}");
+        crate::report::log::error("", &text);
+    });
+    SESSION_LOST
+}
+
+/// What a call answers that waits for something which will not come.
+pub fn lost_now() -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let text = "the session is lost: the worker or the connection to it is gone";
+        crate::say!("{text}");
+        crate::report::log::error("", text);
+    });
+    SESSION_LOST
+}

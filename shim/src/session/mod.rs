@@ -1,0 +1,13 @@
+//! How this process talks to its worker.
+
+pub mod attached;
+pub mod call;
+pub mod carrier;
+pub mod context;
+pub mod device;
+pub mod lost;
+pub mod poison;
+pub mod progress;
+pub mod reply;
+pub mod service;
+pub mod thread;

@@ -1,0 +1,52 @@
+//! How far the service thread has come.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use orion_cuda::sys::CUresult;
+
+use crate::report::output;
+use crate::state::session::Session;
+
+/// The service thread has ended; no event will be handled any more.
+pub static STOPPED: AtomicBool = AtomicBool::new(false);
+
+pub static SERVICE: OnceLock<std::thread::ThreadId> = OnceLock::new();
+
+/// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
+/// all in the service thread itself: a host function may ask for what fails.
+pub fn wait_for_word(s: &Session, count: u32) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let start = std::time::Instant::now();
+    // Acquire pairs with the Release in `handle_events`: what the events did is visible.
+    while (s.events_handled.load(Ordering::Acquire) as u32).wrapping_sub(count).cast_signed() < 0 {
+        if STOPPED.load(Ordering::Acquire) || SERVICE.get() == Some(&std::thread::current().id()) {
+            return;
+        }
+        match start.elapsed() {
+            short if short < Duration::from_millis(2) => std::thread::yield_now(),
+            long if long > PATIENCE => return,
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+/// Waits until the service thread has handled `count` events: a synchronising call returns only after the output of
+/// the kernels it covers is out. The worker has sent them all before its reply, and the service thread waits for
+/// nobody, so they come unless the session is lost.
+pub fn wait_for(s: &Session, count: u64) -> Result<(), CUresult> {
+    let start = std::time::Instant::now();
+    while s.events_handled.load(Ordering::Acquire) < count {
+        // Handling the last ones and ending is seen in this order.
+        if STOPPED.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
+            return Err(crate::session::lost::lost_now());
+        }
+        match start.elapsed() < Duration::from_millis(2) {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+    output::print_all();
+    Ok(())
+}

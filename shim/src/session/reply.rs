@@ -1,0 +1,187 @@
+//! Waiting for replies.
+//!
+//! Replies to all threads come back in one ring; whichever waiting thread gets the reader's lock hands the others
+//! theirs.
+
+// UNSAFETY: writes records straight into the ring, and waits on futexes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, TryLockError};
+use std::time::Duration;
+
+use orion_cuda::sys::*;
+use orion_ring::{Consumer, Spin};
+use orion_wire::record::op;
+
+use crate::session::lost::{SESSION_LOST, broken, lost_now};
+use crate::session::poison;
+use crate::session::thread::thread_slot;
+use crate::state::replies::{Inbox, Reply};
+use crate::state::session::Session;
+use crate::system::futex::{futex_wait, futex_wake};
+
+/// A call under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    pub sequence: u64,
+    /// Index of the command among all that this process sent.
+    pub sent: u64,
+    pub op: u16,
+}
+
+/// How long a waiting thread spins before it sleeps. As long as the driver itself spins for short waits;
+/// a wake-up costs 15 to 40 us in a VM.
+fn reply_spin() -> Spin {
+    static SPIN: OnceLock<Spin> = OnceLock::new();
+    *SPIN.get_or_init(|| Spin::adaptive(Duration::from_millis(20)))
+}
+
+/// Calls of this process whose reply was waited for. Posted commands do not come by here.
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// How many calls with an answer this process has made: over a network each costs a round trip. For measurements, which
+/// ask for the symbol by name and find none in NVIDIA's library.
+#[unsafe(no_mangle)]
+pub extern "C" fn orion_round_trips() -> u64 {
+    ANSWERED.load(Ordering::Relaxed)
+}
+
+/// Waits for the reply to a call that this thread started.
+pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+    ANSWERED.fetch_add(1, Ordering::Relaxed);
+    let reply = wait_for_reply(s, ticket)?;
+    if s.replies.logs.load(Ordering::Relaxed) != 0 {
+        s.replies.log(thread_slot());
+    }
+    poison::note(crate::state::context::current(), reply.result);
+    if !matches!(reply.result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) {
+        // What the worker's driver has to say about it is on standard error when the call returns.
+        crate::session::progress::wait_for_word(s, reply.events);
+    }
+    Ok(reply)
+}
+
+fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
+    let slot = thread_slot();
+    let mine = s.replies.inbox(slot);
+    let mut slow = Slow::new(ticket.op);
+    loop {
+        let seen = mine.signal.load(Ordering::SeqCst);
+        if let Some(reply) = take(mine, ticket.sequence) {
+            return Ok(reply);
+        }
+        match s.replies.reader.try_lock() {
+            Ok(mut reader) => {
+                let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
+                drop(reader);
+                hand_over(s);
+                return got;
+            }
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Poisoned(_)) => return Err(SESSION_LOST),
+        }
+        if reply_spin().until(|| mine.signal.load(Ordering::SeqCst) != seen) {
+            continue;
+        }
+        s.replies.sleepers.lock().expect("no panic happens under this lock").push(slot);
+        // Registered first, then one more look: the reader looks at the sleepers after it let go of the lock.
+        let retry = s.replies.reader.try_lock().is_ok();
+        if !retry && mine.signal.load(Ordering::SeqCst) == seen {
+            futex_wait(&mine.signal, seen, Duration::from_millis(100));
+        }
+        s.replies.sleepers.lock().expect("no panic happens under this lock").retain(|w| *w != slot);
+        if crate::session::carrier::lost() {
+            return Err(lost_now());
+        }
+        slow.look();
+    }
+}
+
+/// With `ORION_DEBUG` set, says which call a thread has been waiting for, every five seconds.
+struct Slow {
+    op: u16,
+    since: Option<std::time::Instant>,
+    said: u64,
+}
+
+impl Slow {
+    fn new(op: u16) -> Slow {
+        Slow { op, since: None, said: 0 }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let waited = self.since.get_or_insert_with(std::time::Instant::now).elapsed().as_secs() / 5;
+        if waited > self.said && std::env::var_os("ORION_DEBUG").is_some() {
+            self.said = waited;
+            let name = orion_wire::generated::ops::find(self.op).map_or("", |o| o.name);
+            crate::say!("thread {} waits for {name} ({:#x}) for {} s", thread_slot(), self.op, waited * 5);
+        }
+    }
+}
+
+fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
+    let mut replies = inbox.replies.lock().expect("no panic happens under this lock");
+    let at = replies.iter().position(|(s, _)| *s == sequence)?;
+    replies.remove(at).map(|(_, reply)| reply)
+}
+
+/// Reads the reply ring until our own reply comes; the others' are delivered on the way.
+fn read_until(
+    s: &'static Session,
+    reader: &mut Consumer,
+    slot: u16,
+    sequence: u64,
+    slow: &mut Slow,
+) -> Result<Reply, CUresult> {
+    // A previous reader may have delivered ours between our look and the lock.
+    if let Some(reply) = take(s.replies.inbox(slot), sequence) {
+        return Ok(reply);
+    }
+    loop {
+        match reader.next() {
+            Ok(Some(header)) => {
+                let mut body = Vec::new();
+                reader.body(&header, &mut body);
+                reader.consume(header.size as usize);
+                match header.op {
+                    op::HEAP_WRITTEN => continue,
+                    op::LOG if header.sequence == 0 => {
+                        s.replies.keep_log(header.thread, header.context, &body).map_err(|fault| broken(fault.0))?;
+                        continue;
+                    }
+                    _ => {}
+                }
+                let reply = Reply { result: header.context as CUresult, events: (header.context >> 32) as u32, body };
+                if header.thread == slot && header.sequence == sequence {
+                    return Ok(reply);
+                }
+                let inbox = s.replies.inbox(header.thread);
+                inbox.replies.lock().expect("no panic happens under this lock").push_back((header.sequence, reply));
+                inbox.signal.fetch_add(1, Ordering::SeqCst);
+                futex_wake(&inbox.signal);
+            }
+            Ok(None) => {
+                let news = reply_spin().until(|| reader.has_news() != Ok(false));
+                if !news {
+                    if crate::session::carrier::lost() {
+                        return Err(lost_now());
+                    }
+                    slow.look();
+                    reader.sleep(Duration::from_millis(100));
+                }
+            }
+            Err(fault) => return Err(broken(fault.0)),
+        }
+    }
+}
+
+/// The reader leaves: one of those who sleep has to take its place.
+fn hand_over(s: &Session) {
+    let next = s.replies.sleepers.lock().expect("no panic happens under this lock").pop();
+    if let Some(slot) = next {
+        let inbox = s.replies.inbox(slot);
+        inbox.signal.fetch_add(1, Ordering::SeqCst);
+        futex_wake(&inbox.signal);
+    }
+}

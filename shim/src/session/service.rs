@@ -1,0 +1,113 @@
+//! The service thread: what the worker sends without being asked.
+
+// UNSAFETY: blocks signals for new threads.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orion_ring::Consumer;
+use orion_transport::client::say::quiet;
+use orion_wire::Reader;
+use orion_wire::record::{Header, HeapRange, op};
+
+use crate::report::output;
+use crate::session::progress::{SERVICE, STOPPED};
+use crate::state::session::Session;
+use crate::system::threads::with_signals_blocked;
+
+static CONSUMER: Mutex<Option<Consumer>> = Mutex::new(None);
+
+/// Keeps the event ring's reading end until the service thread starts.
+pub fn keep_consumer(consumer: Consumer) {
+    *CONSUMER.lock().expect("no panic happens under this lock") = Some(consumer);
+}
+
+/// Starts the one thread the shim has of its own. All signals are blocked in it: the application's handlers
+/// expect the application's threads.
+pub fn start_service(s: &'static Session) {
+    let Some(consumer) = CONSUMER.lock().expect("no panic happens under this lock").take() else { return };
+    let spawned = with_signals_blocked(|| {
+        std::thread::Builder::new().name("orion-events".into()).stack_size(1 << 20).spawn(move || serve(s, consumer))
+    });
+    if let Err(e) = spawned {
+        // Without it nothing that waits for the device could ever return.
+        crate::say!("starting the event thread failed: {e}; the session is over");
+        STOPPED.store(true, Ordering::Release);
+    }
+}
+
+fn serve(s: &'static Session, consumer: Consumer) {
+    let _ = SERVICE.set(std::thread::current().id());
+    handle_events(s, consumer);
+    STOPPED.store(true, Ordering::Release);
+}
+
+fn handle_events(s: &'static Session, mut consumer: Consumer) {
+    let mut body = Vec::new();
+    while !crate::session::carrier::lost() {
+        let is_all_printed = output::print_some();
+        match consumer.next() {
+            Ok(Some(header)) => {
+                consumer.body(&header, &mut body);
+                consumer.consume(header.size as usize);
+                handle(s, &header, &body);
+                // Release pairs with the Acquire in `wait_for`: what the event did is visible. Announcements are not
+                // counted: a carrier may have consumed them.
+                if header.op != op::HEAP_WRITTEN {
+                    s.events_handled.fetch_add(1, Ordering::Release);
+                }
+            }
+            Ok(None) => consumer.sleep(Duration::from_millis(if is_all_printed { 500 } else { 1 })),
+            Err(fault) => {
+                crate::session::lost::broken(fault.0);
+                return;
+            }
+        }
+    }
+    output::print_all();
+}
+
+fn handle(s: &'static Session, header: &Header, body: &[u8]) {
+    let mut r = Reader::new(body);
+    match header.op {
+        op::OUTPUT => {
+            let Ok(bytes) = r.bytes() else { return };
+            if header.context == 2 {
+                complain(bytes);
+            } else {
+                output::keep(bytes);
+            }
+        }
+        op::HEAP_RELEASED => match r.list(1024, |r| HeapRange::get(r)?.check(s.welcome.heap_bytes)) {
+            Ok(ranges) => crate::memory::staging::release_staging(s, &ranges),
+            Err(fault) => _ = crate::session::lost::broken(fault.0),
+        },
+        op::RUN_CALLBACK => crate::objects::callback::run(s, header, r),
+        _ => {}
+    }
+}
+
+/// What the worker's driver wrote to standard error. Lines of the software GPU's own are Orion's.
+fn complain(bytes: &[u8]) {
+    static BEGUN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    const OWN: &[u8] = b"orion-soft: ";
+    if !quiet() {
+        // Nothing to do where the application closed its stderr.
+        let _ = std::io::stderr().write_all(bytes);
+        return;
+    }
+    let mut begun = BEGUN.lock().expect("no panic happens under this lock");
+    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        begun.extend_from_slice(piece);
+        // The rest of a line of ours may come with the next event.
+        let may_be_ours = begun.iter().zip(OWN).all(|(a, b)| a == b);
+        if !may_be_ours {
+            let _ = std::io::stderr().write_all(&begun);
+        }
+        if !may_be_ours || piece.ends_with(b"\n") {
+            begun.clear();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Threads as the session numbers them.
+
+// UNSAFETY: writes records straight into the ring, and waits on futexes.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
+
+use orion_cuda::sys::*;
+use orion_wire::record::THREADS_MAX;
+
+use crate::state::session::Session;
+
+/// Has no destructor, so that it can be used to the very end: cudart unloads its libraries from an exit handler,
+/// after the thread's destructors have run.
+pub struct Thread {
+    slot: Cell<u16>,
+    pub sequence: Cell<u64>,
+    /// Freed by [`thread_ended`].
+    pub buffer: Cell<ManuallyDrop<Vec<u8>>>,
+    /// A stream this thread has seen idle, the context that was current, and how many records had been sent then.
+    synchronized: Cell<(u64, u64, u64)>,
+}
+
+pub const NO_SLOT: u16 = u16::MAX;
+
+thread_local! {
+    pub static THREAD: Thread = const {
+        Thread {
+            slot: Cell::new(NO_SLOT),
+            sequence: Cell::new(0),
+            buffer: Cell::new(ManuallyDrop::new(Vec::new())),
+            synchronized: Cell::new((0, 0, 0)),
+        }
+    };
+}
+
+static FREE_SLOTS: Mutex<(u16, Vec<u16>)> = Mutex::new((0, Vec::new()));
+/// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
+static SLOT_SEQUENCES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Has `thread_ended` called when the calling thread ends: after the destructors of its variables, which may still call
+/// CUDA, and once more after any other destructor that does.
+fn expect_end(slot: u16) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a valid place; the function stays, because this library is never unloaded.
+        (unsafe { libc::pthread_key_create(&mut key, Some(thread_ended)) } == 0).then_some(key)
+    });
+    // Where there is no key left the slot is simply not given back.
+    if let Some(key) = key {
+        // SAFETY: a key of our own; 0 would mean that there is nothing to end.
+        unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(slot as usize + 1)) };
+    }
+}
+
+/// Gives a thread's slot back.
+unsafe extern "C" fn thread_ended(slot: *mut libc::c_void) {
+    let slot = (slot.addr() - 1) as u16;
+    let last = THREAD.with(|t| {
+        drop(ManuallyDrop::into_inner(t.buffer.take()));
+        t.slot.set(NO_SLOT);
+        t.sequence.get()
+    });
+    if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
+        let index = slot as usize;
+        if sequences.len() <= index {
+            sequences.resize(index + 1, 0);
+        }
+        sequences[index] = last;
+    }
+    if let Ok(mut free) = FREE_SLOTS.lock() {
+        free.1.push(slot);
+    }
+}
+
+/// This thread's number in the session; [`NO_SLOT`] if more threads use CUDA at once than a session numbers.
+pub fn thread_slot() -> u16 {
+    THREAD.with(|t| {
+        if t.slot.get() == NO_SLOT {
+            let slot = {
+                let mut free = FREE_SLOTS.lock().expect("no panic happens under this lock");
+                match free.1.pop() {
+                    Some(slot) => slot,
+                    None if free.0 == THREADS_MAX => return NO_SLOT,
+                    None => {
+                        free.0 += 1;
+                        free.0 - 1
+                    }
+                }
+            };
+            let sequences = SLOT_SEQUENCES.lock().expect("no panic happens under this lock");
+            t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
+            drop(sequences);
+            t.slot.set(slot);
+            expect_end(slot);
+        }
+        t.slot.get()
+    })
+}
+
+#[cold]
+pub fn too_many_threads() -> CUresult {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    let text =
+        format!("more than {THREADS_MAX} threads of this process use CUDA at once: end some, or let them take turns");
+    ONCE.get_or_init(|| eprintln!("orion: {text}"));
+    crate::report::log::error("", &text);
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Remembers that `stream` was seen idle by the command with index `sent`.
+pub fn note_synchronized(stream: u64, sent: u64) {
+    THREAD.with(|t| t.synchronized.set((stream, crate::state::context::current(), sent)));
+}
+
+/// Whether `stream` is known to be idle: it was seen so, and nothing has been sent since. The default streams are
+/// another context's own.
+pub fn known_synchronized(s: &Session, stream: u64) -> bool {
+    let now = (stream, crate::state::context::current(), s.sent.load(Ordering::Relaxed));
+    THREAD.with(|t| t.synchronized.get()) == now
+}

@@ -1,0 +1,179 @@
+//! Attaching to a worker.
+
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use orion_cuda::sys::*;
+use orion_ring::Consumer;
+use orion_ring::memory::Which;
+use orion_transport::client::NoSession;
+use orion_wire::refusal::Reason;
+
+use crate::memory::in_step::{arrived, arriving, patch};
+use crate::session::attached::{attached, greeted};
+use crate::session::carrier::{self, Attached};
+use crate::state::heap::HeapAllocator;
+use crate::state::replies::Replies;
+use crate::state::session::{ATTACHING, GREETED, Greeted, REFUSAL, SESSION, Session};
+use orion_transport::client::{Listener, set_heap_listener};
+
+/// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
+/// same answer each time, as from a missing driver.
+pub fn attach() -> Result<&'static Session, CUresult> {
+    if let Ok(s) = attached() {
+        return Ok(s);
+    }
+    if crate::state::fork::in_forked_child() {
+        return Err(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if !thread_locals_work() {
+        return Err(refuse_static_program());
+    }
+    let _only_one = ATTACHING.lock().expect("no panic happens under this lock");
+    if let Ok(s) = attached() {
+        return Ok(s);
+    }
+    if let Some(code) = REFUSAL.get() {
+        return Err(*code);
+    }
+    crate::session::carrier::note_that_a_gpu_was_asked_for();
+    match attach_now() {
+        Ok(s) => {
+            crate::start::fork::register_fork_handler();
+            SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
+            crate::session::service::start_service(s);
+            Ok(s)
+        }
+        Err(no) => {
+            crate::say!("{}", no.text);
+            crate::report::log::error("cuInit", &no.text);
+            Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
+        }
+    }
+}
+
+/// Asks the server about its devices. Where this process has no session it is asked by a short one, and the process has
+/// none afterwards: it may fork, and use CUDA in its children.
+pub fn greet() -> Result<&'static Greeted, CUresult> {
+    if let Some(greeted) = greeted() {
+        return Ok(greeted);
+    }
+    let asked = GREETED.get_or_init(|| {
+        crate::session::carrier::note_that_a_gpu_was_asked_for();
+        let asked = carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| carrier::greet(&s));
+        asked.map(|welcome| Greeted::from(&welcome)).map_err(|no| {
+            crate::say!("{}", no.text);
+            code_of(no.refused)
+        })
+    });
+    asked.as_ref().map_err(|code| *code)
+}
+
+/// A fully static program brings a C library of its own, whose loader gives libraries that come later no memory for
+/// their thread-locals: the first use of one would be the end of the program.
+fn thread_locals_work() -> bool {
+    thread_local! {
+        static PROBE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
+    }
+    // Without a block of its own the variable is found at its offset from nowhere.
+    PROBE.with(|probe| std::hint::black_box(std::ptr::from_ref(probe) as usize)) > 1 << 20
+}
+
+/// Nothing here uses a thread-local.
+fn refuse_static_program() -> CUresult {
+    static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        orion_transport::client::say::put(
+            b"orion: this program is linked statically, C library included, and such a program cannot load Orion's \
+              libcuda.so.1; link it without -static (nvcc's -cudart static is no problem)\n",
+        );
+    }
+    CUDA_ERROR_NOT_SUPPORTED
+}
+
+/// What `cuInit` answers where there is no session.
+fn code_of(refused: Option<Reason>) -> CUresult {
+    match refused {
+        // Without a server there is no GPU.
+        None => CUDA_ERROR_NO_DEVICE,
+        Some(Reason::NotPermitted | Reason::Other) => CUDA_ERROR_NOT_PERMITTED,
+        // As from a libcuda that does not fit the kernel's driver.
+        Some(Reason::Version) => CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+        // As from a GPU whose compute mode lets no further process in.
+        Some(Reason::Full) => CUDA_ERROR_DEVICE_UNAVAILABLE,
+        // As from a machine whose GPUs are still being set up.
+        Some(Reason::NoWorker) => CUDA_ERROR_SYSTEM_NOT_READY,
+    }
+}
+
+fn attach_now() -> Result<&'static Session, NoSession> {
+    set_heap_listener(LISTENER);
+    let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
+    let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
+    let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
+    let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
+    let events: Consumer = memory.consumer(Which::Event).map_err(|e| end("event", e))?;
+    crate::session::service::keep_consumer(events);
+    let heap_allocator = HeapAllocator::new(welcome.staging_bytes, welcome.heap_bytes);
+    let memory_fd = memory.fd().as_raw_fd();
+    // The memory's descriptor stays open and mapped for the life of the process.
+    std::mem::forget(memory);
+    Ok(Box::leak(Box::new(Session {
+        welcome,
+        heap,
+        memory_fd,
+        heap_allocator: Mutex::new(heap_allocator),
+        mirrored,
+        sender: Mutex::new(sender),
+        sent: AtomicU64::new(0),
+        commands: AtomicU64::new(0),
+        last_work: AtomicU64::new(0),
+        replies: Replies::new(replies),
+        events_handled: AtomicU64::new(0),
+    })))
+}
+
+/// Version of the worker's driver; attaches if that is needed, because CUDA answers this before `cuInit`.
+#[cfg(not(test))]
+fn worker_driver_version() -> i32 {
+    attach().map_or(0, |s| s.welcome.driver_version as i32)
+}
+
+/// What the carrier tells of.
+pub const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
+
+/// A command brings nothing more to the heap.
+fn settled(number: u64) {
+    crate::state::on_the_way::settled(number);
+    crate::state::graph_launches::settled(number);
+    crate::state::callback::settled(number);
+}
+
+/// The one number that `cuDriverGetVersion`, `cuGetProcAddress` and the integrity check go by: the worker's
+/// driver, capped at what this library knows. Without a worker it is our own, so that cudart goes on to ask
+/// `cuInit` and reports that there is no device, not that the driver is too old.
+pub fn driver_version() -> i32 {
+    match worker_driver_version() {
+        0 => CUDA_VERSION as i32,
+        version => version.min(CUDA_VERSION as i32),
+    }
+}
+
+#[cfg(test)]
+fn worker_driver_version() -> i32 {
+    crate::state::device::fixture::DRIVER_VERSION as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_do_not_decide_the_code() {
+        let unreachable = NoSession::from("no oriond listens on unix:/tmp/refused.sock".to_owned());
+        assert_eq!(code_of(unreachable.refused), CUDA_ERROR_NO_DEVICE);
+        assert_eq!(code_of(Some(Reason::NotPermitted)), CUDA_ERROR_NOT_PERMITTED);
+        assert_eq!(code_of(Some(Reason::Full)), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    }
+}

@@ -1,0 +1,4 @@
+//! How a process comes by its session, and how a forked child is kept from it.
+
+pub mod attach;
+pub mod fork;

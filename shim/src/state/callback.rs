@@ -1,0 +1,259 @@
+//! Host functions of the application: which are registered, and how many have still to run.
+
+// UNSAFETY: calls functions of the application with the data it gave for them.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
+use orion_wire::record::HeapRange;
+
+use crate::state::session::Session;
+
+/// What the worker asks for; the same numbers as in its `callback::kind`.
+pub const HOST_FUNCTION: u64 = 0;
+const STREAM_CALLBACK: u64 = 1;
+pub const USER_OBJECT: u64 = 2;
+pub const HEAP_RANGE: u64 = 3;
+pub const FORGET: u64 = 4;
+
+/// A function that the application gave, and the data it is to be called with. The worker knows it by number only: what
+/// it says decides when this runs, never what.
+#[derive(Clone, Copy)]
+pub struct Registered {
+    pub function: Function,
+    pub data: usize,
+    /// The worker says when it is not needed any more; otherwise it runs once at most.
+    pub kept: bool,
+}
+
+#[derive(Clone, Copy)]
+pub enum Function {
+    Host(unsafe extern "C" fn(*mut c_void)),
+    Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
+    /// Destroys the user object with this name.
+    Destroy(unsafe extern "C" fn(*mut c_void), Handle),
+}
+
+/// By index; a number is an index and how often it had been used.
+pub struct Table {
+    slots: Vec<(u32, Option<Registered>)>,
+    free: Vec<u32>,
+}
+
+pub static REGISTERED: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), free: Vec::new() });
+
+impl Table {
+    fn put(&mut self, registered: Registered) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        *slot = (slot.0.wrapping_add(1), Some(registered));
+        (slot.0 as u64) << 32 | index as u64
+    }
+
+    fn slot(&mut self, number: u64) -> Option<&mut Option<Registered>> {
+        let (generation, registered) = self.slots.get_mut(number as u32 as usize)?;
+        (*generation == (number >> 32) as u32).then_some(registered)
+    }
+
+    pub fn take(&mut self, number: u64) -> Option<Registered> {
+        let taken = self.slot(number)?.take();
+        if taken.is_some() {
+            self.free.push(number as u32);
+        }
+        taken
+    }
+
+    /// What to call when the worker asks for `number`.
+    pub fn asked_for(&mut self, number: u64, kind: u64) -> Option<Registered> {
+        let registered = (*self.slot(number)?)?;
+        if registered.function.kind() != kind {
+            return None;
+        }
+        if registered.kept { Some(registered) } else { self.take(number) }
+    }
+}
+
+impl Function {
+    fn kind(self) -> u64 {
+        match self {
+            Function::Host(_) => HOST_FUNCTION,
+            Function::Stream(..) => STREAM_CALLBACK,
+            Function::Destroy(..) => USER_OBJECT,
+        }
+    }
+}
+
+pub fn register(function: Function, data: *mut c_void, kept: bool) -> u64 {
+    REGISTERED.lock().expect("no panic happens under this lock").put(Registered { function, data: data as usize, kept })
+}
+
+/// For a host node, whose function runs whenever the graph does.
+pub fn register_for_graph(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> u64 {
+    register(Function::Host(function), data, true)
+}
+
+/// What was registered for a host node under this number.
+pub fn of_graph(number: u64) -> Option<CUDA_HOST_NODE_PARAMS> {
+    let mut table = REGISTERED.lock().expect("no panic happens under this lock");
+    match (*table.slot(number)?)? {
+        Registered { function: Function::Host(function), data, .. } => {
+            Some(CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data as *mut c_void })
+        }
+        _ => None,
+    }
+}
+
+/// One function to run.
+pub struct Job {
+    pub id: u64,
+    pub registered: Registered,
+    pub status: CUresult,
+}
+
+/// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times as
+/// much as this one.
+pub static ANY_CALLBACK: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    pub static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
+#[inline]
+pub fn in_callback() -> bool {
+    ANY_CALLBACK.load(Ordering::Relaxed) && IN_CALLBACK.with(Cell::get)
+}
+
+/// Host functions enqueued that have not run, other than those of graphs.
+pub static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
+/// Some graph has host functions: nobody knows how many have still to run.
+static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
+
+/// A graph gets a host function.
+pub fn note_in_graph() {
+    IN_GRAPHS.store(true, Ordering::Relaxed);
+}
+
+/// Whether a host function may be on its way.
+#[inline]
+pub fn may_run() -> bool {
+    OUTSTANDING.load(Ordering::SeqCst) > 0 || IN_GRAPHS.load(Ordering::Relaxed)
+}
+
+/// Whether any graph may have host functions.
+pub fn any_in_graphs() -> bool {
+    IN_GRAPHS.load(Ordering::Relaxed)
+}
+
+/// Pinned memory that a copy under way reads. Where the worker has its own copy of the heap the bytes were brought over
+/// when the copy was made, and a host function ahead of it may write to them.
+pub struct Source {
+    token: u64,
+    /// Which of this process's commands reads it; 0 until it is in the ring.
+    number: u64,
+    pub ranges: Vec<HeapRange>,
+}
+
+static SOURCES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
+static ANY_SOURCE: AtomicBool = AtomicBool::new(false);
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+pub fn change_sources<T>(change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
+    let mut all = SOURCES.lock().expect("no panic happens under this lock");
+    let answer = change(&mut all);
+    ANY_SOURCE.store(!all.is_empty(), Ordering::SeqCst);
+    answer
+}
+
+/// A copy that is about to be made. Its source is noted from before its bytes are brought over until the worker says
+/// that the copy is done.
+pub struct Reading {
+    token: u64,
+}
+
+impl Reading {
+    /// Nothing where no host function can be ahead of the copy.
+    pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
+        if !s.mirrored || !may_run() {
+            return Reading { token: 0 };
+        }
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
+        Reading { token }
+    }
+
+    /// Whether the worker has to say when the copy is done.
+    pub fn is_noted(&self) -> bool {
+        self.token != 0
+    }
+
+    /// The copy goes into the ring as this command.
+    pub fn posted(&self, number: u64) {
+        if self.is_noted() {
+            change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
+        }
+    }
+}
+
+impl Drop for Reading {
+    /// A copy that was waited for, or never sent, reads nothing any more.
+    fn drop(&mut self) {
+        if self.is_noted() {
+            change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
+        }
+    }
+}
+
+/// A command, perhaps a copy from pinned memory, is done.
+pub fn settled(number: u64) {
+    if ANY_SOURCE.load(Ordering::SeqCst) {
+        change_sources(|all| all.retain(|s| s.number != number));
+    }
+}
+
+pub struct Pool {
+    pub jobs: VecDeque<Job>,
+    pub idle: usize,
+}
+
+pub static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
+pub static WORK: Condvar = Condvar::new();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+    fn host(kept: bool) -> Registered {
+        Registered { function: Function::Host(nothing), data: 7, kept }
+    }
+
+    #[test]
+    fn only_what_was_registered_is_found_and_once_if_it_runs_once() {
+        let mut table = Table { slots: Vec::new(), free: Vec::new() };
+        assert!(table.asked_for(0, HOST_FUNCTION).is_none());
+        let once = table.put(host(false));
+        for wrong in [0, once + 1, once + (1 << 32), nothing as *const () as u64, u64::MAX] {
+            assert!(table.asked_for(wrong, HOST_FUNCTION).is_none());
+        }
+        // As a user object's destructor the worker would not wait for it.
+        assert!(table.asked_for(once, USER_OBJECT).is_none());
+        assert!(table.asked_for(once, HOST_FUNCTION).is_some());
+        assert!(table.asked_for(once, HOST_FUNCTION).is_none());
+        let kept = table.put(host(true));
+        assert_ne!(kept, once);
+        assert!((0..3).all(|_| table.asked_for(kept, HOST_FUNCTION).is_some()));
+        assert!(table.take(once).is_none());
+        assert!(table.take(kept).is_some() && table.take(kept).is_none());
+        assert_eq!(table.slots.len(), 1);
+    }
+}

@@ -1,0 +1,236 @@
+//! Contexts, and every thread's stack of current ones.
+//!
+//! The stack is the application's business alone; the worker learns which context a command is for from the
+//! command. `cuCtxGetCurrent` and `cuCtxGetDevice` are asked millions of times, so they read one thread-local
+//! word and the context behind it. A destroyed context stays on the stacks it is on, as in the driver, and still
+//! answers there; it is freed when it is on none.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
+
+use crate::state::storage::Storage;
+use crate::state::table;
+
+/// The calling thread's current context: its handle, or 0.
+#[inline]
+pub fn current() -> u64 {
+    top().map_or(0, |c| c.handle)
+}
+
+/// [`current`] and [`current_device`] at once.
+#[inline]
+pub fn current_on_device() -> Option<(u64, u32)> {
+    top().map(|c| (c.handle, c.device))
+}
+
+/// Whether this process has ever had more than one context; most have one, and nothing of theirs is another's.
+#[inline]
+pub fn several() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
+/// The context that came to life first, or 0. What was made while it was the only one is its own.
+pub fn first() -> u64 {
+    FIRST.load(Ordering::Relaxed)
+}
+
+/// Its device, as the application counts devices.
+#[inline]
+pub fn current_device() -> Option<u32> {
+    top().map(|c| c.device)
+}
+
+/// The context whose memory, modules and events the current one has: itself, or the primary context that a green one
+/// shares.
+#[inline]
+pub fn current_home() -> u64 {
+    top().map_or(0, Context::home)
+}
+
+/// What `cuCtxGetApiVersion` answers for every context but those of the first ABI.
+pub const API_VERSION: u32 = 3020;
+const LIMITS: usize = CU_LIMIT_MAX as usize;
+pub const LIMIT_UNTOUCHED: u64 = u64::MAX;
+
+/// Not active: a primary context nobody holds, or any context after its death.
+pub const INACTIVE: u8 = 0;
+pub const ACTIVE: u8 = 1;
+/// Destructors of its local storage run.
+pub const DYING: u8 = 2;
+
+pub struct Context {
+    pub handle: u64,
+    pub device: u32,
+    pub is_primary: bool,
+    /// The green context it was converted from, or 0. Everything but its multiprocessors and its streams is its
+    /// device's primary context's.
+    pub green: u64,
+    pub api_version: u32,
+    pub state: AtomicU8,
+    /// Unique in the process and never used again; another one after each reset.
+    pub id: AtomicU64,
+    pub flags: AtomicU32,
+    /// Of a primary context: what the next activation takes.
+    pub flags_wanted: AtomicU32,
+    pub cache_config: AtomicU32,
+    pub limits: [AtomicU64; LIMITS],
+    /// Retains of a primary context; creator and `cuCtxAttach`es of another.
+    pub users: Mutex<u32>,
+    /// How often it is on threads' stacks. Of a primary context, which is never freed, nobody counts.
+    pub on_stacks: AtomicU32,
+    pub storage: Storage,
+}
+
+pub static CREATED: table::Table<Context> = table::Table::new();
+/// Dead ones that are on the stack of some thread, and those that have left it since the last one died.
+pub static DEAD: Mutex<Vec<table::Removed<Context>>> = Mutex::new(Vec::new());
+/// Those of green contexts.
+pub static GREEN: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
+static IDS: AtomicU64 = AtomicU64::new(1);
+static FIRST: AtomicU64 = AtomicU64::new(0);
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+impl Context {
+    pub fn primary(ordinal: u32) -> Context {
+        let users = Mutex::new(0);
+        Context { users, ..Context::new(Handle::primary_context(ordinal).0, ordinal, true, API_VERSION) }
+    }
+
+    pub fn new(handle: u64, device: u32, is_primary: bool, api_version: u32) -> Context {
+        Context {
+            handle,
+            device,
+            is_primary,
+            green: 0,
+            api_version,
+            state: AtomicU8::new(INACTIVE),
+            id: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            flags_wanted: AtomicU32::new(0),
+            cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
+            limits: [const { AtomicU64::new(LIMIT_UNTOUCHED) }; LIMITS],
+            users: Mutex::new(1),
+            on_stacks: AtomicU32::new(0),
+            storage: Storage::new(),
+        }
+    }
+
+    pub fn as_cuda(&self) -> CUcontext {
+        std::ptr::without_provenance_mut(self.handle as usize)
+    }
+
+    pub fn home(&self) -> u64 {
+        if self.green == 0 { self.handle } else { Handle::primary_context(self.device).0 }
+    }
+
+    /// 0 if it is not active, as the driver's tables answer.
+    pub fn id(&self) -> u64 {
+        if self.is_active() { self.id.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        // Acquire pairs with the Release in `bring_to_life`: id and flags are those of this life.
+        self.state.load(Ordering::Acquire) != INACTIVE
+    }
+
+    /// Whether values may be put into its storage: not while it dies, lest that never ends.
+    pub fn takes_values(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ACTIVE
+    }
+
+    pub fn bring_to_life(&self, flags: u32) {
+        // A green context has all but its streams from the one it shares.
+        let first = FIRST.compare_exchange(0, self.home(), Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err_and(|first| first != self.home()) {
+            SEVERAL.store(true, Ordering::Relaxed);
+        }
+        self.id.store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+        self.cache_config.store(CU_FUNC_CACHE_PREFER_NONE, Ordering::Relaxed);
+        for limit in &self.limits {
+            limit.store(LIMIT_UNTOUCHED, Ordering::Relaxed);
+        }
+        self.state.store(ACTIVE, Ordering::Release);
+    }
+}
+
+/// Entries kept in the thread's own block; deeper ones are on the heap. Real stacks have one or two.
+const STACK_INLINE: usize = 16;
+
+struct Stack {
+    /// The same as the last entry: what the hot calls read.
+    top: Cell<Option<&'static Context>>,
+    depth: Cell<usize>,
+    entries: [Cell<Option<&'static Context>>; STACK_INLINE],
+}
+
+thread_local! {
+    // No destructors, so a first access costs nothing, and they work while the thread ends. What a thread leaves
+    // on the heap by ending with a deep stack is lost.
+    static STACK: Stack = const {
+        Stack { top: Cell::new(None), depth: Cell::new(0), entries: [const { Cell::new(None) }; STACK_INLINE] }
+    };
+    static STACK_DEEP: RefCell<ManuallyDrop<Vec<&'static Context>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+}
+
+#[inline]
+pub fn top() -> Option<&'static Context> {
+    STACK.with(|s| s.top.get())
+}
+
+pub fn push(context: &'static Context) {
+    if !context.is_primary {
+        context.on_stacks.fetch_add(1, Ordering::Relaxed);
+    }
+    STACK.with(|s| {
+        let depth = s.depth.get();
+        match s.entries.get(depth) {
+            Some(entry) => entry.set(Some(context)),
+            None => STACK_DEEP.with_borrow_mut(|deep| deep.push(context)),
+        }
+        s.depth.set(depth + 1);
+        s.top.set(Some(context));
+    });
+}
+
+pub fn pop() -> Option<&'static Context> {
+    STACK.with(|s| {
+        let popped = s.top.get()?;
+        let depth = s.depth.get() - 1;
+        if depth >= STACK_INLINE {
+            STACK_DEEP.with_borrow_mut(|deep| deep.pop());
+        }
+        s.depth.set(depth);
+        s.top.set(match depth {
+            0 => None,
+            1..=STACK_INLINE => s.entries[depth - 1].get(),
+            _ => STACK_DEEP.with_borrow(|deep| deep.last().copied()),
+        });
+        if !popped.is_primary {
+            popped.on_stacks.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(popped)
+    })
+}
+
+/// Destroying the current context takes it from the top, once; where it lies deeper it stays.
+pub fn pop_if_top(context: &'static Context) {
+    if top().is_some_and(|t| std::ptr::eq(t, context)) {
+        pop();
+    }
+}
+
+/// Empties the calling thread's stack without allocating: in a forked child there is nothing to be current.
+pub fn forget_stack() {
+    STACK.with(|s| {
+        s.top.set(None);
+        s.depth.set(0);
+    });
+}

@@ -1,0 +1,56 @@
+//! What is known of functions.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
+use rustc_hash::FxHashSet;
+
+use crate::state::table::Table;
+
+/// A `CUfunction` or `CUkernel`.
+pub struct Function {
+    pub handle: u64,
+    pub name: CString,
+    /// Module or library it came from.
+    pub owner: u64,
+    /// Offset and size of each parameter, in bytes, as the driver laid them out.
+    pub layout: Vec<(u32, u32)>,
+    /// Bytes up to the end of the last parameter.
+    pub parameter_bytes: u32,
+    /// `CUfunction_attribute` values by id: see [`Attribute`]. 0 while unknown.
+    pub attributes: [AtomicU64; ATTRIBUTES],
+    /// Those that every launch is judged by: see [`Limits`]. 0 while unknown.
+    pub limits: AtomicU64,
+    /// Its launches are refused. Told with the attributes.
+    pub is_refused: AtomicBool,
+    pub occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
+    /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
+    /// with them waits for its verdict.
+    pub accepted: Mutex<FxHashSet<Vec<u64>>>,
+}
+
+const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
+
+pub static FUNCTIONS: Table<Function> = Table::new();
+
+impl Function {
+    pub fn new(handle: Handle, name: CString, owner: u64, layout: Vec<(u32, u32)>) -> Function {
+        let parameter_bytes = layout.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+        Function {
+            handle: handle.0,
+            name,
+            owner,
+            layout,
+            parameter_bytes,
+            attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
+            limits: AtomicU64::new(0),
+            is_refused: AtomicBool::new(false),
+            occupancy: Mutex::new(HashMap::new()),
+            accepted: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What this process knows, one file a subject. Nothing here sends anything.
+
+pub mod address_map;
+pub mod array;
+pub mod callback;
+pub mod capture;
+pub mod context;
+pub mod device;
+pub mod event;
+pub mod fork;
+pub mod function;
+pub mod graph;
+pub mod graph_copies;
+pub mod graph_launches;
+pub mod green_context;
+pub mod handles;
+pub mod heap;
+pub mod host_memory;
+pub mod in_step;
+pub mod jit;
+pub mod link;
+pub mod log;
+pub mod module;
+pub mod on_the_way;
+pub mod recording;
+pub mod replies;
+pub mod session;
+pub mod storage;
+pub mod stream;
+pub mod table;
+pub mod texture;
+pub mod virtual_memory;
+pub mod visible;

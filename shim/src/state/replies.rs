@@ -1,0 +1,81 @@
+//! Replies that came for a thread and that it has not looked at yet.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use orion_cuda::sys::*;
+use orion_ring::Consumer;
+use orion_wire::record::{THREADS_MAX, op};
+use orion_wire::{Fault, Reader};
+
+pub struct Reply {
+    pub result: CUresult,
+    /// Of an error: the events that have to be handled before it is known, counted modulo 2^32.
+    pub events: u32,
+    pub body: Vec<u8>,
+}
+
+/// Where replies for one thread wait until it looks.
+pub struct Inbox {
+    pub replies: Mutex<VecDeque<(u64, Reply)>>,
+    /// What the worker's driver logged, until this thread has its reply.
+    logs: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
+    pub signal: AtomicU32,
+}
+
+/// Inboxes made together; most programs have a few threads.
+const INBOXES: usize = 256;
+
+pub struct Replies {
+    pub reader: Mutex<Consumer>,
+    /// By thread slot, in chunks.
+    inboxes: Vec<OnceLock<Box<[OnceLock<Inbox>]>>>,
+    /// Threads that sleep on their signal while somebody else reads.
+    pub sleepers: Mutex<Vec<u16>>,
+    /// Log messages in all inboxes.
+    pub logs: AtomicU32,
+}
+
+impl Replies {
+    pub fn new(consumer: Consumer) -> Replies {
+        Replies {
+            reader: Mutex::new(consumer),
+            inboxes: (0..(THREADS_MAX as usize).div_ceil(INBOXES)).map(|_| OnceLock::new()).collect(),
+            sleepers: Mutex::new(Vec::new()),
+            logs: AtomicU32::new(0),
+        }
+    }
+
+    pub fn inbox(&self, slot: u16) -> &Inbox {
+        let slot = slot as usize;
+        let chunk = self.inboxes[slot / INBOXES].get_or_init(|| (0..INBOXES).map(|_| OnceLock::new()).collect());
+        chunk[slot % INBOXES].get_or_init(|| Inbox {
+            replies: Mutex::new(VecDeque::new()),
+            logs: Mutex::new(Vec::new()),
+            signal: AtomicU32::new(0),
+        })
+    }
+
+    pub fn keep_log(&self, slot: u16, level: u64, body: &[u8]) -> Result<(), Fault> {
+        let text = Reader::new(body).bytes()?;
+        self.inbox(slot).logs.lock().expect("no panic happens under this lock").push((level, text.to_vec()));
+        self.logs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Logs what came ahead of this thread's reply: the application's callbacks run in the thread whose call failed,
+    /// as in the driver.
+    #[cold]
+    pub fn log(&self, slot: u16) {
+        let logs = std::mem::take(&mut *self.inbox(slot).logs.lock().expect("no panic happens under this lock"));
+        self.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
+        for (level, text) in logs {
+            if level & op::LOG_OF_ORION != 0 {
+                crate::say!("{}", String::from_utf8_lossy(&text));
+            }
+            crate::report::log::from_driver(level as CUlogLevel, &text);
+        }
+    }
+}

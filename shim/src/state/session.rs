@@ -1,0 +1,53 @@
+//! The one session of this process: what it is made of, and how far it has come.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Mutex, OnceLock};
+
+use orion_cuda::sys::*;
+use orion_ring::{Heap, Producer};
+use orion_wire::hello::{Device, Welcome};
+
+use crate::state::heap::HeapAllocator;
+use crate::state::replies::Replies;
+
+/// Everything that exists once `cuInit` has succeeded.
+pub struct Session {
+    pub welcome: Welcome,
+    pub heap: Heap,
+    /// The memory behind heap and rings; open for the life of the process.
+    pub memory_fd: RawFd,
+    pub heap_allocator: Mutex<HeapAllocator>,
+    /// The heap is a copy kept up to date by a carrier (TCP), not the worker's own pages.
+    pub mirrored: bool,
+    pub sender: Mutex<Producer>,
+    /// Records sent so far. Equal before and after means that nothing happened in between.
+    pub sent: AtomicU64,
+    /// Commands among them that the worker executes: what a carrier consumes on the way is not. And the last of those
+    /// that may have given the device something to do.
+    pub commands: AtomicU64,
+    pub last_work: AtomicU64,
+    pub replies: Replies,
+    /// Event records handled by the service thread.
+    pub events_handled: AtomicU64,
+}
+
+pub static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+/// Attaching may come before `cuInit` (`cuDriverGetVersion` needs the worker's answer); nothing else works then.
+pub static INITIALIZED: AtomicBool = AtomicBool::new(false);
+pub static ATTACHING: Mutex<()> = Mutex::new(());
+pub static REFUSAL: OnceLock<CUresult> = OnceLock::new();
+
+/// What a server says of its devices and its driver.
+pub struct Greeted {
+    pub devices: Vec<Device>,
+    pub driver_version: u32,
+}
+
+pub static GREETED: OnceLock<Result<Greeted, CUresult>> = OnceLock::new();
+
+impl From<&Welcome> for Greeted {
+    fn from(welcome: &Welcome) -> Greeted {
+        Greeted { devices: welcome.devices.clone(), driver_version: welcome.driver_version }
+    }
+}
