@@ -4,6 +4,7 @@
 
 // UNSAFETY: reads the arguments of calls that succeeded, as the call itself did.
 
+use crate::objects::graph::nodes_of;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -12,10 +13,9 @@ use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
 use crate::activity::choice::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
+use crate::activity::generated::cbids;
 use crate::activity::subscriber::{self, Subject, calling};
-use crate::api::execution::cuFuncGetName;
-use crate::api::graph::nodes::cuGraphGetNodes;
-use crate::generated::cbids;
+use crate::session::context::resolve;
 use crate::state::context;
 
 /// What cudart says about a call of it, before and after, as seen in cudart 12 and 13.
@@ -120,12 +120,7 @@ impl DriverCall {
             name if name.starts_with(b"cuLaunchKernel") || name == b"cuLaunchCooperativeKernel" => self.word_at(0),
             _ => return null(),
         };
-        let mut name = null();
-        // SAFETY: a valid place for the answer; an unknown function is refused.
-        match unsafe { cuFuncGetName(&mut name, function as CUfunction) } {
-            CUDA_SUCCESS => name,
-            _ => null(),
-        }
+        crate::objects::function::function(function as *const c_void).map_or(null(), |f| f.name.as_ptr())
     }
 
     fn what_ends(&self) {
@@ -165,7 +160,7 @@ impl DriverCall {
                     at => unsafe { at.read() },
                 };
                 subscriber::graph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, Subject { graph, ..Subject::default() });
-                for node in nodes(graph) {
+                for node in nodes_of(graph).unwrap_or_default() {
                     let subject = Subject { graph, node, ..Subject::default() };
                     subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, subject);
                 }
@@ -175,7 +170,9 @@ impl DriverCall {
                 let clone = Subject { graph, original_graph, ..Subject::default() };
                 subscriber::graph(CUPTI_CBID_RESOURCE_GRAPH_CLONED, clone);
                 // A clone has its nodes in the order of the original's.
-                for (node, original_node) in nodes(graph).into_iter().zip(nodes(original_graph)) {
+                for (node, original_node) in
+                    nodes_of(graph).into_iter().flatten().zip(nodes_of(original_graph).into_iter().flatten())
+                {
                     subscriber::graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, Subject { node, original_node, ..clone });
                 }
             }
@@ -192,28 +189,9 @@ impl DriverCall {
     }
 }
 
-fn nodes(graph: u64) -> Vec<u64> {
-    let mut count = 0;
-    // SAFETY: a valid place for the count.
-    if unsafe { cuGraphGetNodes(graph as CUgraph, null_mut(), &mut count) } != CUDA_SUCCESS {
-        return Vec::new();
-    }
-    let mut nodes = vec![0u64; count];
-    // SAFETY: room for as many.
-    match unsafe { cuGraphGetNodes(graph as CUgraph, nodes.as_mut_ptr().cast(), &mut count) } {
-        CUDA_SUCCESS => nodes,
-        _ => Vec::new(),
-    }
-}
-
 /// `contextUid` of the current context; 0 if there is none.
 fn context_number() -> u32 {
-    let mut id = 0;
-    // SAFETY: a valid place; null is the current context.
-    match unsafe { crate::api::context::cuCtxGetId(null_mut(), &mut id) } {
-        CUDA_SUCCESS => id as u32,
-        _ => 0,
-    }
+    resolve(null_mut()).map_or(0, |c| c.id() as u32)
 }
 
 /// A call of the runtime, on entry (without a result) and on exit. The kernel of a launch is not known here: cudart

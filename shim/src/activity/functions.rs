@@ -17,9 +17,9 @@ use orion_wire::activity;
 
 use crate::activity::buffers::{self, State, lock};
 use crate::activity::calls::{pop_external, push_external, register_fork_handler};
+use crate::activity::generated::cbids;
 use crate::activity::time::{SYSTEM_THREAD_IDS, now, set_timestamp};
 use crate::activity::{choice, gpu, subscriber};
-use crate::generated::cbids;
 use crate::report::refuse;
 use crate::state::recording::{Chosen, DRIVER_CALLS, EXTERNAL, RUNTIME_CALLS, set};
 

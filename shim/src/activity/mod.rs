@@ -12,6 +12,7 @@ pub mod calls;
 pub mod choice;
 pub mod clock;
 pub mod functions;
+pub mod generated;
 pub mod gpu;
 pub mod parameters;
 pub mod subscriber;

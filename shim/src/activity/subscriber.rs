@@ -2,6 +2,8 @@
 
 // UNSAFETY: calls the application's function with its own word.
 
+use crate::objects::graph::type_of;
+use crate::state::recording;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -33,6 +35,7 @@ pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
     match SUBSCRIBER.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed) {
         Ok(_) => {
             register_exit_handler();
+            recording::tell_of_contexts(context_lives);
             Some(new.cast())
         }
         Err(_) => {
@@ -85,17 +88,12 @@ fn register_exit_handler() {
     });
 }
 
-/// The caller holds no lock.
-pub fn context_created(context: CUcontext) {
-    happened(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
-}
-
-/// It still answers.
-pub fn context_ends(context: CUcontext) {
-    happened(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context);
-}
-
-fn happened(id: u32, context: CUcontext) {
+/// A context has been created, or is about to end.
+fn context_lives(context: CUcontext, begins: bool) {
+    let id = match begins {
+        true => CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
+        false => CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+    };
     resource(id, CUpti_ResourceData { context, stream: null_mut(), resourceDescriptor: null_mut() });
 }
 
@@ -118,11 +116,10 @@ pub fn graph(id: u32, subject: Subject) {
     if !choice::has_resource(id) {
         return;
     }
-    let mut node_type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if subject.node != 0 {
-        // SAFETY: a valid place; an unknown node is refused.
-        unsafe { crate::generated::exports::cuGraphNodeGetType(subject.node as CUgraphNode, &mut node_type) };
-    }
+    let node_type = match subject.node {
+        0 => CU_GRAPH_NODE_TYPE_EMPTY,
+        node => type_of(node).unwrap_or(CU_GRAPH_NODE_TYPE_EMPTY),
+    };
     let mut graph = CUpti_GraphData {
         graph: subject.graph as CUgraph,
         originalGraph: subject.original_graph as CUgraph,

@@ -4,6 +4,7 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use crate::session::call::put_words;
 use std::sync::Mutex;
 
 use orion_cuda::sys::*;
@@ -67,9 +68,7 @@ struct Plain3D([u8; size_of::<CUDA_ARRAY3D_DESCRIPTOR>()]);
 impl Plain3D {
     fn new(d: &CUDA_ARRAY3D_DESCRIPTOR) -> Plain3D {
         let mut w = Vec::new();
-        for v in [d.Width as u64, d.Height as u64, d.Depth as u64] {
-            w.word(v);
-        }
+        put_words(&mut w, &[d.Width as u64, d.Height as u64, d.Depth as u64]);
         w.word(d.Format as u64 | (d.NumChannels as u64) << 32);
         w.word(d.Flags as u64);
         let mut out = [0; size_of::<CUDA_ARRAY3D_DESCRIPTOR>()];

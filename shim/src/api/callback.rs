@@ -9,11 +9,11 @@
 
 // UNSAFETY: calls functions of the application with the data it gave for them.
 
+use crate::session::call::put_words;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::generated::ops;
 
 use crate::objects::capture::check_stream;
@@ -43,9 +43,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     let kept = crate::state::capture::any_open();
     let number = register(Function::Host(function), data, kept);
     enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
-        for word in [stream as u64, number, kept as u64] {
-            w.word(word);
-        }
+        put_words(w, &[stream as u64, number, kept as u64]);
     })
 }
 
@@ -63,8 +61,6 @@ pub unsafe fn cuStreamAddCallback(
     let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
     let number = register(Function::Stream(function, stream as usize), data, false);
     enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
-        for word in [stream as u64, number, flags as u64] {
-            w.word(word);
-        }
+        put_words(w, &[stream as u64, number, flags as u64]);
     })
 }

@@ -14,7 +14,6 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
-use crate::activity::subscriber;
 use crate::answer::{code, not_null, posted, put};
 use crate::objects::context::{destroy, green_reset, release, retain};
 use crate::objects::context_wire;
@@ -23,6 +22,7 @@ use crate::session::context::{current_active, current_any, lookup, resolve};
 use crate::session::device::facts;
 use crate::state::context::{self, API_VERSION, CREATED, Context, LIMIT_UNTOUCHED, pop, push, top};
 use crate::state::handles;
+use crate::state::recording;
 
 /// # Safety
 /// None beyond the C ABI.
@@ -196,7 +196,7 @@ unsafe fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice, api_version: u
     let context = CREATED.insert(handle, context);
     context.bring_to_life(flags);
     push(context);
-    subscriber::context_created(context.as_cuda());
+    recording::context_created(context.as_cuda());
     // SAFETY: null or valid, as the caller says.
     unsafe { put(pctx, context.as_cuda()) }
 }

@@ -8,7 +8,7 @@ use orion_cuda::sys::*;
 #[cfg(test)]
 use tests::find;
 
-use crate::generated::proc_address::Lookup;
+use crate::api::generated::proc_address::Lookup;
 use crate::start::attach::driver_version;
 
 /// As driver 580.159: a name that is not there is no error, and a version beyond the driver's is.
@@ -86,7 +86,7 @@ const KNOWN_FLAGS: u64 = (CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRES
 #[cfg(not(test))]
 pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
     let Ok(name) = name.to_str() else { return Lookup::NotFound };
-    match crate::generated::proc_address::lookup(name, version, per_thread) {
+    match crate::api::generated::proc_address::lookup(name, version, per_thread) {
         Lookup::Found(_, op) if crate::session::attached::session().is_ok_and(|s| s.welcome.missing.contains(&op)) => {
             Lookup::NotFound
         }
@@ -97,7 +97,7 @@ pub fn find(name: &CStr, version: c_int, per_thread: bool) -> Lookup {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::generated::proc_address::Lookup;
+    use crate::api::generated::proc_address::Lookup;
     use crate::state::device::fixture::initialise;
 
     /// Names of a driver that has two functions.

@@ -2,6 +2,7 @@
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
+use crate::answer::code;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -12,8 +13,8 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::write;
-use crate::api::library::cuLibraryGetModule;
-use crate::objects::function::{Parameters, current_device, function, set_cache_config, status};
+use crate::objects::function::{Parameters, current_device, function, set_cache_config};
+use crate::objects::module::module_of;
 use crate::session::attached::session;
 use crate::session::call::{call, send_with, start_with};
 use crate::session::reply::wait;
@@ -394,7 +395,7 @@ pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) 
 /// None beyond the C ABI.
 pub unsafe fn cuFuncLoad(f: CUfunction) -> CUresult {
     let load = |f: &Function| call(ops::CU_FUNC_LOAD, |w| w.word(f.handle), |_| Ok(()));
-    status(session().and_then(|_| function(f.cast())).and_then(load))
+    code(session().and_then(|_| function(f.cast())).and_then(load))
 }
 
 /// Moves the split between cache and shared memory, so what is known of occupancy is asked again.
@@ -411,7 +412,7 @@ pub unsafe fn cuFuncSetCacheConfig(f: CUfunction, config: CUfunc_cache) -> CUres
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuFuncSetSharedMemConfig(f: CUfunction, _config: CUsharedconfig) -> CUresult {
-    status(function(f.cast()).map(|_| ()))
+    code(function(f.cast()).map(|_| ()))
 }
 
 /// # Safety
@@ -423,7 +424,7 @@ pub unsafe fn cuFuncGetModule(module: *mut CUmodule, f: CUfunction) -> CUresult 
             unsafe { write(module, Ok(f.owner as CUmodule)) }
         }
         // SAFETY: the caller's promise.
-        Ok(f) => unsafe { cuLibraryGetModule(module, f.owner as CUlibrary) },
+        Ok(f) => unsafe { write(module, module_of(f.owner)) },
         Err(code) => code,
     }
 }

@@ -5,6 +5,8 @@
 
 // UNSAFETY: reads resources from the application's memory and writes answers to it.
 
+use crate::answer::code;
+use crate::session::call::put_words;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
@@ -34,9 +36,7 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
         let priority = clamped(priority, context::device_of(ctx).unwrap_or(0))?;
         let handle = handles::reserve(Kind::Stream);
         let request = |w: &mut Vec<u8>| {
-            for v in [handle.0, green as u64, flags as u64, priority as u32 as u64] {
-                w.word(v);
-            }
+            put_words(w, &[handle.0, green as u64, flags as u64, priority as u32 as u64]);
         };
         if let Err(code) = call(ops::CU_GREEN_CTX_STREAM_CREATE, request, |_| Ok(())) {
             crate::objects::handles::release(handle);
@@ -51,10 +51,6 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
 }
 
 const RESOURCE_BYTES: usize = size_of::<CUdevResource>();
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
 
 /// One that was destroyed, or whose device was reset, is told from one that never was.
 fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
@@ -134,9 +130,7 @@ pub unsafe fn cuGreenCtxCreate(
         }
         let (green, context) = (handles::reserve(Kind::GreenContext), handles::reserve(Kind::Context));
         let request = |w: &mut Vec<u8>| {
-            for v in [green.0, context.0, descriptor as u64, dev as u64, flags as u64] {
-                w.word(v);
-            }
+            put_words(w, &[green.0, context.0, descriptor as u64, dev as u64, flags as u64]);
         };
         let made = call(ops::CU_GREEN_CTX_CREATE, request, |_| Ok(()));
         if let Err(code) = made.and_then(|()| crate::objects::context::adopt(context, green, dev)) {
@@ -154,7 +148,7 @@ pub unsafe fn cuGreenCtxCreate(
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult {
-    status((|| {
+    code((|| {
         let g = find(green)?;
         // Of two threads that destroy it, one does.
         if GREENS.remove(Handle(green as u64)).is_none() || !crate::objects::context::disown(g.context) {
@@ -202,7 +196,7 @@ pub unsafe fn cuDevSmResourceSplitByCount(
     useFlags: u32,
     minCount: u32,
 ) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         if nbGroups.is_null() || input.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -240,7 +234,7 @@ pub unsafe fn cuDevSmResourceSplitByCount(
 }
 
 fn event_command(op: u16, green: CUgreenCtx, event: CUevent) -> CUresult {
-    status((|| {
+    code((|| {
         find(green)?;
         if !Handle(event as u64).is(Kind::Event) {
             return Err(CUDA_ERROR_INVALID_HANDLE);

@@ -2,6 +2,7 @@
 
 // UNSAFETY: replaces pages of the application's memory and copies them.
 
+use crate::answer::code;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -28,10 +29,6 @@ fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
         (0, _) | (_, None) => Err(CUDA_ERROR_INVALID_CONTEXT),
         (ctx, Some(device)) => Ok((s, ctx, device)),
     }
-}
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// # Safety
@@ -75,7 +72,7 @@ pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> CUresult
 /// # Safety
 /// As CUDA's `cuMemFreeHost`.
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-    status((|| {
+    code((|| {
         let s = session()?;
         if p.is_null() {
             return Ok(());
@@ -152,7 +149,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
 /// # Safety
 /// As CUDA's `cuMemHostRegister_v2`.
 pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> CUresult {
-    status((|| {
+    code((|| {
         let (s, ctx, device) = needs_context()?;
         let known = CU_MEMHOSTREGISTER_PORTABLE
             | CU_MEMHOSTREGISTER_DEVICEMAP
@@ -201,7 +198,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
 /// # Safety
 /// As CUDA's `cuMemHostUnregister`.
 pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-    status((|| {
+    code((|| {
         let s = session()?;
         if p.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);

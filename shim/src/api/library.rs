@@ -5,7 +5,6 @@
 use std::ffi::{c_char, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
@@ -13,12 +12,12 @@ use crate::answer::write;
 use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
 use crate::objects::function::{function, set_cache_config};
 use crate::objects::image;
-use crate::objects::module::{file, find, global, load, loaded, name_of, names, remember, unload, write_global};
+use crate::objects::module::module_of;
+use crate::objects::module::{file, find, global, load, loaded, name_of, names, unload, write_global};
 use crate::report::refuse;
 use crate::session::attached::session;
-use crate::session::call::call;
 use crate::session::poison;
-use crate::state::{context, handles, jit};
+use crate::state::{context, jit};
 
 /// # Safety
 /// As CUDA's `cuKernelGetAttribute`.
@@ -243,32 +242,8 @@ pub unsafe fn cuLibraryEnumerateKernels(out: *mut CUkernel, count: u32, library:
 /// # Safety
 /// As CUDA's `cuLibraryGetModule`.
 pub unsafe fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult {
-    let answer = (|| {
-        session()?;
-        let ctx = context::current_home();
-        if ctx == 0 {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
-        let owner = loaded(library as u64)?;
-        let mut modules = owner.modules.lock().expect("no panic happens under this lock");
-        if let Some(known) = modules.get(&ctx) {
-            return Ok(*known as CUmodule);
-        }
-        let handle = handles::reserve_in(Kind::Module, ctx);
-        let request = |w: &mut Vec<u8>| {
-            w.word(owner.handle);
-            w.word(handle.0);
-        };
-        if let Err(code) = call(ops::CU_LIBRARY_GET_MODULE, request, |_| Ok(())) {
-            crate::objects::handles::release(handle);
-            return Err(code);
-        }
-        remember(handle, ctx);
-        modules.insert(ctx, handle.0);
-        Ok(handle.0 as CUmodule)
-    })();
     // SAFETY: the caller's promise.
-    unsafe { write(module, answer) }
+    unsafe { write(module, module_of(library as u64)) }
 }
 
 /// # Safety

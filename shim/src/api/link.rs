@@ -2,6 +2,8 @@
 
 // UNSAFETY: reads inputs from the application's memory and writes answers to it.
 
+use crate::answer::code;
+use crate::answer::posted;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
@@ -18,17 +20,9 @@ use crate::state::jit::Options;
 use crate::state::link::{LINKS, Link};
 use crate::state::{context, handles};
 
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
 fn link(state: CUlinkState) -> Result<&'static Link, CUresult> {
     let handle = Handle(state as u64);
     Some(handle).filter(|h| h.is(Kind::LinkState)).and_then(|h| LINKS.get(h)).ok_or(CUDA_ERROR_INVALID_HANDLE)
-}
-
-fn result(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
 /// Logs come back whatever the result is, unless the command failed before the driver was asked.
@@ -87,7 +81,7 @@ pub unsafe fn cuLinkAddData_v2(
     unsafe {
         let data = std::slice::from_raw_parts(data.cast_const().cast::<u8>(), bytes);
         let name = if name.is_null() { c"" } else { CStr::from_ptr(name) };
-        status(Options::from_raw(count, options, values).and_then(|o| add(state, kind, data, name, &o)))
+        code(Options::from_raw(count, options, values).and_then(|o| add(state, kind, data, name, &o)))
     }
 }
 
@@ -111,7 +105,7 @@ fn add(state: CUlinkState, kind: CUjitInputType, data: &[u8], name: &CStr, optio
             Ok(code)
         },
     )?;
-    result(code)
+    posted(code)
 }
 
 /// The file is read here, where the application sees it.
@@ -140,7 +134,7 @@ pub unsafe fn cuLinkAddFile_v2(
     }
     // SAFETY: the caller's promise: two arrays of `count` elements.
     let options = unsafe { Options::from_raw(count, options, values) };
-    status(options.and_then(|o| add(state, kind, &data, name, &o)))
+    code(options.and_then(|o| add(state, kind, &data, name, &o)))
 }
 
 /// The cubin belongs to the link and lives as long.
@@ -160,7 +154,7 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes:
             absorb(&of_link, r)?;
             Ok((code, if code == CUDA_SUCCESS { r.word()? } else { 0 }))
         })?;
-        result(code)?;
+        posted(code)?;
         // Cubins are larger than a record: the worker writes this one to the heap.
         let loan = Loan::general(s, size as usize)?;
         let request = |w: &mut Vec<u8>| {
@@ -202,11 +196,11 @@ mod request {
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let handle = Handle(state as u64);
         link(state)?;
-        let destroyed = result(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
+        let destroyed = posted(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
         crate::objects::handles::release(handle);
         destroyed
     })())

@@ -7,12 +7,15 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
+use crate::objects::memory::free_and_total;
+use crate::session::call::put_words;
+use crate::session::context::needs_context;
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 
 use crate::answer::{code, write};
-use crate::memory::copy::needs_context;
+
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::address_map::{self, Kind};
@@ -49,9 +52,7 @@ pub unsafe fn cuMemAllocPitch_v2(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let request = |w: &mut Vec<u8>| {
-            for v in [width_bytes as u64, height as u64, element_bytes as u64] {
-                w.word(v);
-            }
+            put_words(w, &[width_bytes as u64, height as u64, element_bytes as u64]);
         };
         let (base, row) = call(ops::CU_MEM_ALLOC_PITCH_V2, request, |r| Ok((r.word()?, r.word()? as usize)))?;
         insert(base, row.saturating_mul(height), ctx);
@@ -95,9 +96,7 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
 /// # Safety
 /// As CUDA's `cuMemGetInfo_v2`.
 pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    let answer = needs_context()
-        .and_then(|_| call(ops::CU_MEM_GET_INFO_V2, |_| {}, |r| Ok((r.word()? as usize, r.word()? as usize))));
-    match answer {
+    match free_and_total() {
         Ok((f, t)) => {
             // SAFETY: each may be left out.
             unsafe {

@@ -2,10 +2,11 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
+use crate::session::context::needs_context;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 
-use crate::memory::copy::{is_known, needs_context, post_or_call};
+use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::in_step;
 use crate::session::attached::session;
 use crate::state::session::Session;

@@ -19,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod execution;
 pub mod export_table;
+pub mod generated;
 pub mod graph;
 pub mod green_context;
 pub mod host_memory;

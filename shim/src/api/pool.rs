@@ -5,6 +5,9 @@
 
 // UNSAFETY: reads and writes values through the application's pointers.
 
+use crate::answer::code;
+use crate::answer::posted;
+use crate::session::call::put_words;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -35,14 +38,6 @@ static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 fn pools<T>(f: impl FnOnce(&mut Pools) -> T) -> T {
     f(POOLS.lock().expect("no panic happens under this lock").get_or_insert_default())
-}
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
-fn posted(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
 fn checked(dev: CUdevice) -> Result<u32, CUresult> {
@@ -133,7 +128,7 @@ pub unsafe fn cuMemAllocFromPoolAsync(
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         if base == 0 {
             return Ok(());
@@ -172,7 +167,7 @@ pub unsafe fn cuMemPoolSetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let pool = exists(pool)?;
         let is_wide = is_wide(attribute)?;
@@ -182,9 +177,7 @@ pub unsafe fn cuMemPoolSetAttribute(
         // SAFETY: not null; the attribute says how wide the value is.
         let value = unsafe { if is_wide { value.cast::<u64>().read() } else { value.cast::<u32>().read() as u64 } };
         let request = |w: &mut Vec<u8>| {
-            for v in [pool, attribute as u64, value] {
-                w.word(v);
-            }
+            put_words(w, &[pool, attribute as u64, value]);
         };
         call(ops::CU_MEM_POOL_SET_ATTRIBUTE, request, |_| Ok(()))
     })())
@@ -255,7 +248,7 @@ fn only_device_memory(location: &CUmemLocation, kind: CUmemAllocationType) -> Re
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let word = pool as u64;
         let known = pools(|p| {
@@ -288,7 +281,7 @@ pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> CUres
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-    status((|| {
+    code((|| {
         let device = checked(dev)?;
         let pool = exists(pool)?;
         call(

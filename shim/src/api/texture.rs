@@ -2,6 +2,7 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use crate::session::call::put_words;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -60,9 +61,7 @@ fn put_texture(w: &mut Vec<u8>, t: &CUDA_TEXTURE_DESC) {
 fn put_view(w: &mut Vec<u8>, v: Option<&CUDA_RESOURCE_VIEW_DESC>) {
     w.word(v.is_some() as u64);
     if let Some(v) = v {
-        for word in [v.format as u64, v.width as u64, v.height as u64, v.depth as u64] {
-            w.word(word);
-        }
+        put_words(w, &[v.format as u64, v.width as u64, v.height as u64, v.depth as u64]);
         for word in [v.firstMipmapLevel, v.lastMipmapLevel, v.firstLayer, v.lastLayer] {
             w.word(word as u64);
         }

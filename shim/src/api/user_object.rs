@@ -2,10 +2,10 @@
 
 // UNSAFETY: calls functions of the application with the data it gave for them.
 
+use crate::session::call::put_words;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
@@ -15,9 +15,7 @@ use crate::state::handles;
 
 fn ask(op: u16, words: &[u64]) -> CUresult {
     let encode = |w: &mut Vec<u8>| {
-        for word in words {
-            w.word(*word);
-        }
+        put_words(w, words);
     };
     call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }

@@ -6,6 +6,9 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use crate::answer::code;
+use crate::answer::posted;
+use crate::session::call::put_words;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
@@ -19,14 +22,6 @@ use crate::session::call::{call, post};
 use crate::state::address_map::{self, Range};
 use crate::state::handles;
 use crate::state::virtual_memory::{Allocation, RESERVATIONS, allocations, reservation};
-
-fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
-fn posted(code: CUresult) -> Result<(), CUresult> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
-}
 
 /// Granularity of device memory: the smallest of the session's devices, for alignment checks.
 fn granularity() -> u64 {
@@ -55,9 +50,7 @@ pub unsafe fn cuMemAddressReserve(
         let mut answer = Err(CUDA_ERROR_OUT_OF_MEMORY);
         for _ in 0..ATTEMPTS {
             let request = |w: &mut Vec<u8>| {
-                for v in [bytes as u64, alignment as u64, hint, flags] {
-                    w.word(v);
-                }
+                put_words(w, &[bytes as u64, alignment as u64, hint, flags]);
             };
             match call(ops::CU_MEM_ADDRESS_RESERVE, request, |r| r.word()) {
                 Ok(base) if address_map::reserve(base, bytes as u64).is_ok() => {
@@ -92,7 +85,7 @@ fn post_range(op: u16, base: u64, bytes: u64) -> Result<(), CUresult> {
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let mut all = RESERVATIONS.write().expect("no panic happens under this lock");
         if all.get(&base) != Some(&(bytes as u64)) || address_map::overlapping(base, bytes as u64).is_some() {
@@ -107,15 +100,16 @@ pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
 
 fn put_properties(w: &mut Vec<u8>, p: &CUmemAllocationProp) {
     let f = &p.allocFlags;
-    for v in [
-        p.type_ as u64,
-        p.requestedHandleTypes as u64,
-        p.location.type_ as u64,
-        p.location.id as u32 as u64,
-        f.compressionType as u64 | (f.gpuDirectRDMACapable as u64) << 8 | (f.usage as u64) << 16,
-    ] {
-        w.word(v);
-    }
+    put_words(
+        w,
+        &[
+            p.type_ as u64,
+            p.requestedHandleTypes as u64,
+            p.location.type_ as u64,
+            p.location.id as u32 as u64,
+            f.compressionType as u64 | (f.gpuDirectRDMACapable as u64) << 8 | (f.usage as u64) << 16,
+        ],
+    );
 }
 
 /// # Safety
@@ -156,7 +150,7 @@ pub unsafe fn cuMemCreate(
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         if !Handle(handle).is(Kind::MemAllocation) {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -191,7 +185,7 @@ pub unsafe fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: u64,
 ) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let bytes = bytes as u64;
         let unit = granularity();
@@ -220,9 +214,7 @@ pub unsafe fn cuMemMap(
         (range.access, range.device_pointer) = (0, 0);
         address_map::insert(range);
         posted(post(ops::CU_MEM_MAP, |w| {
-            for v in [base, bytes, offset as u64, handle] {
-                w.word(v);
-            }
+            put_words(w, &[base, bytes, offset as u64, handle]);
         }))
     })())
 }
@@ -230,7 +222,7 @@ pub unsafe fn cuMemMap(
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let bytes = bytes as u64;
         let end = base.checked_add(bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -263,7 +255,7 @@ const ACCESS_MAX: usize = 64;
 /// # Safety
 /// As CUDA's `cuMemSetAccess`.
 pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmemAccessDesc, count: usize) -> CUresult {
-    status((|| {
+    code((|| {
         session()?;
         let end = base.checked_add(bytes as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if desc.is_null() || count == 0 || count > ACCESS_MAX || bytes == 0 {

@@ -2,6 +2,4 @@
 
 //! The exported functions of the driver API, from the table.
 
-pub mod cbids;
 pub mod exports;
-pub mod proc_address;

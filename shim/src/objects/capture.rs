@@ -21,13 +21,6 @@ pub fn origin_gone(stream: CUstream) {
     change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
 }
 
-/// A stream was destroyed, and a capture with it.
-pub fn stream_destroyed(stream: CUstream) {
-    if any_open() {
-        origin_gone(stream);
-    }
-}
-
 /// For a copy from or to pageable memory on a stream that is being captured: the address of a range of the heap
 /// to copy from or to instead. Its bytes are moved around every launch of the graph.
 pub fn set_aside(

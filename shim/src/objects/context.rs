@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 
-use crate::activity::subscriber;
 use crate::answer::posted;
 use crate::objects::{context_wire, handles};
 use crate::session::context::lookup;
 use crate::session::device::facts;
 use crate::state::context::{ACTIVE, API_VERSION, CREATED, Context, DEAD, DYING, GREEN, INACTIVE, pop_if_top};
 use crate::state::device::Facts;
+use crate::state::recording;
 
 /// A green context was made: it retains its device's primary context, and its `CUcontext` is known from now on.
 pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresult> {
@@ -20,7 +20,7 @@ pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresul
     let context = CREATED.insert(handle, context);
     context.bring_to_life(primary.flags.load(Ordering::Relaxed));
     GREEN.lock().expect("no panic happens under this lock").push(context);
-    subscriber::context_created(context.as_cuda());
+    recording::context_created(context.as_cuda());
     Ok(())
 }
 
@@ -82,7 +82,7 @@ pub fn retain(dev: CUdevice) -> Result<&'static Context, CUresult> {
     *users += 1;
     drop(users);
     if began {
-        subscriber::context_created(primary.as_cuda());
+        recording::context_created(primary.as_cuda());
     }
     Ok(primary)
 }
@@ -109,7 +109,7 @@ pub fn release(primary: &'static Context) -> Result<(), CUresult> {
     let began = *users > 0 && activate(primary);
     drop(users);
     if began {
-        subscriber::context_created(primary.as_cuda());
+        recording::context_created(primary.as_cuda());
     }
     sent
 }
@@ -142,7 +142,7 @@ impl Context {
     pub fn begin_death(&self) -> bool {
         let mine = self.state.compare_exchange(ACTIVE, DYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if mine {
-            subscriber::context_ends(self.as_cuda());
+            recording::context_ends(self.as_cuda());
             self.storage.destroy(self.handle);
         }
         mine

@@ -5,17 +5,6 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::session::attached::session;
 use crate::state::context;
-use crate::state::event::{HOMES, SHARED, any_shared};
-
-/// An event was destroyed, or its context was.
-pub fn ended(handle: Handle) {
-    if any_shared() {
-        SHARED.lock().expect("no panic happens under this lock").remove(&handle.0);
-    }
-    if context::several() {
-        HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
-    }
-}
 
 /// What the driver checks of an event and a stream at once.
 pub fn check(event: CUevent, stream: CUstream, flags: u32, known: u32) -> Result<(), CUresult> {

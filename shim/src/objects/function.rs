@@ -2,6 +2,8 @@
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
+use crate::answer::code;
+use crate::session::call::put_words;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -50,9 +52,7 @@ impl Function {
         let result = call(
             ops::CU_FUNC_SET_ATTRIBUTE,
             |w| {
-                for v in [self.handle, id as u64, value as u32 as u64, device as u64] {
-                    w.word(v);
-                }
+                put_words(w, &[self.handle, id as u64, value as u32 as u64, device as u64]);
             },
             |_| Ok(()),
         );
@@ -150,11 +150,6 @@ impl Limits {
     pub fn allow(self, threads: u64, shared_bytes: u32) -> bool {
         threads <= self.0 >> 32 & 0xffff && shared_bytes <= self.0 as u32
     }
-}
-
-/// The module or library of a function is gone.
-pub fn ended(handle: Handle) {
-    FUNCTIONS.remove(handle);
 }
 
 /// The function behind a handle the application passed.
@@ -299,25 +294,19 @@ pub unsafe fn pack(
     Ok(start..start + bytes)
 }
 
-pub fn status(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
-
 pub fn set_cache_config(f: *const c_void, config: CUfunc_cache, device: u32) -> CUresult {
     let answer = function(f).and_then(|f| {
         call(
             ops::CU_FUNC_SET_CACHE_CONFIG,
             |w| {
-                for v in [f.handle, config as u64, device as u64] {
-                    w.word(v);
-                }
+                put_words(w, &[f.handle, config as u64, device as u64]);
             },
             |_| Ok(()),
         )?;
         f.occupancy.lock().expect("no panic happens under this lock").clear();
         Ok(())
     });
-    status(answer)
+    code(answer)
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use crate::session::call::call;
+use orion_wire::Reader;
+use orion_wire::generated::{calls, ops};
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
@@ -11,13 +14,10 @@ use orion_wire::handle::{Handle, Kind};
 use crate::state::function::{FUNCTIONS, Function};
 use crate::state::graph::{LENT, Lent};
 use crate::state::handles;
+use crate::state::handles::give_back;
 
 /// Nodes or names in one record; as in the worker.
 pub const NODES_MAX: usize = 8192;
-
-pub fn code(answer: Result<(), CUresult>) -> CUresult {
-    answer.err().unwrap_or(CUDA_SUCCESS)
-}
 
 /// A handle that CUDA may not be given as null.
 pub fn named(kind: Kind, word: u64) -> Result<u64, CUresult> {
@@ -56,7 +56,7 @@ impl Spare {
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(crate::objects::handles::release);
+        self.0.drain(..).for_each(give_back);
     }
 }
 
@@ -83,7 +83,7 @@ pub fn forget(names: &[u64]) {
         if let Some(lent) = lent.as_mut() {
             lent.remove(name);
         }
-        crate::objects::handles::release(Handle(*name));
+        give_back(Handle(*name));
     }
 }
 
@@ -127,4 +127,60 @@ pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
     if handle.is(Kind::Function) && FUNCTIONS.get(handle).is_none() {
         FUNCTIONS.insert(handle, Function::new(handle, c"".to_owned(), 0, layout));
     }
+}
+
+/// One page of a list whose elements have `ends` nodes and an edge.
+pub fn page(
+    op: u16,
+    object: u64,
+    first: usize,
+    wanted: usize,
+    ends: usize,
+) -> Result<(usize, Vec<[u64; 3]>), CUresult> {
+    let spare = Spare::new(Kind::GraphNode, wanted * ends);
+    let answer = call(
+        op,
+        |w| {
+            w.word(object);
+            w.word(first as u64);
+            w.word(wanted as u64);
+            spare.encode(w);
+        },
+        |r| {
+            let total = r.word()? as usize;
+            let page = r.list(wanted, |r| {
+                let mut item = [0; 3];
+                for word in &mut item[..=ends] {
+                    *word = r.word()?;
+                }
+                Ok(item)
+            })?;
+            Ok((total, page))
+        },
+    )?;
+    spare.settle(&answer.1.iter().flat_map(|item| item[..ends].to_vec()).collect::<Vec<_>>());
+    Ok(answer)
+}
+
+/// All nodes of a graph.
+pub fn nodes_of(graph: u64) -> Result<Vec<u64>, CUresult> {
+    let graph = named(Kind::Graph, graph)?;
+    let (total, _) = page(ops::CU_GRAPH_GET_NODES, graph, 0, 0, 1)?;
+    let mut nodes = Vec::with_capacity(total);
+    while nodes.len() < total {
+        let wanted = (total - nodes.len()).min(NODES_MAX);
+        let (_, page) = page(ops::CU_GRAPH_GET_NODES, graph, nodes.len(), wanted, 1)?;
+        nodes.extend(page.iter().map(|item| item[0]));
+        if page.len() < wanted {
+            break;
+        }
+    }
+    Ok(nodes)
+}
+
+/// The type of a node.
+pub fn type_of(node: u64) -> Result<CUgraphNodeType, CUresult> {
+    let request = calls::cuGraphNodeGetType { hNode: node };
+    let decode = |r: &mut Reader<'_>| Ok(calls::cuGraphNodeGetType_reply::decode(r)?.type_);
+    call(ops::CU_GRAPH_NODE_GET_TYPE, |w| request.encode(w), decode)
 }

@@ -3,16 +3,15 @@
 use orion_cuda::sys::CUresult;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::state::handles::{KINDS, give_back, made_in};
+use crate::state::handles::{KINDS, give_back, kind_of, made_in};
+use crate::state::{array, event, function, link, module, stream};
 
 /// Gives a handle back: its creation failed, or its object was destroyed. Those of what lives in the object go too.
 pub fn release(handle: Handle) {
-    for kind in KINDS {
-        if handle.is(kind) {
-            // Before somebody else is given the index.
-            object_ended(kind, handle).into_iter().for_each(release);
-            give_back(kind, handle);
-        }
+    if let Some(kind) = kind_of(handle) {
+        // Before somebody else is given the index.
+        object_ended(kind, handle).into_iter().for_each(release);
+        give_back(handle);
     }
 }
 
@@ -27,14 +26,14 @@ pub fn release_all_in(context: u64) {
 }
 
 /// An object is gone, and what is known of it. Answers what lived in it and goes with it.
-pub fn object_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
+fn object_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
     match kind {
-        Kind::Module | Kind::Library => return crate::objects::module::ended(handle),
-        Kind::Array | Kind::MipmappedArray => return crate::objects::array::ended(kind, handle),
-        Kind::Function => crate::objects::function::ended(handle),
-        Kind::Stream => crate::objects::stream::ended(handle),
-        Kind::Event => crate::objects::event::ended(handle),
-        Kind::LinkState => crate::objects::link::ended(handle),
+        Kind::Module | Kind::Library => return module::ended(handle),
+        Kind::Array | Kind::MipmappedArray => return array::ended(kind, handle),
+        Kind::Function => function::ended(handle),
+        Kind::Stream => stream::ended(handle),
+        Kind::Event => event::ended(handle),
+        Kind::LinkState => link::ended(handle),
         _ => {}
     }
     Vec::new()

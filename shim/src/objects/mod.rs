@@ -1,6 +1,5 @@
 //! CUDA's objects, as far as several subjects of the API need them.
 
-pub mod array;
 pub mod callback;
 pub mod capture;
 pub mod context;
@@ -10,7 +9,7 @@ pub mod function;
 pub mod graph;
 pub mod handles;
 pub mod image;
-pub mod link;
+pub mod memory;
 pub mod module;
 pub mod stream;
 pub mod synchronize;

@@ -116,16 +116,30 @@ pub fn file(name: &CStr) -> Result<Vec<u8>, CUresult> {
     Ok(bytes)
 }
 
-/// Functions, globals and the modules of a library end with it.
-pub fn ended(handle: Handle) -> Vec<Handle> {
-    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
-    let Some(gone) = table.remove(handle) else { return Vec::new() };
-    let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
-    let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
-    for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
-        address_map::remove(*base);
+/// The module that a library is in the current context.
+pub fn module_of(library: u64) -> Result<CUmodule, CUresult> {
+    session()?;
+    let ctx = context::current_home();
+    if ctx == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    functions.into_values().chain(modules.into_values()).map(Handle).collect()
+    let owner = loaded(library)?;
+    let mut modules = owner.modules.lock().expect("no panic happens under this lock");
+    if let Some(known) = modules.get(&ctx) {
+        return Ok(*known as CUmodule);
+    }
+    let handle = handles::reserve_in(Kind::Module, ctx);
+    let request = |w: &mut Vec<u8>| {
+        w.word(owner.handle);
+        w.word(handle.0);
+    };
+    if let Err(code) = call(ops::CU_LIBRARY_GET_MODULE, request, |_| Ok(())) {
+        crate::objects::handles::release(handle);
+        return Err(code);
+    }
+    remember(handle, ctx);
+    modules.insert(ctx, handle.0);
+    Ok(handle.0 as CUmodule)
 }
 
 pub fn unload(handle: Handle, op: u16) -> CUresult {

@@ -16,13 +16,6 @@ pub fn clamped(priority: i32, device: u32) -> Result<i32, CUresult> {
     Ok(priority.clamp(greatest.min(least), least.max(greatest)))
 }
 
-/// A stream was destroyed, or its context was.
-pub fn ended(handle: Handle) {
-    if STREAMS.remove(handle).is_some() {
-        crate::objects::capture::stream_destroyed(handle.0 as CUstream);
-    }
-}
-
 /// The default streams are not objects: they belong to the current context.
 pub fn find(stream: CUstream) -> Result<Option<&'static Stream>, CUresult> {
     session()?;

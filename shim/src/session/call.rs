@@ -5,6 +5,7 @@
 
 // UNSAFETY: writes records straight into the ring, and waits on futexes.
 
+use orion_wire::Writer;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,6 +48,13 @@ fn try_post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce
     send(s, op, context, 0, encode, seal)?;
     // What carriers and callbacks say to the worker is not the application's work.
     Ok(if op >= op::HAND_FIRST { settle() } else { CUDA_SUCCESS })
+}
+
+/// What most requests consist of.
+pub fn put_words(w: &mut Vec<u8>, words: &[u64]) {
+    for word in words {
+        w.word(*word);
+    }
 }
 
 /// As [`post`], also before `cuInit` has succeeded.

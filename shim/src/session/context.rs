@@ -8,9 +8,13 @@ use crate::session::device::facts;
 use crate::state::context::{self, CREATED, Context, pop, push, top};
 use crate::state::device::Facts;
 
-pub fn needs_context() -> Result<(), CUresult> {
+/// The context whose memory the current one has, for what cannot be done without one.
+pub fn needs_context() -> Result<u64, CUresult> {
     session()?;
-    if context::current() == 0 { Err(CUDA_ERROR_INVALID_CONTEXT) } else { Ok(()) }
+    match context::current_home() {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        home => Ok(home),
+    }
 }
 
 /// The calling thread's current context if it can be used: otherwise `CUDA_ERROR_NOT_INITIALIZED`,

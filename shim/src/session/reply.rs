@@ -16,7 +16,7 @@ use orion_wire::record::op;
 use crate::session::lost::{SESSION_LOST, broken, lost_now};
 use crate::session::poison;
 use crate::session::thread::thread_slot;
-use crate::state::replies::{Inbox, Reply};
+use crate::state::replies::{Inbox, Replies, Reply};
 use crate::state::session::Session;
 use crate::system::futex::{futex_wait, futex_wake};
 
@@ -51,7 +51,7 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     ANSWERED.fetch_add(1, Ordering::Relaxed);
     let reply = wait_for_reply(s, ticket)?;
     if s.replies.logs.load(Ordering::Relaxed) != 0 {
-        s.replies.log(thread_slot());
+        log(&s.replies, thread_slot());
     }
     poison::note(crate::state::context::current(), reply.result);
     if !matches!(reply.result, CUDA_SUCCESS | CUDA_ERROR_NOT_READY) {
@@ -59,6 +59,20 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
         crate::session::progress::wait_for_word(s, reply.events);
     }
     Ok(reply)
+}
+
+/// Logs what came ahead of this thread's reply: the application's callbacks run in the thread whose call failed,
+/// as in the driver.
+#[cold]
+fn log(replies: &Replies, slot: u16) {
+    let logs = std::mem::take(&mut *replies.inbox(slot).logs.lock().expect("no panic happens under this lock"));
+    replies.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
+    for (level, text) in logs {
+        if level & op::LOG_OF_ORION != 0 {
+            crate::say!("{}", String::from_utf8_lossy(&text));
+        }
+        crate::report::log::from_driver(level as CUlogLevel, &text);
+    }
 }
 
 fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {

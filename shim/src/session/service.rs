@@ -24,12 +24,24 @@ pub fn keep_consumer(consumer: Consumer) {
     *CONSUMER.lock().expect("no panic happens under this lock") = Some(consumer);
 }
 
+/// Who acts on what the worker sends, beyond showing it.
+#[derive(Clone, Copy)]
+pub struct Handlers {
+    /// The worker is done with ranges of the heap.
+    pub heap_released: fn(&'static Session, &[HeapRange]),
+    /// A function of the application's is to be run.
+    pub run_callback: fn(&'static Session, &Header, Reader<'_>),
+}
+
 /// Starts the one thread the shim has of its own. All signals are blocked in it: the application's handlers
 /// expect the application's threads.
-pub fn start_service(s: &'static Session) {
+pub fn start_service(s: &'static Session, handlers: Handlers) {
     let Some(consumer) = CONSUMER.lock().expect("no panic happens under this lock").take() else { return };
     let spawned = with_signals_blocked(|| {
-        std::thread::Builder::new().name("orion-events".into()).stack_size(1 << 20).spawn(move || serve(s, consumer))
+        std::thread::Builder::new()
+            .name("orion-events".into())
+            .stack_size(1 << 20)
+            .spawn(move || serve(s, consumer, handlers))
     });
     if let Err(e) = spawned {
         // Without it nothing that waits for the device could ever return.
@@ -38,13 +50,13 @@ pub fn start_service(s: &'static Session) {
     }
 }
 
-fn serve(s: &'static Session, consumer: Consumer) {
+fn serve(s: &'static Session, consumer: Consumer, handlers: Handlers) {
     let _ = SERVICE.set(std::thread::current().id());
-    handle_events(s, consumer);
+    handle_events(s, consumer, handlers);
     STOPPED.store(true, Ordering::Release);
 }
 
-fn handle_events(s: &'static Session, mut consumer: Consumer) {
+fn handle_events(s: &'static Session, mut consumer: Consumer, handlers: Handlers) {
     let mut body = Vec::new();
     while !crate::session::carrier::lost() {
         let is_all_printed = output::print_some();
@@ -52,7 +64,7 @@ fn handle_events(s: &'static Session, mut consumer: Consumer) {
             Ok(Some(header)) => {
                 consumer.body(&header, &mut body);
                 consumer.consume(header.size as usize);
-                handle(s, &header, &body);
+                handle(s, handlers, &header, &body);
                 // Release pairs with the Acquire in `wait_for`: what the event did is visible. Announcements are not
                 // counted: a carrier may have consumed them.
                 if header.op != op::HEAP_WRITTEN {
@@ -69,7 +81,7 @@ fn handle_events(s: &'static Session, mut consumer: Consumer) {
     output::print_all();
 }
 
-fn handle(s: &'static Session, header: &Header, body: &[u8]) {
+fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8]) {
     let mut r = Reader::new(body);
     match header.op {
         op::OUTPUT => {
@@ -81,10 +93,10 @@ fn handle(s: &'static Session, header: &Header, body: &[u8]) {
             }
         }
         op::HEAP_RELEASED => match r.list(1024, |r| HeapRange::get(r)?.check(s.welcome.heap_bytes)) {
-            Ok(ranges) => crate::memory::staging::release_staging(s, &ranges),
+            Ok(ranges) => (handlers.heap_released)(s, &ranges),
             Err(fault) => _ = crate::session::lost::broken(fault.0),
         },
-        op::RUN_CALLBACK => crate::objects::callback::run(s, header, r),
+        op::RUN_CALLBACK => (handlers.run_callback)(s, header, r),
         _ => {}
     }
 }

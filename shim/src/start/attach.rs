@@ -13,6 +13,7 @@ use orion_wire::refusal::Reason;
 use crate::memory::in_step::{arrived, arriving, patch};
 use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
+use crate::session::service::Handlers;
 use crate::state::heap::HeapAllocator;
 use crate::state::replies::Replies;
 use crate::state::session::{ATTACHING, GREETED, Greeted, REFUSAL, SESSION, Session};
@@ -42,7 +43,7 @@ pub fn attach() -> Result<&'static Session, CUresult> {
         Ok(s) => {
             crate::start::fork::register_fork_handler();
             SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
-            crate::session::service::start_service(s);
+            crate::session::service::start_service(s, HANDLERS);
             Ok(s)
         }
         Err(no) => {
@@ -140,8 +141,14 @@ fn worker_driver_version() -> i32 {
     attach().map_or(0, |s| s.welcome.driver_version as i32)
 }
 
+/// Who acts on what the worker sends.
+const HANDLERS: Handlers = Handlers {
+    heap_released: |s, ranges| crate::memory::staging::release_staging(s, ranges),
+    run_callback: crate::objects::callback::run,
+};
+
 /// What the carrier tells of.
-pub const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
+const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
 
 /// A command brings nothing more to the heap.
 fn settled(number: u64) {

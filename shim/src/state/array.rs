@@ -1,5 +1,6 @@
 //! Arrays, with what they were made from.
 
+use orion_wire::handle::{Handle, Kind};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -15,3 +16,29 @@ pub struct Array {
 
 pub static ARRAYS: Table<Array> = Table::new();
 pub static MIPMAPPED: Table<Array> = Table::new();
+
+/// An array was destroyed, or its context was; its levels end with it.
+pub fn ended(kind: Kind, handle: Handle) -> Vec<Handle> {
+    let table = if kind == Kind::Array { &ARRAYS } else { &MIPMAPPED };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
+    let levels = std::mem::take(&mut *gone.levels.lock().expect("no panic happens under this lock"));
+    levels.into_values().map(Handle).collect()
+}
+
+/// Bytes of an element of an array. `None` for what is no array, and for formats whose elements are blocks.
+pub fn element_bytes(array: CUarray) -> Option<usize> {
+    let d = &ARRAYS.get(Handle(array as u64))?.descriptor;
+    let channel = match d.Format {
+        CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
+        CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
+        CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
+        CU_AD_FORMAT_UNORM_INT8X1 | CU_AD_FORMAT_SNORM_INT8X1 => return Some(1),
+        CU_AD_FORMAT_UNORM_INT8X2 | CU_AD_FORMAT_SNORM_INT8X2 => return Some(2),
+        CU_AD_FORMAT_UNORM_INT8X4 | CU_AD_FORMAT_SNORM_INT8X4 | CU_AD_FORMAT_UNORM_INT_101010_2 => return Some(4),
+        CU_AD_FORMAT_UNORM_INT16X1 | CU_AD_FORMAT_SNORM_INT16X1 => return Some(2),
+        CU_AD_FORMAT_UNORM_INT16X2 | CU_AD_FORMAT_SNORM_INT16X2 => return Some(4),
+        CU_AD_FORMAT_UNORM_INT16X4 | CU_AD_FORMAT_SNORM_INT16X4 => return Some(8),
+        _ => return None,
+    };
+    Some(channel * d.NumChannels as usize)
+}

@@ -62,3 +62,10 @@ pub fn found() -> FoundGuard {
     guard.get_or_insert_default();
     FoundGuard(guard)
 }
+
+/// A stream was destroyed, and a capture with it.
+pub fn stream_destroyed(stream: u64) {
+    if any_open() {
+        change_origins(|origins| origins.retain(|o| o.stream != (stream, 0)));
+    }
+}

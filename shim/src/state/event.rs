@@ -1,5 +1,6 @@
 //! Events of other contexts, and those that other processes may look at.
 
+use crate::state::context;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -30,4 +31,14 @@ pub fn is_shared(event: CUevent) -> bool {
 /// launched, because it may record one.
 pub fn any_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed)
+}
+
+/// An event was destroyed, or its context was.
+pub fn ended(handle: Handle) {
+    if any_shared() {
+        SHARED.lock().expect("no panic happens under this lock").remove(&handle.0);
+    }
+    if context::several() {
+        HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
+    }
 }

@@ -52,8 +52,9 @@ pub fn reserve_in(kind: Kind, context: u64) -> Handle {
     Handle::new(kind, 0, index)
 }
 
-/// Others may be given the handle's index.
-pub fn give_back(kind: Kind, handle: Handle) {
+/// Others may be given the handle's index. For a handle whose object was never made, or ends with nothing else.
+pub fn give_back(handle: Handle) {
+    let Some(kind) = kind_of(handle) else { return };
     let mut pool = POOLS[kind as usize].lock().expect("no panic happens under this lock");
     let index = (handle.index() as usize).wrapping_sub(PRIMARY_CONTEXTS_MAX as usize);
     if let Some(used) = pool.used.get_mut(index)
@@ -62,6 +63,10 @@ pub fn give_back(kind: Kind, handle: Handle) {
         used.alive = false;
         pool.free.push_back((handle.index(), handle.generation()));
     }
+}
+
+pub fn kind_of(handle: Handle) -> Option<Kind> {
+    KINDS.into_iter().find(|kind| handle.is(*kind))
 }
 
 /// The handles of one kind whose objects live in a context.

@@ -1,6 +1,8 @@
 //! What a profiler wants to see, and the call under way in each thread.
 
+use orion_cuda::sys::CUcontext;
 use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What is recorded, as bits; 0 nearly always.
@@ -114,3 +116,24 @@ pub fn take_untold() -> Option<u32> {
 
 /// For each function of the runtime API whether a profiler wants to see it. cudart reads one on every call.
 pub static HOOKS: [AtomicU32; 2048] = [const { AtomicU32::new(0) }; 2048];
+
+/// Who wants to know of contexts that begin and end.
+static TOLD_OF_CONTEXTS: OnceLock<fn(CUcontext, bool)> = OnceLock::new();
+
+pub fn tell_of_contexts(told: fn(CUcontext, bool)) {
+    TOLD_OF_CONTEXTS.get_or_init(|| told);
+}
+
+/// A context has been created.
+pub fn context_created(context: CUcontext) {
+    if let Some(told) = TOLD_OF_CONTEXTS.get() {
+        told(context, true);
+    }
+}
+
+/// A context is about to end.
+pub fn context_ends(context: CUcontext) {
+    if let Some(told) = TOLD_OF_CONTEXTS.get() {
+        told(context, false);
+    }
+}

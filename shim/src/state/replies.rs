@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_ring::Consumer;
-use orion_wire::record::{THREADS_MAX, op};
+use orion_wire::record::THREADS_MAX;
 use orion_wire::{Fault, Reader};
 
 pub struct Reply {
@@ -20,7 +20,7 @@ pub struct Reply {
 pub struct Inbox {
     pub replies: Mutex<VecDeque<(u64, Reply)>>,
     /// What the worker's driver logged, until this thread has its reply.
-    logs: Mutex<Vec<(u64, Vec<u8>)>>,
+    pub logs: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
     pub signal: AtomicU32,
 }
@@ -63,19 +63,5 @@ impl Replies {
         self.inbox(slot).logs.lock().expect("no panic happens under this lock").push((level, text.to_vec()));
         self.logs.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Logs what came ahead of this thread's reply: the application's callbacks run in the thread whose call failed,
-    /// as in the driver.
-    #[cold]
-    pub fn log(&self, slot: u16) {
-        let logs = std::mem::take(&mut *self.inbox(slot).logs.lock().expect("no panic happens under this lock"));
-        self.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
-        for (level, text) in logs {
-            if level & op::LOG_OF_ORION != 0 {
-                crate::say!("{}", String::from_utf8_lossy(&text));
-            }
-            crate::report::log::from_driver(level as CUlogLevel, &text);
-        }
     }
 }

@@ -9,7 +9,7 @@ use orion_cuda::sys::*;
 use orion_wire::hello;
 
 use crate::answer::code;
-use crate::api::memory;
+use crate::objects::memory::free_and_total;
 use crate::session::{attached, carrier, context, device};
 use crate::start::attach;
 
@@ -56,8 +56,11 @@ unsafe extern "C" fn free_memory(index: usize, free: *mut u64) -> CUresult {
         let device = greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
         let mut bytes = device.total_memory as usize;
         if let Some(context) = device::active_primary_context(index as u32) {
-            // SAFETY: a local; the total may be left out.
-            let ask = || unsafe { memory::cuMemGetInfo_v2(&mut bytes, std::ptr::null_mut()) };
+            let ask = || {
+                code(free_and_total().map(|(free, _)| {
+                    bytes = free;
+                }))
+            };
             match context::with_current(context, ask) {
                 CUDA_SUCCESS => {}
                 code => return Err(code),

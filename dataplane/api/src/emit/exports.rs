@@ -11,7 +11,7 @@ use crate::rows::{Answered, Element, Kind, Param, Row};
 
 pub fn module() -> String {
     "//! The exported functions of the driver API, from the table.\n\n\
-     pub mod cbids;\npub mod exports;\npub mod proc_address;\n"
+     pub mod exports;\n"
         .to_owned()
 }
 

@@ -39,9 +39,9 @@ pub fn entries(api: &Api) -> Vec<Entry> {
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
         "//! What `cuGetProcAddress` answers, by name and version.\n\n\
-         // UNSAFETY: hands out addresses of this library's own functions; nothing is called here.\n\n\
+         // UNSAFETY: hands out addresses of this library's own exports, by their symbols; nothing is called here.\n\n\
+         #![allow(non_snake_case)]\n\n\
          use std::ffi::c_void;\n\n\
-         use super::exports::*;\n\n\
          /// One version of one function.\n\
          struct Entry {\n\
          name: &'static str,\n\
@@ -83,6 +83,14 @@ pub fn emit(api: &Api) -> String {
         }
         out.push_str("];\n\n");
     }
+    let mut symbols: Vec<&str> = entries.iter().map(|e| e.symbol.as_str()).collect();
+    symbols.sort();
+    symbols.dedup();
+    out.push_str("#[rustfmt::skip]\nunsafe extern \"C\" {\n");
+    for symbol in symbols {
+        writeln!(out, "    fn {symbol}();").unwrap();
+    }
+    out.push_str("}\n\n");
     out.push_str(
         "#[cfg(test)]\nmod tests {\nuse super::*;\n\n\
          #[test]\nfn tables_are_sorted() {\n\

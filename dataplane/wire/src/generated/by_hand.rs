@@ -131,17 +131,17 @@ const FILES: &[u64] = &[
     // shim/src/activity/gpu.rs
     0x103b0a7f842bab44,
     // shim/src/api/array.rs
-    0x034c3807eb8cfaef,
+    0x16f1b5355896e1eb,
     // shim/src/api/callback.rs
-    0xe56168d3577a0daa,
+    0x3312df7c9e1121cd,
     // shim/src/api/capture.rs
     0xf79087112864ea16,
     // shim/src/api/context.rs
     0x40c5bf157e2f7da3,
     // shim/src/api/copy/linear.rs
-    0x4b7e4c18c09a84fc,
+    0x524a9125d09fd368,
     // shim/src/api/copy/rows.rs
-    0xe2dcbd86f092b58d,
+    0x2bf300a2f2138257,
     // shim/src/api/event.rs
     0x0294c8f02a8825a4,
     // shim/src/api/execution.rs
@@ -149,13 +149,13 @@ const FILES: &[u64] = &[
     // shim/src/api/export_table.rs
     0x99ab5a77694ca987,
     // shim/src/api/graph/exec.rs
-    0x00cc40f5aada927f,
+    0xa7e521dfe055d882,
     // shim/src/api/graph/nodes.rs
-    0x26c47855ab654199,
+    0x51861efd23958d03,
     // shim/src/api/graph/params.rs
-    0x2f3382504e743345,
+    0xb21c692fff1d487b,
     // shim/src/api/green_context.rs
-    0xcf83b28cca96ab22,
+    0x2324865c05ef1217,
     // shim/src/api/host_memory.rs
     0x40f3a26f9f9dc110,
     // shim/src/api/initialization.rs
@@ -163,19 +163,19 @@ const FILES: &[u64] = &[
     // shim/src/api/ipc.rs
     0x382937892a8b2d94,
     // shim/src/api/library.rs
-    0x0f11f6360c436657,
+    0xc402cecc5281b647,
     // shim/src/api/link.rs
-    0x229081d56b49b4d1,
+    0x10504c87fc2e8ceb,
     // shim/src/api/log.rs
     0x6dda03d530614319,
     // shim/src/api/memory.rs
-    0xff2b359188a867c2,
+    0x2b88123a2c104863,
     // shim/src/api/memset.rs
     0xb4dea46f51aaface,
     // shim/src/api/module.rs
     0x677947a1629c16fb,
     // shim/src/api/pool.rs
-    0xf1cf598231631f8b,
+    0x36db5beb734d3356,
     // shim/src/api/stream.rs
     0xa60c09e693785626,
     // shim/src/api/stream_memory.rs
@@ -183,13 +183,13 @@ const FILES: &[u64] = &[
     // shim/src/api/tensor_map.rs
     0x591a4cdd28f80159,
     // shim/src/api/texture.rs
-    0xe206d49897d7d535,
+    0x0b1c79c677313249,
     // shim/src/api/user_object.rs
-    0xcea30b98b00ddfbc,
+    0xa475c62866278b4a,
     // shim/src/api/virtual_memory.rs
-    0xdb528345b573e869,
+    0x2fb91d8a6ffced74,
     // shim/src/memory/copy.rs
-    0x564fdbe2b8f25553,
+    0xbe8c3096ce904526,
     // shim/src/memory/graph_copies.rs
     0x8f2e3ba4fc0cb4b7,
     // shim/src/memory/host_memory.rs
@@ -203,21 +203,23 @@ const FILES: &[u64] = &[
     // shim/src/objects/capture.rs
     0xb9cc84646091b61f,
     // shim/src/objects/function.rs
-    0x05d86d8db62b674a,
+    0x2f5cd9a1c5fe5b2f,
     // shim/src/objects/graph.rs
-    0x0b1af74e535a5ccf,
+    0x57f2694129b9e2de,
+    // shim/src/objects/memory.rs
+    0x8ba5b650dad26fec,
     // shim/src/objects/module.rs
-    0xbc3ac8ca828c21eb,
+    0x5dcc802357cabc57,
     // shim/src/objects/synchronize.rs
     0xa558521475710fef,
     // shim/src/session/call.rs
-    0x25ac8f355d56a6be,
+    0x73a2196f4ebaa0a5,
     // shim/src/session/poison.rs
     0xb8f84ed4aa9df05c,
     // shim/src/session/reply.rs
-    0xdb49031985fa95f3,
+    0x6388f8414f59736f,
     // shim/src/session/service.rs
-    0x45e3ded0f01b7f9a,
+    0xfe58c4399d707c02,
     // shim/src/session/thread.rs
     0xc3feefb3e9733fcf,
     // shim/src/state/callback.rs
@@ -229,7 +231,7 @@ const FILES: &[u64] = &[
     // shim/src/state/jit.rs
     0x0998f79e7979ea1d,
     // shim/src/state/replies.rs
-    0xcb4124074f70762f,
+    0xc97d013636a59daf,
     // shim/src/state/table.rs
     0xe59e3fdcc85592e5,
     // shim/src/tables/integrity.rs

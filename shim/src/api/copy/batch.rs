@@ -183,7 +183,7 @@ fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult> {
     match operand.type_ {
         CU_MEMCPY_OPERAND_TYPE_POINTER => Ok(None),
         // SAFETY: the type says which it is; any bits are a handle.
-        CU_MEMCPY_OPERAND_TYPE_ARRAY => match crate::objects::array::element_bytes(unsafe { operand.op.array.array }) {
+        CU_MEMCPY_OPERAND_TYPE_ARRAY => match crate::state::array::element_bytes(unsafe { operand.op.array.array }) {
             Some(bytes) => Ok(Some(bytes)),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         },

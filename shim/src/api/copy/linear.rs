@@ -2,6 +2,9 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
+use crate::answer::posted;
+use crate::session::call::put_words;
+use crate::session::context::needs_context;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
@@ -10,7 +13,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
-use crate::memory::copy::{copy_words, is_known, needs_context, post_or_call, result};
+use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::staging::Staging;
 use crate::memory::{host_memory, in_step};
@@ -89,22 +92,22 @@ unsafe fn copy_in_here(
         if host_memory::shared_range(s, to, bytes as u64).is_some() {
             // Addresses are unified: what is said to be the device's may be pinned memory.
             // SAFETY: the caller's promise.
-            return result(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
+            return posted(unsafe { copy_any_here(to, from as u64, bytes, stream, synchronous) });
         }
         check_device(to, bytes)?;
         match side(s, from as u64, bytes)? {
             Side::Device => {
-                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64]);
-                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+                let request = |w: &mut Vec<u8>| put_words(w, &[to, from as u64, bytes as u64, stream as u64]);
+                posted(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
             Side::Shared(range) => {
                 let reading = Reading::of(s, || vec![range]);
                 in_step::announce_source(s, range);
-                let posted = !synchronous && is_known(s, to, bytes);
-                let tell = if posted && reading.is_noted() { 2 } else { 0 };
-                let request = |w: &mut Vec<u8>| copy_words(w, &[to, from as u64, bytes as u64, stream as u64, tell]);
-                match posted {
-                    true => result(post_sealed(op::COPY_IN, request, |number| reading.posted(number))),
+                let is_posted = !synchronous && is_known(s, to, bytes);
+                let tell = if is_posted && reading.is_noted() { 2 } else { 0 };
+                let request = |w: &mut Vec<u8>| put_words(w, &[to, from as u64, bytes as u64, stream as u64, tell]);
+                match is_posted {
+                    true => posted(post_sealed(op::COPY_IN, request, |number| reading.posted(number))),
                     false => call(op::COPY_IN, request, |_| Ok(())),
                 }
             }
@@ -126,7 +129,7 @@ pub unsafe fn copy_in_pageable(
     synchronous: bool,
 ) -> Result<(), CUresult> {
     if let Some(at) = crate::objects::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
-        return result(post(op::COPY_IN, |w| copy_words(w, &[to, at, bytes as u64, stream as u64, 0])));
+        return posted(post(op::COPY_IN, |w| put_words(w, &[to, at, bytes as u64, stream as u64, 0])));
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
     // non-blocking stream next rely on what the driver does, and it waits.
@@ -139,7 +142,7 @@ pub unsafe fn copy_in_pageable(
             w.bytes(source);
         };
         return if is_known(s, to, bytes) && !synchronous {
-            result(post(op::COPY_IN_INLINE, request))
+            posted(post(op::COPY_IN_INLINE, request))
         } else {
             call(op::COPY_IN_INLINE, request, |_| Ok(()))
         };
@@ -155,13 +158,13 @@ pub unsafe fn copy_in_pageable(
         let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
         done += len;
         if done == bytes && synchronous {
-            let ticket = start(s, op::COPY_IN, |w| copy_words(w, &words))?;
+            let ticket = start(s, op::COPY_IN, |w| put_words(w, &words))?;
             piece.lend();
-            result(wait(s, ticket)?.result)?;
+            posted(wait(s, ticket)?.result)?;
         } else {
-            let sent = try_post(op::COPY_IN, |w| copy_words(w, &words))?;
+            let sent = try_post(op::COPY_IN, |w| put_words(w, &words))?;
             piece.lend();
-            result(sent)?;
+            posted(sent)?;
         }
     }
     Ok(())
@@ -189,20 +192,20 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
         }
         if host_memory::shared_range(s, from, bytes as u64).is_some() {
             // SAFETY: the caller's promise.
-            return result(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
+            return posted(unsafe { copy_any_here(to as u64, from, bytes, stream, synchronous) });
         }
         check_device(from, bytes)?;
         match side(s, to as u64, bytes)? {
             Side::Device => {
-                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
-                result(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+                let request = |w: &mut Vec<u8>| put_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                posted(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
             }
             Side::Shared(range) => {
                 in_step::before_overwrite(s, range);
-                let request = |w: &mut Vec<u8>| copy_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                let request = |w: &mut Vec<u8>| put_words(w, &[to as u64, from, bytes as u64, stream as u64]);
                 let bringing = Bringing::new(s, vec![range]);
                 if !synchronous && is_known(s, from, bytes) {
-                    return result(post_sealed(op::COPY_OUT, request, |number| bringing.posted(number)));
+                    return posted(post_sealed(op::COPY_OUT, request, |number| bringing.posted(number)));
                 }
                 let ticket = start_sealed(s, op::COPY_OUT, request, |number| bringing.called(number))?;
                 finish_out(s, ticket, stream)
@@ -253,7 +256,7 @@ fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(
     let reply = wait(s, ticket)?;
     let mut r = orion_wire::Reader::new(&reply.body);
     show_output(s, &mut r)?;
-    result(reply.result)?;
+    posted(reply.result)?;
     crate::session::thread::note_synchronized(stream as u64, ticket.sent);
     Ok(())
 }
@@ -277,12 +280,12 @@ unsafe fn copy_out_pageable(
     stream: CUstream,
 ) -> Result<(), CUresult> {
     if let Some(at) = crate::objects::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
-        return result(post(op::COPY_OUT, |w| copy_words(w, &[at, from, bytes as u64, stream as u64])));
+        return posted(post(op::COPY_OUT, |w| put_words(w, &[at, from, bytes as u64, stream as u64])));
     }
     if bytes <= INLINE_BYTES_MAX {
-        let ticket = start(s, op::COPY_OUT_INLINE, |w| copy_words(w, &[from, bytes as u64, stream as u64]))?;
+        let ticket = start(s, op::COPY_OUT_INLINE, |w| put_words(w, &[from, bytes as u64, stream as u64]))?;
         let reply = wait(s, ticket)?;
-        result(reply.result)?;
+        posted(reply.result)?;
         let mut r = orion_wire::Reader::new(&reply.body);
         let data = r.bytes().map_err(|f| crate::session::lost::broken(f.0))?;
         show_output(s, &mut r)?;
@@ -304,7 +307,7 @@ unsafe fn copy_out_pageable(
             // Nothing may be given back while a piece before it is being written: what is under way is waited for.
             let sent = Staging::take(s, len).and_then(|piece| {
                 let words = [piece.pointer() as u64, source, len as u64, stream as u64];
-                Ok((start(s, op::COPY_OUT, |w| copy_words(w, &words))?, piece))
+                Ok((start(s, op::COPY_OUT, |w| put_words(w, &words))?, piece))
             });
             match sent {
                 Ok((ticket, piece)) => in_flight.push_back((ticket, piece, asked)),
@@ -314,7 +317,7 @@ unsafe fn copy_out_pageable(
             continue;
         }
         let Some((ticket, piece, offset)) = in_flight.pop_front() else { break };
-        match wait(s, ticket).and_then(|reply| result(reply.result)) {
+        match wait(s, ticket).and_then(|reply| posted(reply.result)) {
             // SAFETY: the caller's promise; the worker has finished writing the piece.
             Ok(()) => unsafe {
                 crate::memory::parallel_copy::copy(to.add(offset), piece.pointer(), piece.range.bytes as usize)

@@ -2,6 +2,8 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
+use crate::answer::posted;
+use crate::session::context::needs_context;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
@@ -9,7 +11,7 @@ use orion_wire::Writer;
 use orion_wire::record::{HeapRange, op};
 
 use crate::api::copy::linear::{Bringing, Side, side};
-use crate::memory::copy::{needs_context, result};
+
 use crate::memory::payload::announce;
 use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
@@ -147,7 +149,7 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
             _ => None,
         };
         if let (Some(from), Some(to)) = (&src, &dst) {
-            result(synchronize::stream(stream))?;
+            posted(synchronize::stream(stream))?;
             for z in 0..d.Depth {
                 for y in 0..d.Height {
                     // SAFETY: the caller's promise.
@@ -224,13 +226,13 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         };
         let bringing = Bringing::new(s, to_host);
         if !synchronous && loan.is_none() {
-            return result(post_sealed(op::COPY_3D, request, |number| {
+            return posted(post_sealed(op::COPY_3D, request, |number| {
                 bringing.posted(number);
                 reading.iter().for_each(|reading| reading.posted(number));
             }));
         }
         let ticket = start_sealed(s, op::COPY_3D, request, |number| bringing.called(number))?;
-        result(wait(s, ticket)?.result)?;
+        posted(wait(s, ticket)?.result)?;
         if let (Some(to), Some(l)) = (unpack, &loan) {
             // SAFETY: the caller's promise; the copy into the loan is complete.
             unsafe { to.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };

@@ -5,6 +5,8 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use crate::answer::code;
+use crate::session::call::put_words;
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use crate::api::graph::params::{Params, kernel_v2};
 use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
 use crate::objects::capture;
-use crate::objects::graph::{NODES_MAX, Spare, code, graph_name, named, node_name};
+use crate::objects::graph::{NODES_MAX, Spare, graph_name, named, node_name};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
 use crate::session::reply::wait;
@@ -48,9 +50,7 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         }
         let name = handles::reserve(Kind::GraphExec);
         let encode = |w: &mut Vec<u8>| {
-            for word in [name.0, graph, flags, graph_copies::any() as u64] {
-                w.word(word);
-            }
+            put_words(w, &[name.0, graph, flags, graph_copies::any() as u64]);
         };
         let found =
             crate::objects::handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
@@ -136,9 +136,7 @@ unsafe fn instantiate_with_params(
         let spare = Spare::new(Kind::GraphNode, 1);
         let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
         let encode = |w: &mut Vec<u8>| {
-            for word in [name.0, graph, params.flags, stream, graph_copies::any() as u64] {
-                w.word(word);
-            }
+            put_words(w, &[name.0, graph, params.flags, stream, graph_copies::any() as u64]);
             spare.encode(w);
         };
         let answer = call_any(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, encode, |result, r| {
@@ -189,9 +187,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         in_step::before_launch();
         let launch = |wait: bool| {
             move |w: &mut Vec<u8>| {
-                for word in [name, stream as u64, wait as u64] {
-                    w.word(word);
-                }
+                put_words(w, &[name, stream as u64, wait as u64]);
             }
         };
         // On a stream that is being captured it is refused, and nothing runs.
@@ -261,9 +257,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let (result, info, found) = call_any(
             ops::CU_GRAPH_EXEC_UPDATE_V2,
             |w| {
-                for word in [exec, graph, graph_copies::any() as u64] {
-                    w.word(word);
-                }
+                put_words(w, &[exec, graph, graph_copies::any() as u64]);
                 spare.encode(w);
             },
             |result, r| {

@@ -2,6 +2,9 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use crate::answer::code;
+use crate::objects::graph::page;
+use crate::session::call::put_words;
 use std::ffi::{CStr, c_char};
 
 use orion_cuda::sys::*;
@@ -11,7 +14,7 @@ use orion_wire::{Fault, Reader, Writer};
 
 use crate::answer::write;
 use crate::api::graph::params::{Params, kernel_v2};
-use crate::objects::graph::{NODES_MAX, Spare, code, edge_data, forget, graph_name, lend, node_name, put_nodes};
+use crate::objects::graph::{NODES_MAX, Spare, edge_data, forget, graph_name, lend, node_name, put_nodes};
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::handles;
@@ -266,9 +269,7 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> CUresult {
 fn find(op: u16, kind: Kind, words: &[u64]) -> Result<u64, CUresult> {
     let spare = Spare::new(kind, 1);
     let encode = |w: &mut Vec<u8>| {
-        for word in words {
-            w.word(*word);
-        }
+        put_words(w, words);
         spare.encode(w);
     };
     let found = call(op, encode, |r| r.word())?;
@@ -344,33 +345,6 @@ unsafe fn list(
         Ok(())
     })();
     code(answer)
-}
-
-/// One page of a list whose elements have `ends` nodes and an edge.
-fn page(op: u16, object: u64, first: usize, wanted: usize, ends: usize) -> Result<(usize, Vec<[u64; 3]>), CUresult> {
-    let spare = Spare::new(Kind::GraphNode, wanted * ends);
-    let answer = call(
-        op,
-        |w| {
-            w.word(object);
-            w.word(first as u64);
-            w.word(wanted as u64);
-            spare.encode(w);
-        },
-        |r| {
-            let total = r.word()? as usize;
-            let page = r.list(wanted, |r| {
-                let mut item = [0; 3];
-                for word in &mut item[..=ends] {
-                    *word = r.word()?;
-                }
-                Ok(item)
-            })?;
-            Ok((total, page))
-        },
-    )?;
-    spare.settle(&answer.1.iter().flat_map(|item| item[..ends].to_vec()).collect::<Vec<_>>());
-    Ok(answer)
 }
 
 /// # Safety
@@ -532,9 +506,7 @@ pub unsafe fn cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: u
             let (total, part) = call(
                 ops::CU_GRAPH_DEBUG_DOT_PRINT,
                 |w| {
-                    for word in [graph, flags as u64, text.len() as u64] {
-                        w.word(word);
-                    }
+                    put_words(w, &[graph, flags as u64, text.len() as u64]);
                 },
                 |r| Ok((r.word()? as usize, r.bytes()?.to_vec())),
             )?;

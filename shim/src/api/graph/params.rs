@@ -2,6 +2,8 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use crate::answer::code;
+use crate::session::call::put_words;
 use std::cell::Cell;
 
 use orion_cuda::sys::*;
@@ -11,7 +13,7 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::write;
 use crate::memory::{graph_copies, in_step};
-use crate::objects::graph::{Spare, code, learn_function, lend, named, node_name};
+use crate::objects::graph::{Spare, learn_function, lend, named, node_name};
 use crate::objects::{function, handles};
 use crate::session::attached::session;
 use crate::session::call::call;
@@ -45,12 +47,6 @@ impl Drop for Params {
     }
 }
 
-fn words(w: &mut Vec<u8>, words: &[u64]) {
-    for word in words {
-        w.word(*word);
-    }
-}
-
 impl Params {
     fn new(kind: CUgraphNodeType) -> Params {
         let mut body = Vec::with_capacity(768);
@@ -78,8 +74,8 @@ impl Params {
         }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_KERNEL);
         let w = &mut params.body;
-        words(w, &[p.func as u64, p.kern as u64, p.ctx as u64]);
-        words(w, &geometry.map(u64::from));
+        put_words(w, &[p.func as u64, p.kern as u64, p.ctx as u64]);
+        put_words(w, &geometry.map(u64::from));
         w.word(p.sharedMemBytes as u64);
         // SAFETY: the caller's promise.
         let packed = unsafe { function::pack(function, p.kernelParams, p.extra, w) }?;
@@ -100,13 +96,13 @@ impl Params {
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_MEMCPY);
         params.staged = graph_copies::to_shared(session()?, &mut copy)?;
         let w = &mut params.body;
-        words(w, &[flags as u32 as u64, ctx as u64]);
+        put_words(w, &[flags as u32 as u64, ctx as u64]);
         // SAFETY: the same size; the words of padding are masked before anybody sees them.
         let mut raw = unsafe { (&raw const copy).cast::<[u64; COPY_WORDS]>().read() };
         for i in TYPE_WORDS {
             raw[i] &= 0xffff_ffff;
         }
-        words(w, &raw);
+        put_words(w, &raw);
         w.word(params.staged.len() as u64);
         for staged in &params.staged {
             w.word(staged.range.offset);
@@ -122,13 +118,13 @@ impl Params {
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         crate::state::callback::note_in_graph();
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
-        words(&mut params.body, &[register_for_graph(function, p.userData)]);
+        put_words(&mut params.body, &[register_for_graph(function, p.userData)]);
         Ok(params)
     }
 
     pub fn child(graph: CUgraph, ownership: CUgraphChildGraphNodeOwnership) -> Result<Params, CUresult> {
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_GRAPH);
-        words(&mut params.body, &[named(Kind::Graph, graph as u64)?, ownership as u64]);
+        put_words(&mut params.body, &[named(Kind::Graph, graph as u64)?, ownership as u64]);
         Ok(params)
     }
 
@@ -148,11 +144,11 @@ impl Params {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
-        words(&mut params.body, &[p.ctx as u64, p.flags as u64, count as u64]);
+        put_words(&mut params.body, &[p.ctx as u64, p.flags as u64, count as u64]);
         for i in 0..count {
             // SAFETY: inside the application's array; all of an operation's bytes belong to `pad`.
             let operation = unsafe { &(*p.paramArray.add(i)).pad };
-            words(&mut params.body, operation);
+            put_words(&mut params.body, operation);
             in_step::note(session()?, operation);
         }
         Ok(params)
@@ -168,13 +164,13 @@ impl Params {
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_MEM_ALLOC);
         let w = &mut params.body;
         let pool = &p.poolProps;
-        words(w, &[pool.allocType as u64, pool.handleTypes as u64]);
-        words(w, &[pool.location.type_ as u64, pool.location.id as u32 as u64]);
-        words(w, &[pool.maxSize as u64, pool.usage as u64, p.bytesize as u64, count as u64]);
+        put_words(w, &[pool.allocType as u64, pool.handleTypes as u64]);
+        put_words(w, &[pool.location.type_ as u64, pool.location.id as u32 as u64]);
+        put_words(w, &[pool.maxSize as u64, pool.usage as u64, p.bytesize as u64, count as u64]);
         for i in 0..count {
             // SAFETY: inside the application's array.
             let access = unsafe { *p.accessDescs.add(i) };
-            words(w, &[access.location.type_ as u64, access.location.id as u32 as u64, access.flags as u64]);
+            put_words(w, &[access.location.type_ as u64, access.location.id as u32 as u64, access.flags as u64]);
         }
         Ok(params)
     }
@@ -195,8 +191,8 @@ impl Params {
                 CU_GRAPH_NODE_TYPE_MEMSET => {
                     let m = &part.memset;
                     let mut params = Params::new(p.type_);
-                    words(&mut params.body, &[m.dst, m.pitch as u64, m.value as u64, m.elementSize as u64]);
-                    words(&mut params.body, &[m.width as u64, m.height as u64, m.ctx as u64]);
+                    put_words(&mut params.body, &[m.dst, m.pitch as u64, m.value as u64, m.elementSize as u64]);
+                    put_words(&mut params.body, &[m.width as u64, m.height as u64, m.ctx as u64]);
                     Ok(params)
                 }
                 CU_GRAPH_NODE_TYPE_HOST => Params::host((&raw const part.host).cast()),
@@ -228,7 +224,7 @@ impl Params {
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_CONDITIONAL);
         params.bodies = (0..c.size).map(|_| crate::state::handles::reserve(Kind::Graph)).collect();
         let w = &mut params.body;
-        words(w, &[c.handle, c.type_ as u64, c.size as u64, c.ctx as u64, c.size as u64]);
+        put_words(w, &[c.handle, c.type_ as u64, c.size as u64, c.ctx as u64, c.size as u64]);
         for body in &params.bodies {
             w.word(body.0);
         }
@@ -533,7 +529,7 @@ pub unsafe fn cuGraphKernelNodeGetAttribute(
     let answer = node_name(node).and_then(|word| {
         let raw = call(
             ops::CU_GRAPH_KERNEL_NODE_GET_ATTRIBUTE,
-            |w| words(w, &[word, attribute as u64]),
+            |w| put_words(w, &[word, attribute as u64]),
             |r| {
                 let mut raw = [0u64; 8];
                 for word in &mut raw {
@@ -565,8 +561,8 @@ pub unsafe fn cuGraphKernelNodeSetAttribute(
         call(
             ops::CU_GRAPH_KERNEL_NODE_SET_ATTRIBUTE,
             |w| {
-                words(w, &[word, attribute as u64]);
-                words(w, &raw);
+                put_words(w, &[word, attribute as u64]);
+                put_words(w, &raw);
             },
             |_| Ok(()),
         )

@@ -1,0 +1,3 @@
+//! The numbers that CUPTI has for functions, from the table.
+
+pub mod cbids;

@@ -1,0 +1,3 @@
+//! What `cuGetProcAddress` answers, from the table.
+
+pub mod proc_address;
