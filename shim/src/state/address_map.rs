@@ -161,7 +161,8 @@ pub fn given_anew(base: u64, bytes: u64) {
 }
 
 /// The driver would not give out an address that is in use: what overlaps is gone by a way that named no address (a
-/// module was unloaded, a graph destroyed, a context reset), perhaps by another thread, to which nobody has said so yet.
+/// module was unloaded, a graph destroyed, a context reset), perhaps by another thread, to which nobody has said so
+/// yet.
 fn forget_overlapping(ranges: &mut BTreeMap<u64, Range>, base: u64, end: u64) {
     while let Some((&first, old)) = ranges.range(..end).next_back() {
         if old.end() <= base {
