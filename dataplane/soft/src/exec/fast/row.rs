@@ -414,29 +414,33 @@ pub unsafe fn exp2_f32<const FTZ: bool, const FULL: bool>(
     // SAFETY: the caller's rows.
     unsafe {
         let (a, d) = (f32::row(r, x.a), f32::row(r, x.d));
-        for at in (0..32).step_by(PIECE) {
+        let (mut all, mut unsure) = ([[0f32; PIECE]; 32 / PIECE], [0u32; PIECE]);
+        for (v, at) in all.iter_mut().zip((0..32).step_by(PIECE)) {
             let a = piece::<f32>(a, at);
-            let (mut v, mut sure) = ([0f32; PIECE], [0u32; PIECE]);
             for l in 0..PIECE {
-                let a = flushed::<FTZ>(a[l]);
-                let y = power_of_two(f64::from(a));
+                let y = power_of_two(f64::from(a[l]));
                 // The bits that single precision drops, seen from the middle between two numbers.
                 let off = (y.to_bits() as u32 & 0x1fff_ffff).wrapping_sub(0x1000_0000);
-                let is_ordinary = a.abs() < 126.0;
-                sure[l] = u32::from(is_ordinary & (off.wrapping_add(2048) > 4096));
-                v[l] = finished::<FTZ>(y as f32);
+                let is_ordinary = a[l].abs() < 126.0;
+                unsure[l] |= u32::from(!is_ordinary | (off.wrapping_add(2048) <= 4096));
+                v[l] = y as f32;
             }
-            if sure != [1; PIECE] {
-                for l in 0..PIECE {
-                    if sure[l] == 0 {
-                        v[l] = finished::<FTZ>(f64::from(flushed::<FTZ>(a[l])).exp2() as f32);
-                    }
-                }
-            }
+        }
+        if unsure != [0; PIECE] {
+            exp2_again::<FTZ>(&*a, &mut all);
+        }
+        for (v, at) in all.into_iter().zip((0..32).step_by(PIECE)) {
             put::<FULL, f32>(d, at, m, v);
         }
     }
     true
+}
+
+#[cold]
+fn exp2_again<const FTZ: bool>(a: &[u32; 32], all: &mut [[f32; PIECE]; 32 / PIECE]) {
+    for (v, a) in all.as_flattened_mut().iter_mut().zip(a) {
+        *v = finished::<FTZ>(f64::from(flushed::<FTZ>(f32::from_bits(*a))).exp2() as f32);
+    }
 }
 
 /// A narrower integer in a row of 32 bits, from one: `extra` has how far both are from the top, and whether signed.
