@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use orion_soft::image;
-use orion_soft::ptx::{check, decode, parse};
+use orion_soft::ptx::decode::program::decode;
+use orion_soft::ptx::{check, parse};
 
 /// What became of the kernels of one file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +51,7 @@ fn decoded(text: &str, chosen: Option<&BTreeSet<String>>) -> Result<Vec<(String,
     check::check(&module)?;
     module.functions.retain(|f| !f.is_entry || chosen.is_none_or(|c| c.contains(&f.name)));
     let globals = module.variables.iter().map(|v| (v.name.clone(), 4096)).collect();
-    let program = decode::decode(&module, &globals);
+    let program = decode(&module, &globals);
     Ok(program.funcs.into_iter().filter(|f| f.is_entry).map(|f| (f.name, f.unsupported)).collect())
 }
 

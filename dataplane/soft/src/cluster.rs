@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 
 use crate::api::R;
-use crate::exec::SM_COUNT;
+use crate::device::SM_COUNT;
 use crate::launch::blocks_per_sm;
 use crate::module::Function;
 

@@ -11,6 +11,8 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, api, get, put, text};
 
+/// Two partitions of the size that compute capability 9.0 asks for.
+pub const SM_COUNT: u32 = 16;
 pub const DRIVER_VERSION: c_int = 13000;
 pub const SHARED_DEFAULT: u32 = 48 << 10;
 pub const SHARED_OPTIN: u32 = 227 << 10;
@@ -85,6 +87,7 @@ pub fn jitter() -> Option<u64> {
 }
 
 static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
+
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 pub fn count() -> usize {
@@ -172,7 +175,7 @@ fn attribute(attrib: CUdevice_attribute, dev: i32) -> Option<c_int> {
         | CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES
         | CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT
         | CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING => 1,
-        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => crate::exec::SM_COUNT as c_int,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => SM_COUNT as c_int,
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => 0x40 + dev,
         CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE => 1_000_000,
         CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH => 128,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use orion_cuda::sys::*;
 
 use crate::api::{R, Registry, api, put};
+use crate::clock::now_ns;
 use crate::context::{self, Context};
-use crate::exec::now_ns;
 use crate::graph::{self, CapturedAt};
 use crate::pool;
 use crate::stream::{self, Point, Stream};

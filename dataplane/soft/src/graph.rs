@@ -14,17 +14,15 @@ use std::thread::ThreadId;
 use orion_cuda::sys::*;
 
 use crate::api::{R, Raw, Registry, api, get, handle, list, put, put_some, refuse};
+use crate::clock::now_ns;
 use crate::conditional::{self, Condition, Conditional};
 use crate::context::{self, Context};
-use crate::cupti;
 use crate::event::{EVENTS, Event};
-use crate::exec::now_ns;
 use crate::launch::{KernelLaunch, pack_arguments};
-use crate::memory;
-use crate::module;
 use crate::stream::{self, Class, Stream};
 use crate::vram::{self, Kind};
 use crate::work::{Copy3D, Set, Work, mem_ops};
+use crate::{cupti, memory, module};
 
 pub struct Graph {
     id: u64,
@@ -121,9 +119,13 @@ impl Drop for Share {
 }
 
 pub static GRAPHS: Registry<Graph> = Registry::new();
+
 pub static NODES: Registry<Node> = Registry::new();
+
 pub static EXECS: Registry<GraphExec> = Registry::new();
+
 static OBJECTS: Registry<UserObject> = Registry::new();
+
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 fn address<T>(v: &Arc<T>) -> usize {
@@ -584,6 +586,7 @@ fn allocation(c: &Context, bytes: u64) -> R<Arc<GraphAllocation>> {
 
 /// Captures that have not ended, and how many: the calls that ask are many, captures are few.
 static OPEN: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn close(c: &Arc<Capture>) {

@@ -13,14 +13,14 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Registry, api, get, handle, list, put, put_some};
 use crate::context::{self, Context};
-use crate::exec::SM_COUNT;
-use crate::{device, event, stream};
+use crate::device::{self, SM_COUNT};
+use crate::{event, stream};
 
 /// The fewest multiprocessors of a partition and what their number is a multiple of: compute capability 9.0.
 const PARTITION: u32 = 8;
+
 /// The same where clusters need not be scheduled together.
 const PARTITION_LOOSE: u32 = 2;
-
 const EVERY_PROCESSOR: u64 = (1 << SM_COUNT) - 1;
 
 /// What the opaque bytes of a resource hold.
@@ -46,6 +46,7 @@ struct Descriptor {
 }
 
 static GREENS: Registry<Green> = Registry::new();
+
 static DESCRIPTORS: Registry<Descriptor> = Registry::new();
 
 /// The green context behind a context; null for an ordinary one.

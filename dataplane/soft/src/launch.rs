@@ -9,14 +9,13 @@ use std::sync::{Arc, OnceLock};
 use orion_cuda::sys::*;
 
 use crate::api::{R, api, get, list, put, refuse};
-use crate::cluster;
 use crate::context::{self, Context};
-use crate::device::{SHARED_DEFAULT, SHARED_OPTIN};
-use crate::exec::{self, SM_COUNT};
+use crate::device::{SHARED_DEFAULT, SHARED_OPTIN, SM_COUNT};
+use crate::exec::state::{Launch, Start};
 use crate::module::{self, Function};
-use crate::stream;
 use crate::vram::{self, Kind};
 use crate::work::{Work, run_launch};
+use crate::{cluster, stream};
 
 pub struct KernelLaunch {
     pub function: Arc<Function>,
@@ -113,9 +112,10 @@ impl KernelLaunch {
         let mut params = self.params.clone();
         params.resize(func.param_bytes as usize, 0);
         let outcome = run_launch(
-            exec::Launch {
+            Launch {
                 id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
                 program: self.function.program.clone(),
+                table: self.function.table.clone(),
                 func: self.function.index,
                 grid: self.grid,
                 block: self.block,
@@ -129,7 +129,7 @@ impl KernelLaunch {
                 workspace,
                 device: c.device,
                 context: c.id,
-                start: exec::Start::default(),
+                start: Start::default(),
             },
             &func.name,
         );

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod array;
+pub mod clock;
 pub mod cluster;
 pub mod conditional;
 pub mod context;

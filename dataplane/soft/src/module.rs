@@ -11,14 +11,15 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Registry, api, get, handle, list, put, put_some, refuse, text};
 use crate::context::{self, Context};
-use crate::image;
-use crate::memory;
-use crate::ptx::check;
-use crate::ptx::decode::{self, Globals, function_address, kernel_params};
-use crate::ptx::isa::{Param, Program, Space};
-use crate::ptx::link;
+use crate::exec::state::Table;
+use crate::ptx::decode::decoder::Globals;
+use crate::ptx::decode::program::{decode, kernel_params};
+use crate::ptx::isa::operand::{Space, Ty};
+use crate::ptx::isa::program::{Param, Program, function_address};
 use crate::ptx::parse::{self, Init, Linkage};
+use crate::ptx::{check, link};
 use crate::vram::{self, Kind};
+use crate::{image, memory};
 
 pub struct Module {
     pub context: u64,
@@ -34,6 +35,7 @@ pub struct Module {
 pub struct Function {
     pub module: Weak<Module>,
     pub program: Arc<Program>,
+    pub table: Arc<Table>,
     pub index: u32,
     pub context: u64,
     pub name: CString,
@@ -111,8 +113,11 @@ pub struct Kernel {
 }
 
 pub static MODULES: Registry<Module> = Registry::new();
+
 pub static FUNCTIONS: Registry<Function> = Registry::new();
+
 pub static LIBRARIES: Registry<Library> = Registry::new();
+
 pub static KERNELS: Registry<Kernel> = Registry::new();
 
 /// JIT options that carry answers back.
@@ -222,7 +227,8 @@ impl Module {
         for &(i, at) in &layout {
             initialise(&ast.variables[i], base + at, &addresses)?;
         }
-        let program = Arc::new(decode::decode(ast, &addresses));
+        let program = Arc::new(decode(ast, &addresses));
+        let table = Arc::new(Table::new(&program.code));
         let m = Arc::new_cyclic(|me: &Weak<Self>| Self {
             context: c.id,
             program: program.clone(),
@@ -235,6 +241,7 @@ impl Module {
                     Arc::new(Function {
                         module: me.clone(),
                         program: program.clone(),
+                        table: table.clone(),
                         index: i as u32,
                         context: c.id,
                         name: CString::new(program.funcs[i].name.as_str()).unwrap_or_default(),
@@ -272,8 +279,8 @@ fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
     let mut bytes = vec![0u8; room];
     for (i, init) in v.init.iter().enumerate() {
         let value = match init {
-            Init::Int(x) if v.ty == crate::ptx::isa::Ty::F32 => u64::from((*x as i64 as f32).to_bits()),
-            Init::Int(x) if v.ty == crate::ptx::isa::Ty::F64 => (*x as i64 as f64).to_bits(),
+            Init::Int(x) if v.ty == Ty::F32 => u64::from((*x as i64 as f32).to_bits()),
+            Init::Int(x) if v.ty == Ty::F64 => (*x as i64 as f64).to_bits(),
             Init::Int(x) => *x,
             Init::F32(x) if element == 8 => f64::from(f32::from_bits(*x)).to_bits(),
             Init::F32(x) => u64::from(*x),

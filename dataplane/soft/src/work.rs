@@ -11,12 +11,13 @@ use orion_cuda::sys::*;
 
 use crate::api::{R, Raw};
 use crate::context::Context;
-use crate::cupti;
 use crate::event::Event;
-use crate::exec::{self, Fault, FaultKind};
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::grid;
+use crate::exec::state::Launch;
 use crate::launch::KernelLaunch;
 use crate::memory::ARRAYS;
-use crate::vram;
+use crate::{cupti, vram};
 
 #[derive(Clone)]
 pub enum Work {
@@ -410,8 +411,8 @@ pub fn log_fault(kernel: &str, f: &Fault) {
     crate::say::say(&format!("kernel {kernel}: {} (PTX line {})", f.what, f.line));
 }
 
-pub fn run_launch(l: exec::Launch, name: &str) -> R {
-    exec::run(l).map_err(|f| {
+pub fn run_launch(l: Launch, name: &str) -> R {
+    grid::run(l).map_err(|f| {
         log_fault(name, &f);
         fault_code(&f)
     })

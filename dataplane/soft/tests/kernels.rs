@@ -234,8 +234,8 @@ fn half_precision() {
     });
 }
 
-fn near() -> orion_soft::ptx::isa::Round {
-    orion_soft::ptx::isa::Round::Nearest
+fn near() -> orion_soft::ptx::isa::operand::Round {
+    orion_soft::ptx::isa::operand::Round::Nearest
 }
 
 #[test]

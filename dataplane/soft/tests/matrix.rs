@@ -11,7 +11,7 @@ use orion_cuda::sys::{
 };
 use orion_soft::exec::float::f16_from;
 use orion_soft::exec::narrow::{e4m3_to, e5m2_to};
-use orion_soft::ptx::isa::Round;
+use orion_soft::ptx::isa::operand::Round;
 
 /// A code of one sign bit, `exponent_bits` and fraction bits to fill `bits`, by the formula of binary formats.
 fn by_formula(code: u32, bits: u32, exponent_bits: u32) -> f64 {
@@ -1016,7 +1016,7 @@ fn products_that_are_not_there_are_refused_in_words() {
              {{\n.reg .b32 %r<9>;\n{instruction}\nret;\n}}\n"
         );
         let module = orion_soft::ptx::parse::parse(&text).unwrap();
-        let program = orion_soft::ptx::decode::decode(&module, &Default::default());
+        let program = orion_soft::ptx::decode::program::decode(&module, &Default::default());
         let why = program.funcs[0].unsupported.as_deref().unwrap_or("it runs");
         assert!(why.contains(reason), "{instruction}: {why}");
     }

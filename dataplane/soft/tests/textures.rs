@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 use orion_soft::array::{cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel};
 use orion_soft::exec::float::{f16_from, f16_to};
 use orion_soft::memory::{cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayDestroy, cuMemcpy3D_v2};
-use orion_soft::ptx::isa::Round;
+use orion_soft::ptx::isa::operand::Round;
 use orion_soft::texture::{
     cuSurfObjectCreate, cuSurfObjectDestroy, cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy,
     cuTexObjectGetResourceDesc, cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,

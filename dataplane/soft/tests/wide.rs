@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use common::*;
 use orion_soft::exec::float::{f16_from, f16_to};
-use orion_soft::ptx::isa::Round;
+use orion_soft::ptx::isa::operand::Round;
 
 fn gpu() -> Gpu {
     let text = CString::new(include_str!("kernels/wide.ptx")).unwrap();

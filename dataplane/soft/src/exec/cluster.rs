@@ -4,98 +4,15 @@
 //! One host thread at a time runs all blocks of a cluster in turn, so accesses to another block's shared memory need
 //! no synchronisation of their own.
 
-use super::lanes::lanes;
-use super::memory::{fault, load_slice, store_slice};
-use super::warp::{Frame, Warp};
-use super::*;
-use crate::ptx::isa::*;
+use crate::exec::fault::{Fault, FaultKind, fault};
+use crate::exec::lanes::lanes;
+use crate::exec::memory::{load_slice, store_slice};
+use crate::exec::state::{BARRIERS, Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::operand::{ClusterOp, RANK_SHIFT, SHARED_WINDOW, Space, Special, WINDOW_MASK};
 
 /// What lanes that wait at the cluster's barrier have in place of a barrier number of their block.
 pub const CLUSTER_BARRIER: u8 = BARRIERS as u8;
-
-pub struct Cluster {
-    blocks: Vec<Block>,
-}
-
-impl Cluster {
-    pub fn new(l: &Launch, index: u64) -> Self {
-        Self { blocks: (0..l.cluster_blocks()).map(|rank| Block::new(l, place_of(l, index, rank))).collect() }
-    }
-
-    /// Another cluster of the same launch in the memory of this one, which has ended.
-    pub fn begin(&mut self, l: &Launch, index: u64) {
-        for (rank, block) in (0..).zip(&mut self.blocks) {
-            block.begin(l, place_of(l, index, rank));
-        }
-    }
-
-    /// Runs each block for a turn; true when every thread has exited.
-    pub fn run(&mut self, l: &Launch, turn: i64, abort: &AtomicBool) -> Result<bool, Fault> {
-        let (mut ended, mut stuck) = (true, true);
-        for rank in 0..self.blocks.len() {
-            let (below, rest) = self.blocks.split_at_mut(rank);
-            let Some((block, above)) = rest.split_first_mut() else { break };
-            match block.run(l, Peers { below, above }, turn, abort)? {
-                Pause::Ended => {}
-                Pause::Stuck => ended = false,
-                Pause::Yielded => (ended, stuck) = (false, false),
-            }
-        }
-        if abort.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        if !ended && !self.release_barrier(&l.program) && stuck {
-            return Err(Fault::new(FaultKind::Deadlock, "every thread of the cluster waits at a barrier"));
-        }
-        Ok(ended)
-    }
-
-    /// Opens the cluster's barrier when every thread that has not exited has arrived. True when it did.
-    fn release_barrier(&mut self, program: &Program) -> bool {
-        let mut warps = self.blocks.iter().flat_map(|b| &b.warps).filter(|w| w.live != 0).peekable();
-        if warps.peek().is_none() || warps.any(|w| w.live & !w.cluster_arrived != 0) {
-            return false;
-        }
-        for w in self.blocks.iter_mut().flat_map(|b| &mut b.warps) {
-            w.cluster_arrived = 0;
-            w.release_barrier(CLUSTER_BARRIER, 0, 0, program);
-        }
-        true
-    }
-}
-
-/// The block of a rank in the cluster that comes so late in the grid.
-fn place_of(l: &Launch, cluster: u64, rank: u32) -> [u32; 3] {
-    let [cx, cy, cz] = l.cluster;
-    let (nx, ny) = (u64::from(l.grid[0] / cx), u64::from(l.grid[1] / cy));
-    let first = [(cluster % nx) as u32 * cx, (cluster / nx % ny) as u32 * cy, (cluster / (nx * ny)) as u32 * cz];
-    let inside = [rank % cx, rank / cx % cy, rank / (cx * cy)];
-    std::array::from_fn(|axis| first[axis] + inside[axis])
-}
-
-/// The other blocks of a block's cluster.
-pub struct Peers<'a> {
-    below: &'a mut [Block],
-    above: &'a mut [Block],
-}
-
-impl Peers<'_> {
-    pub fn none() -> Peers<'static> {
-        Peers { below: &mut [], above: &mut [] }
-    }
-
-    pub fn reborrow(&mut self) -> Peers<'_> {
-        Peers { below: self.below, above: self.above }
-    }
-
-    pub fn own_rank(&self) -> u64 {
-        self.below.len() as u64
-    }
-
-    fn is_alone(&self) -> bool {
-        self.below.is_empty() && self.above.is_empty()
-    }
-}
 
 /// The rank that an address in shared memory names; `None` for the block's own.
 fn rank_of(at: u64) -> Option<u64> {

@@ -2,7 +2,7 @@
 
 // UNSAFETY: calls a function for processors with AVX2 and FMA, after asking whether this one has them.
 
-use crate::ptx::isa::Round;
+use crate::ptx::isa::operand::Round;
 
 /// Rounds to a binary format with `mbits` fraction bits and `ebits` exponent bits, and encodes it.
 fn encode(x: f64, ebits: u32, mbits: u32, round: Round) -> u16 {

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::ptx::isa::ShflMode;
+use crate::ptx::isa::operand::ShflMode;
 
 /// A register of a warp. It begins where a line of the processor's cache does, so that none of the vectors that it is
 /// worked through in lies in two.

@@ -1,9 +1,10 @@
 //! Barrier objects in shared memory, and the bulk copies that complete on them.
 
-use super::lanes::lanes;
-use super::warp::{Frame, Warp};
-use super::{Env, Fault, FaultKind};
-use crate::ptx::isa::*;
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::lanes::lanes;
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::operand::{MbarrierOp, SHARED_WINDOW, Space, Src, WINDOW_MASK};
 
 const COUNT_BITS: u32 = 20;
 const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;

@@ -12,50 +12,12 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use portable_atomic::AtomicU128;
 
-use super::{Env, Fault, FaultKind};
+use crate::exec::fault::{Fault, FaultKind, fault};
 use crate::exec::float;
 use crate::exec::lanes::lanes;
-use crate::exec::warp::{Frame, Warp};
-use crate::ptx::isa::*;
-use crate::vram;
-
-/// The ranges a warp touched last; most warps walk a handful of buffers.
-#[derive(Default)]
-pub struct RangeCache {
-    generation: u64,
-    entries: [(u64, u64, bool); 4],
-    next: usize,
-}
-
-impl RangeCache {
-    #[inline]
-    pub fn check(&mut self, at: u64, bytes: u64, write: bool) -> bool {
-        let generation = vram::generation();
-        if self.generation == generation {
-            for &(base, reach, writable) in &self.entries {
-                if at.wrapping_sub(base) < reach && at - base + bytes <= reach && (writable || !write) {
-                    return true;
-                }
-            }
-        }
-        self.refill(generation, at, bytes, write)
-    }
-
-    #[cold]
-    fn refill(&mut self, generation: u64, at: u64, bytes: u64, write: bool) -> bool {
-        if self.generation != generation {
-            self.entries = Default::default();
-            self.generation = generation;
-        }
-        let Some(r) = vram::find(at) else { return false };
-        if (write && !r.writable) || at - r.base + bytes > r.reach {
-            return false;
-        }
-        self.entries[self.next] = (r.base, r.reach, r.writable);
-        self.next = (self.next + 1) % self.entries.len();
-        true
-    }
-}
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::operand::{AtomOp, LOCAL_WINDOW, PARAM_WINDOW, Round, SHARED_WINDOW, Space, Src, Ty, WINDOW_MASK};
 
 fn load_raw(p: u64, bytes: u32) -> u64 {
     // SAFETY: the caller checked that the bytes are in a live range and aligned to their size.
@@ -115,10 +77,6 @@ pub fn store_slice(s: &mut [u8], at: u64, bytes: u32, v: u64) -> Option<()> {
     let b = s.get_mut(at..at.checked_add(bytes as usize)?)?;
     b.copy_from_slice(&v.to_le_bytes()[..bytes as usize]);
     Some(())
-}
-
-pub fn fault(kind: FaultKind, what: &str, at: u64, bytes: u32) -> Fault {
-    Fault { kind, what: format!("{what} of {bytes} bytes at {at:#x}"), line: 0 }
 }
 
 /// The lowest address and the bytes from there to the end of the highest access, if all are aligned and lie in one

@@ -1,10 +1,11 @@
 //! Formats of eight bits and fewer: what their codes stand for, and conversions. Every value is exact in single
 //! precision.
 
-use super::warp::{Frame, Warp};
-use super::{Env, float};
-use crate::ptx::decode::narrow::{Format, Narrow};
-use crate::ptx::isa::{Instr, Round, Ty};
+use crate::exec::float;
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::narrow::{Format, Narrow};
+use crate::ptx::isa::operand::{Round, Ty};
 
 /// Four bits of exponent and three of fraction; no infinities, and one NaN of each sign.
 pub fn e4m3_to(code: u8) -> f32 {

@@ -3,86 +3,14 @@
 //! Results are computed for 32 lanes and written under the mask: loops of constant length over plain arrays are what
 //! the compiler turns into vector code.
 
-use super::lanes::lanes;
-use super::warp::{Frame, Warp};
-use super::{Env, Fault, FaultKind, float};
-use crate::conditional;
-use crate::printf;
-use crate::ptx::isa::*;
-
-/// A value of a lane, however its register is stored.
-pub trait Lane: Copy + Default {
-    fn from64(v: u64) -> Self;
-    fn to64(self) -> u64;
-}
-
-macro_rules! lane_int {
-    ($($t:ty),*) => {$(
-        impl Lane for $t {
-            #[inline(always)]
-            fn from64(v: u64) -> Self { v as $t }
-            #[inline(always)]
-            fn to64(self) -> u64 { self as u64 }
-        }
-    )*};
-}
-lane_int!(u8, i8, u16, i16, u32, i32, u64, i64);
-
-impl Lane for f32 {
-    #[inline(always)]
-    fn from64(v: u64) -> Self {
-        Self::from_bits(v as u32)
-    }
-    #[inline(always)]
-    fn to64(self) -> u64 {
-        u64::from(self.to_bits())
-    }
-}
-
-impl Lane for f64 {
-    #[inline(always)]
-    fn from64(v: u64) -> Self {
-        Self::from_bits(v)
-    }
-    #[inline(always)]
-    fn to64(self) -> u64 {
-        self.to_bits()
-    }
-}
-
-type Row<T> = [T; 32];
-
-#[inline(always)]
-fn map1<A: Copy, R: Copy + Default>(a: &Row<A>, f: impl Fn(A) -> R) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l]);
-    }
-    row
-}
-
-#[inline(always)]
-fn map2<A: Copy, B: Copy, R: Copy + Default>(a: &Row<A>, b: &Row<B>, f: impl Fn(A, B) -> R) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l], b[l]);
-    }
-    row
-}
-
-#[inline(always)]
-fn map3<A: Copy, B: Copy, C: Copy, R: Copy + Default>(
-    a: &Row<A>,
-    b: &Row<B>,
-    c: &Row<C>,
-    f: impl Fn(A, B, C) -> R,
-) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l], b[l], c[l]);
-    }
-    row
-}
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::lanes::lanes;
+use crate::exec::registers::{Lane, Row, bits, map1, map2, map3};
+use crate::exec::state::{Env, Frame, Warp};
+use crate::exec::{float, heap};
+use crate::ptx::isa::instruction::{Call, Instr, Op};
+use crate::ptx::isa::operand::*;
+use crate::{conditional, printf, say};
 
 /// Runs `$body` with `$t` bound to the Rust type of an integer PTX type.
 macro_rules! by_int {
@@ -125,123 +53,6 @@ macro_rules! by_int {
 }
 
 impl Warp {
-    #[inline]
-    pub fn read<T: Lane>(&self, s: Src, f: &Frame, env: &Env) -> Row<T> {
-        match s {
-            Src::R32(i) => map1(&self.r32[(f.r32 + i) as usize], |v| T::from64(u64::from(v))),
-            Src::R64(i) => map1(&self.r64[(f.r64 + i) as usize], T::from64),
-            Src::Imm(v) => [T::from64(v); 32],
-            other => self.read_slow(other, f, env),
-        }
-    }
-
-    fn read_slow<T: Lane>(&self, s: Src, f: &Frame, env: &Env) -> Row<T> {
-        match s {
-            Src::Local(at) => [T::from64(u64::from(f.sp + at)); 32],
-            Src::DynShared(at) => [T::from64(u64::from(env.launch.dynamic_base + at)); 32],
-            Src::P(..) => {
-                let p = self.read_pred(s, f, env);
-                std::array::from_fn(|l| T::from64(u64::from(p >> l & 1)))
-            }
-            Src::Special(s) => self.special(s, env),
-            _ => [T::from64(0); 32],
-        }
-    }
-
-    fn special<T: Lane>(&self, s: Special, env: &Env) -> Row<T> {
-        let uniform = match s {
-            Special::Tid(a) => {
-                let row = &self.tid[a as usize];
-                return std::array::from_fn(|l| T::from64(u64::from(row[l])));
-            }
-            Special::LaneId => return std::array::from_fn(|l| T::from64(l as u64)),
-            Special::LaneMaskEq => return std::array::from_fn(|l| T::from64(1 << l)),
-            Special::LaneMaskLt => return std::array::from_fn(|l| T::from64((1 << l) - 1)),
-            Special::LaneMaskLe => return std::array::from_fn(|l| T::from64((2 << l) - 1)),
-            Special::LaneMaskGt => {
-                return std::array::from_fn(|l| T::from64(u64::from(!((2u64 << l) - 1) as u32)));
-            }
-            Special::LaneMaskGe => {
-                return std::array::from_fn(|l| T::from64(u64::from(!((1u64 << l) - 1) as u32)));
-            }
-            Special::Ntid(a) => u64::from(env.launch.block[a as usize]),
-            Special::Ctaid(a) => u64::from(env.ctaid[a as usize]),
-            Special::Nctaid(a) => u64::from(env.launch.grid[a as usize]),
-            Special::WarpId => u64::from(self.index),
-            Special::NwarpId => u64::from(env.launch.threads().div_ceil(32)),
-            Special::SmId => u64::from(env.block_index as u32 % super::SM_COUNT),
-            Special::NsmId => u64::from(super::SM_COUNT),
-            Special::GridId => env.launch.id,
-            Special::Clock | Special::Clock64 | Special::ClockHi | Special::GlobalTimer | Special::GlobalTimerLo => {
-                let now = super::now_ns();
-                if s == Special::ClockHi { now >> 32 } else { now }
-            }
-            Special::GlobalTimerHi => super::now_ns() >> 32,
-            Special::DynamicSmem => u64::from(env.launch.dynamic_shared),
-            Special::TotalSmem => env.shared.len() as u64 - u64::from(RESERVED_SHARED),
-            Special::ReservedSmem(at) => env.shared.len() as u64 - u64::from(RESERVED_SHARED) + u64::from(at),
-            // Cooperative groups find the grid's barrier here: low word in register 2, high word in register 1.
-            Special::EnvReg(2) => env.launch.workspace & 0xffff_ffff,
-            Special::EnvReg(1) => env.launch.workspace >> 32,
-            Special::EnvReg(_) | Special::Zero => 0,
-            cluster => env.cluster_register(cluster),
-        };
-        [T::from64(uniform); 32]
-    }
-
-    pub fn read_pred(&self, s: Src, f: &Frame, env: &Env) -> u32 {
-        match s {
-            Src::P(i, negated) => {
-                let p = self.preds[(f.preds + i) as usize];
-                if negated { !p } else { p }
-            }
-            Src::Imm(v) if v != 0 => u32::MAX,
-            Src::Special(s) => bits(&self.special::<u32>(s, env), |v| v != 0),
-            _ => 0,
-        }
-    }
-
-    #[inline]
-    pub fn write<T: Lane>(&mut self, d: Reg, mask: u32, v: &Row<T>, f: &Frame) {
-        match d {
-            Reg::R32(i) => {
-                let row = &mut self.r32[(f.r32 + i) as usize];
-                if mask == u32::MAX {
-                    for l in 0..32 {
-                        row[l] = v[l].to64() as u32;
-                    }
-                } else {
-                    for l in 0..32 {
-                        row[l] = if mask >> l & 1 != 0 { v[l].to64() as u32 } else { row[l] };
-                    }
-                }
-            }
-            Reg::R64(i) => {
-                let row = &mut self.r64[(f.r64 + i) as usize];
-                if mask == u32::MAX {
-                    for l in 0..32 {
-                        row[l] = v[l].to64();
-                    }
-                } else {
-                    for l in 0..32 {
-                        row[l] = if mask >> l & 1 != 0 { v[l].to64() } else { row[l] };
-                    }
-                }
-            }
-            Reg::P(_) => self.write_pred(d, mask, bits(v, |x| x.to64() != 0), f),
-            Reg::None => {}
-        }
-    }
-
-    pub fn write_pred(&mut self, d: Reg, mask: u32, v: u32, f: &Frame) {
-        if let Reg::P(i) = d {
-            let p = &mut self.preds[(f.preds + i) as usize];
-            *p = (*p & !mask) | (v & mask);
-        } else if d != Reg::None {
-            self.write::<u32>(d, mask, &std::array::from_fn(|l| v >> l & 1), f);
-        }
-    }
-
     pub fn data(&mut self, ins: &Instr, m: u32, f: &Frame, env: &mut Env) -> Result<(), Fault> {
         match &ins.op {
             Op::Mov => {
@@ -1038,16 +849,16 @@ impl Warp {
                     };
                     let (message, file, function) = (text(args[0]), text(args[1]), text(args[3]));
                     let [x, y, z] = env.ctaid;
-                    crate::say::put(&format!(
+                    say::put(&format!(
                         "{file}:{}: {function}: block: [{x},{y},{z}], thread: [{},{},{}] \
                          Assertion `{message}` failed.\n",
                         args[2], self.tid[0][l], self.tid[1][l], self.tid[2][l]
                     ));
                     return Err(Fault::new(FaultKind::Assert, "device-side assert"));
                 }
-                Builtin::Malloc => super::heap_allocate(env.launch, args[0]),
+                Builtin::Malloc => heap::heap_allocate(env.launch, args[0]),
                 Builtin::Free => {
-                    super::heap_free(env.launch, args[0]);
+                    heap::heap_free(env.launch, args[0]);
                     0
                 }
                 Builtin::SetConditional => {
@@ -1076,15 +887,6 @@ impl printf::Reader for LaneReader<'_, '_> {
     fn bytes(&mut self, at: u64, n: usize) -> Option<u64> {
         self.warp.load(self.env, self.lane, Space::Generic, at, n as u32).ok()
     }
-}
-
-#[inline(always)]
-fn bits<T: Copy>(v: &Row<T>, f: impl Fn(T) -> bool) -> u32 {
-    let mut p = 0;
-    for (l, x) in v.iter().enumerate() {
-        p |= u32::from(f(*x)) << l;
-    }
-    p
 }
 
 #[inline(always)]

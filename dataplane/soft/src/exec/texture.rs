@@ -3,11 +3,13 @@
 //! Coordinates have eight fractional bits when they are filtered, as on hardware, so the weight of a texel is a
 //! multiple of 1/256. Sums of weighted texels are taken in double precision.
 
-use super::{Env, Fault, FaultKind, float};
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::float;
 use crate::exec::lanes::lanes;
-use crate::exec::warp::{Frame, Warp};
-use crate::ptx::decode::texture::{Geometry, Level, Outside, Place, Query, Results, TextureOp};
-use crate::ptx::isa::*;
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::operand::{Round, Space, Ty};
+use crate::ptx::isa::texture::{Geometry, Level, Outside, Place, Query, Results, TextureOp};
 use crate::texture::{self, Address, Channel, Image, Surface, Texture};
 
 /// A position on one axis and how much of 256 it counts; `None` is the border.

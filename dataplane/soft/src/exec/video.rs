@@ -1,9 +1,9 @@
 //! Video instructions, of each lane in integers wide enough for every intermediate result.
 
-use super::Env;
-use super::warp::{Frame, Warp};
-use crate::ptx::decode::video::{Arithmetic, Part, Second, Shift, Video};
-use crate::ptx::isa::{Cmp, Instr};
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::operand::Cmp;
+use crate::ptx::isa::video::{Arithmetic, Part, Second, Shift, Video};
 
 impl Warp {
     pub fn video(&mut self, op: &Video, ins: &Instr, m: u32, f: &Frame, env: &Env) {

@@ -6,64 +6,22 @@
 
 // UNSAFETY: calls the functions of `fast` with the rows of the frame.
 
-use super::fast::{Kind, Rows};
-use super::lanes::{Lanes, alike, lanes, shuffled};
-use super::memory::RangeCache;
-use super::{Env, Fault, FaultKind, Launch};
-use crate::ptx::decode::function_index;
-use crate::ptx::isa::*;
-
-/// Where a function's registers and local memory begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
-    pub func: u32,
-    pub r32: u32,
-    pub r64: u32,
-    pub preds: u32,
-    pub sp: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Return {
-    pub pc: u32,
-    pub frame: Frame,
-}
+use crate::exec::fault::{Fault, FaultKind, incomplete};
+use crate::exec::lanes::{Lanes, alike, lanes, shuffled};
+use crate::exec::memory::combine;
+use crate::exec::ops::extreme_of;
+use crate::exec::range_cache::RangeCache;
+use crate::exec::state::{Env, Frame, Kind, Launch, Return, Rows, Warp};
+use crate::ptx::isa::instruction::{Call, Instr, Op, Target};
+use crate::ptx::isa::operand::{BarOp, Src, Ty, VoteMode, WarpOp};
+use crate::ptx::isa::program::{Program, function_index};
 
 /// Hardware stops at 512 KiB of local memory per thread.
 const LOCAL_BYTES_MAX: usize = 512 << 10;
 const CALL_DEPTH_MAX: usize = 16 << 10;
+
 /// Instructions a group may run while another group of its warp waits.
 const FAIR_SLICE: u32 = 512;
-
-pub struct Warp {
-    pub index: u32,
-    pub live: u32,
-    pub runnable: u32,
-    /// Lanes at a warp-wide operation, waiting for the other members.
-    pub waiting: u32,
-    pub barred: u32,
-    /// Lanes that have arrived at the cluster's barrier in its current phase.
-    pub cluster_arrived: u32,
-    pub pc: [u32; 32],
-    pub frame: [Frame; 32],
-    pub members: [u32; 32],
-    pub bar: [u8; 32],
-    pub stack: Vec<Vec<Return>>,
-    pub r32: Vec<Lanes<u32>>,
-    pub r64: Vec<Lanes<u64>>,
-    pub preds: Vec<u32>,
-    pub carry: u32,
-    pub local: Vec<Vec<u8>>,
-    pub tid: [[u32; 32]; 3],
-    pub cache: RangeCache,
-    /// When each lane ran last, by `clock`; or when all did, if that is later.
-    stamp: [u64; 32],
-    together: u64,
-    clock: u64,
-    fair: bool,
-    /// Some lane has called a function since the kernel began: frames and stacks may differ.
-    has_called: bool,
-}
 
 impl Warp {
     pub fn new(index: u32, l: &Launch) -> Self {
@@ -202,8 +160,8 @@ impl Warp {
     fn run_group(&mut self, g: &mut Group, env: &mut Env, budget: &mut i64) -> Result<(), Fault> {
         let program = env.program;
         let code = program.code.as_slice();
-        let steps = program.fast.steps.as_slice();
-        let mut rows = Rows::new(self, &g.frame, program);
+        let steps = env.launch.table.steps.as_slice();
+        let mut rows = Rows::new(self, &g.frame, &env.launch.table);
         let mut slice = FAIR_SLICE;
         loop {
             if g.pc >= g.stop {
@@ -277,7 +235,7 @@ impl Warp {
                         return Ok(());
                     }
                     // A call has another frame, and may have moved the rows.
-                    rows = Rows::new(self, &g.frame, program);
+                    rows = Rows::new(self, &g.frame, &env.launch.table);
                 }
             }
         }
@@ -288,7 +246,7 @@ impl Warp {
     fn straight(&mut self, g: &mut Group, count: usize, rows: &Rows, env: &mut Env) -> Result<(), Fault> {
         let program = env.program;
         let first = g.pc as usize;
-        for step in &program.fast.steps[first..first + count] {
+        for step in &env.launch.table.steps[first..first + count] {
             // SAFETY: the rows are those of the frame, whose function the instructions are of.
             if !unsafe { step.run(rows, self, env, g.mask) } {
                 self.data(&program.code[g.pc as usize], g.mask, &g.frame, env)?;
@@ -532,7 +490,7 @@ impl Warp {
             match &ins.op {
                 Op::Warp(op) => self.finish_warp_op(ins, *op, here, members, &frame, env),
                 Op::Matrix(op) if here == u32::MAX => self.matrix(op, ins, &frame, env)?,
-                Op::Matrix(_) => return Err(super::matrix::incomplete(here, ins.line)),
+                Op::Matrix(_) => return Err(incomplete(here, ins.line)),
                 _ => {}
             }
             self.save(here, pc + 1, frame);
@@ -583,15 +541,12 @@ impl Warp {
             WarpOp::Redux(op, signed) => {
                 let a = self.read::<u32>(ins.a, f, env);
                 let ty = if signed { Ty::S32 } else { Ty::U32 };
-                let v = lanes(mask)
-                    .map(|l| u64::from(a[l]))
-                    .reduce(|x, y| super::memory::combine(op, ty, x, y, 0))
-                    .unwrap_or(0);
+                let v = lanes(mask).map(|l| u64::from(a[l])).reduce(|x, y| combine(op, ty, x, y, 0)).unwrap_or(0);
                 self.write::<u32>(ins.d, mask, &[v as u32; 32], f);
             }
             WarpOp::ReduxFloat { max, abs, nan } => {
                 let a = self.read::<f32>(ins.a, f, env);
-                let v = super::ops::extreme_of(lanes(mask).map(|l| a[l]), max, abs, nan);
+                let v = extreme_of(lanes(mask).map(|l| a[l]), max, abs, nan);
                 self.write::<f32>(ins.d, mask, &[v; 32], f);
             }
             WarpOp::Elect => {

@@ -174,7 +174,7 @@ impl Renames {
 #[cfg(test)]
 mod tests {
     use super::super::check::check;
-    use super::super::decode::decode;
+    use super::super::decode::program::decode;
     use super::super::parse::parse;
     use super::*;
 

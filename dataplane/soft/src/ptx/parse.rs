@@ -2,7 +2,7 @@
 //!
 //! Names are resolved in `decode`, because addresses of globals differ between the contexts a module is loaded in.
 
-use super::isa::{Space, Ty};
+use super::isa::operand::{Space, Ty};
 use super::lex::{Tok, Token, lex};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,82 @@
 //! Which function an instruction gets, and where its rows are.
 
-use super::memory::{self, GENERIC, GLOBAL, SHARED};
-use super::row;
-use super::{CONSTANT, Kind, Runs, Step, Table};
+// UNSAFETY: the function of an instruction that has none is as unsafe to call as the others.
+
+use Is::{Nothing, Pred, Row32, Row64};
+
+use crate::exec::fast::memory::{self, GENERIC, GLOBAL, SHARED};
+use crate::exec::fast::row;
 use crate::exec::lanes::Lanes;
-use crate::ptx::isa::*;
+use crate::exec::state::{CONSTANT, Env, Kind, Rows, Runs, Step, Table, Warp};
+use crate::ptx::isa::instruction::{Instr, Op};
+use crate::ptx::isa::operand::{
+    Cmp, FloatBin, FloatUn, Fp, IntBin, IntUn, Logic, Reg, Round, ShflMode, Space, Src, Ty, WarpOp,
+};
+
+impl Table {
+    pub fn new(code: &[Instr]) -> Table {
+        let mut table = Table::default();
+        let fast = is_available();
+        for ins in code {
+            let step = if fast { step(&mut table, ins) } else { None };
+            table.steps.push(step.unwrap_or_else(|| Step::plain(ins)));
+        }
+        let mut straight = 0;
+        for step in table.steps.iter_mut().rev() {
+            let goes_on = step.kind == Kind::Fast && step.guard == u32::MAX;
+            straight = if goes_on { straight + 1 } else { 0 };
+            step.straight = straight;
+        }
+        table
+    }
+}
+
+/// Whether this processor has the instructions that the functions are compiled for.
+pub fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+}
+
+unsafe fn not_here(_: &Rows, _: &mut Warp, _: &mut Env, _: &Step, _: u32) -> bool {
+    false
+}
+
+impl Step {
+    fn plain(ins: &Instr) -> Step {
+        let (kind, extra) = match ins.op {
+            Op::Bra(target) => (Kind::Bra, u64::from(target)),
+            Op::BrxIdx(_)
+            | Op::Warp(_)
+            | Op::Bar(_)
+            | Op::Call(_)
+            | Op::Ret
+            | Op::Exit
+            | Op::Trap
+            | Op::Nanosleep
+            | Op::Matrix(_)
+            | Op::MbarrierTest { .. } => (Kind::Control, 0),
+            _ => (Kind::Data, 0),
+        };
+        Step {
+            runs: [not_here; 2],
+            kind,
+            guard_negated: ins.guard_negated,
+            guard: ins.guard,
+            straight: 0,
+            d: 0,
+            a: 0,
+            b: 0,
+            c: 0,
+            rows: [0; 4],
+            extra,
+        }
+    }
+}
 
 /// How wide an operand's row is, or what else it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +109,6 @@ macro_rules! by_round {
         by_flush($ftz, both!($($name)::+, false, $round), both!($($name)::+, true, $round))
     };
 }
-
-use Is::{Nothing, Pred, Row32, Row64};
 
 struct Choice {
     runs: Runs,

@@ -15,10 +15,10 @@ use std::arch::x86_64::{
 };
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::row::{Cell, put_bits};
-use super::{Env, Rows, Step, Warp};
+use crate::exec::fast::row::{Cell, put_bits};
 use crate::exec::lanes::{alike, shuffled};
-use crate::ptx::isa::{PARAM_WINDOW, SHARED_WINDOW, ShflMode, Special, WINDOW_MASK};
+use crate::exec::state::{Env, Rows, Step, Warp};
+use crate::ptx::isa::operand::{PARAM_WINDOW, SHARED_WINDOW, ShflMode, Special, WINDOW_MASK};
 
 pub const GENERIC: u64 = 0;
 pub const GLOBAL: u64 = 1;

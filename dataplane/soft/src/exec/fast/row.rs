@@ -7,8 +7,8 @@
 
 use std::arch::x86_64::{__m256i, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_movemask_pd, _mm256_movemask_ps};
 
-use super::{CONSTANT, Env, Row32, Row64, Rows, Step, Warp};
 use crate::exec::float;
+use crate::exec::state::{CONSTANT, Env, Row32, Row64, Rows, Step, Warp};
 
 const PIECE: usize = 8;
 
@@ -250,7 +250,7 @@ functions! {
     clz32(map1) |a: u32| -> u32 { a.leading_zeros() }
     brev32(map1) |a: u32| -> u32 { a.reverse_bits() }
     plain_address(map1) |a: u64| -> u64 {
-        if a & crate::ptx::isa::WINDOW_MASK == 0 { a } else { a & !crate::ptx::isa::WINDOW_MASK }
+        if a & crate::ptx::isa::operand::WINDOW_MASK == 0 { a } else { a & !crate::ptx::isa::operand::WINDOW_MASK }
     }
 
     add32(map2) |a: u32, b: u32| -> u32 { a.wrapping_add(b) }

@@ -2,24 +2,27 @@
 
 // UNSAFETY: runs functions whose rows the test has made, and looks at its own range of memory.
 
+#[path = "../../../tests/common/random.rs"]
+mod random;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::*;
-use crate::exec::cluster::Peers;
-use crate::exec::{BARRIERS, Barrier, Launch, Start, float};
-use crate::ptx::isa::*;
+use random::Random;
+
+use super::bind::{self, is_available};
+use crate::exec::float;
+use crate::exec::lanes::Lanes;
+use crate::exec::state::*;
+use crate::ptx::isa::instruction::*;
+use crate::ptx::isa::operand::*;
+use crate::ptx::isa::program::{Func, Program};
 use crate::vram;
 
 const ROWS: u32 = 6;
 const SHARED_BYTES: usize = 2048;
 const GLOBAL_BYTES: u64 = 4096;
 const TRIES: usize = 24;
-
-#[path = "../../../tests/common/random.rs"]
-mod random;
-
-use random::Random;
 
 impl Random {
     /// Bits that are ordinary, or where something changes: zeros, infinities, NaN, subnormals, the ends of integers,
@@ -117,6 +120,7 @@ impl Bench {
         let launch = Launch {
             id: 1,
             program: Arc::new(program),
+            table: Arc::default(),
             func: 0,
             grid: [7, 5, 3],
             block: [8, 4, 2],
@@ -190,9 +194,9 @@ impl Bench {
     }
 
     /// What the step leaves in row 1, run by the whole warp.
-    fn run(&mut self, step: &Step, program: &Program) -> Row32 {
-        let ran = with_env(&self.launch, program, &mut self.place, |warp, env| {
-            let rows = Rows::new(warp, &Frame::default(), program);
+    fn run(&mut self, step: &Step, table: &Table) -> Row32 {
+        let ran = with_env(&self.launch, &mut self.place, |warp, env| {
+            let rows = Rows::new(warp, &Frame::default(), table);
             // SAFETY: the rows of this frame, which has as many as the instruction names.
             unsafe { step.run(&rows, warp, env, u32::MAX) }
         });
@@ -205,7 +209,6 @@ impl Bench {
         let mut table = Table::default();
         let Some(step) = bind::step(&mut table, ins) else { return };
         self.reached.insert(step.runs[0] as usize);
-        let program = Program { fast: table, ..Program::default() };
         for _ in 0..TRIES {
             self.fill(addresses);
             let before = self.seen();
@@ -215,7 +218,7 @@ impl Bench {
                 _ => (self.random.next() as u32).max(1),
             };
             let frame = Frame { func: 0, ..Frame::default() };
-            let slow = with_env(&self.launch, &program, &mut self.place, |warp, env| match ins.op {
+            let slow = with_env(&self.launch, &mut self.place, |warp, env| match ins.op {
                 Op::Warp(op) => {
                     warp.finish_warp_op(ins, op, mask, mask, &frame, env);
                     Ok(())
@@ -224,8 +227,8 @@ impl Bench {
             });
             let by_slow = self.seen();
             self.restore(&before);
-            let ran = with_env(&self.launch, &program, &mut self.place, |warp, env| {
-                let rows = Rows::new(warp, &frame, &program);
+            let ran = with_env(&self.launch, &mut self.place, |warp, env| {
+                let rows = Rows::new(warp, &frame, &table);
                 // SAFETY: the rows of this frame, which has as many as the instruction names.
                 unsafe { step.run(&rows, warp, env, mask) }
             });
@@ -246,11 +249,11 @@ impl Bench {
     }
 }
 
-fn with_env<T>(launch: &Launch, program: &Program, place: &mut Place, run: impl FnOnce(&mut Warp, &mut Env) -> T) -> T {
+fn with_env<T>(launch: &Launch, place: &mut Place, run: impl FnOnce(&mut Warp, &mut Env) -> T) -> T {
     let (mut bars, mut arrived, mut live) = ([Barrier::default(); BARRIERS], false, 64);
     let mut env = Env {
         launch,
-        program,
+        program: &launch.program,
         shared: &mut place.shared,
         ctaid: [4, 3, 2],
         block_index: 9,
@@ -310,6 +313,7 @@ const TYPES: [Ty; 14] = [
     Ty::F32,
     Ty::F64,
 ];
+
 const ROUNDS: [Round; 5] = [Round::Nearest, Round::Zero, Round::Down, Round::Up, Round::Away];
 
 fn modifiers() -> Vec<Fp> {
@@ -523,13 +527,12 @@ fn powers_of_two_are_the_librarys() {
             plain(Op::FloatUn(FloatUn::Ex2, Ty::F32, fp), Reg::R32(1), Src::R32(0), Src::None, Src::None, Reg::None);
         let mut table = Table::default();
         let found = bind::step(&mut table, &ins).expect("a function");
-        let program = Program { fast: table, ..Program::default() };
         let mut at = 0u64;
         while at <= u64::from(u32::MAX) {
             let row: Row32 = std::array::from_fn(|l| (at + l as u64 * u64::from(step)) as u32);
             at += 32 * u64::from(step);
             bench.place.warp.r32[0].0 = row;
-            let got = bench.run(&found, &program);
+            let got = bench.run(&found, &table);
             for (x, got) in row.into_iter().zip(got) {
                 let wide = f64::from(if ftz { float::flush32(f32::from_bits(x)) } else { f32::from_bits(x) });
                 let want = float::canonical(wide.exp2() as f32);

@@ -1,11 +1,12 @@
 //! Fragments of `wmma`: a lane's elements lie in its registers as `mma` has them, whatever their order in memory.
 
-use super::super::lanes::lanes;
-use super::super::warp::{Frame, Warp};
-use super::super::{Env, Fault, FaultKind};
-use super::{ALL, place};
-use crate::ptx::decode::matrix::{Fragment, Part, Shape};
-use crate::ptx::isa::*;
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::lanes::lanes;
+use crate::exec::matrix::layout::{ALL, place};
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::matrix::{Fragment, Part, Shape};
+use crate::ptx::isa::operand::{Reg, Space, Src};
 
 impl Fragment {
     /// Elements of a register.

@@ -5,20 +5,18 @@
 //! the old sum are exact, are cut off 25 binary places below the leading bit of the largest, and are added as integers.
 //! The result is cut off to single precision, or rounded to half precision.
 
+#![allow(clippy::needless_range_loop, reason = "lanes of several arrays go by one number, as in vector code")]
+
 // UNSAFETY: calls functions for processors with AVX2 and FMA, after asking whether this one has them, and converts
 // floats to integers without the checks that the compiler cannot vectorise.
 
-#![allow(clippy::needless_range_loop, reason = "lanes of several arrays go by one number, as in vector code")]
-
-#[cfg(target_arch = "x86_64")]
-use super::vector::{self, Product};
-use super::{Lanes, place};
 use crate::exec::float;
-use crate::ptx::decode::matrix::{Element, Multiply};
-use crate::ptx::isa::{Round, Ty};
+use crate::exec::matrix::layout::{Lanes, PLACES, place};
+#[cfg(target_arch = "x86_64")]
+use crate::exec::matrix::vector::{self, Product};
+use crate::ptx::isa::matrix::{Element, Multiply};
+use crate::ptx::isa::operand::{Round, Ty};
 
-/// Binary places that sums keep below the leading bit of their largest part.
-pub const PLACES: i32 = 25;
 /// The exponent of zero, which is less than that of any product.
 const NOTHING: i32 = -4096;
 const NAN32: u32 = 0x7fff_ffff;
@@ -27,6 +25,7 @@ const NAN16: u32 = 0x7fff;
 /// Sums of eight rows and eight columns, of which the even ones come first: bits of a float or integer, or of half
 /// precision in the lower half.
 pub type Tile = [u32; 64];
+
 /// The column of a place in a row of eight sums. Lanes have an even and the next odd column in two registers, and so
 /// four places are those of four lanes.
 #[inline(always)]
@@ -100,9 +99,11 @@ by_processor! {
     /// Sums of products of `W` registers of `E` elements, and of `WB` registers of the second factor.
     fn floats [T: Wide, const E: usize, const W: usize, const WB: usize] [T, E, W, WB] calls floats_inline
 }
+
 by_processor! {
     fn eights [const W: usize, const EB: usize, const WB: usize] [W, EB, WB] calls eights_inline
 }
+
 by_processor! {
     fn integers [const E: usize, const W: usize, const WB: usize] [E, W, WB] calls integers_inline
 }
@@ -700,8 +701,8 @@ fn doubles(a: &[[f64; 16]; 8], b: &[[f64; 8]], sums: &mut [f64; 64], fma: impl F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ptx::decode::matrix::Shape;
-    use crate::ptx::isa::Src;
+    use crate::ptx::isa::matrix::Shape;
+    use crate::ptx::isa::operand::Src;
 
     /// Registers and sums of any bits but, in half of the runs, those of infinities and NaNs.
     fn any(seed: u64) -> ([Lanes; 6], [Tile; 2]) {

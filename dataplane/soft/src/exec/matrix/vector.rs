@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::products::PLACES;
+use crate::exec::matrix::layout::PLACES;
 
 /// An element of a row of the first factor with its exponent, and a row of eight of the second.
 pub type Product<'a, T> = (T, i32, &'a [T; 8], &'a [i32; 8]);

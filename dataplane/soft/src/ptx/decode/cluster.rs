@@ -2,7 +2,10 @@
 //!
 //! A copy is done when its instruction is, so that what waits for copies finds them complete.
 
-use super::*;
+use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
+use crate::ptx::isa::instruction::{Instr, Op};
+use crate::ptx::isa::operand::{MbarrierOp, Reg, Space, Src, Ty};
+use crate::ptx::parse::Operand;
 
 impl Decoder<'_> {
     pub(super) fn mbarrier(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {

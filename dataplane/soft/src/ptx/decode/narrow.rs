@@ -1,19 +1,10 @@
 //! Conversions from and to floating-point formats of eight bits and fewer, of which a register holds two.
 
-use super::{Decoder, Mods, Result, unsupported};
-use crate::ptx::isa::{Op, Round, Src, Ty};
+use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
+use crate::ptx::isa::instruction::Op;
+use crate::ptx::isa::narrow::{Format, Narrow};
+use crate::ptx::isa::operand::{Round, Src, Ty};
 use crate::ptx::parse::Operand;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    E4m3,
-    E5m2,
-    E2m3,
-    E3m2,
-    E2m1,
-    /// An exponent alone.
-    Ue8m0,
-}
 
 impl Format {
     fn of(modifier: &str) -> Option<Self> {
@@ -27,18 +18,6 @@ impl Format {
             _ => return None,
         })
     }
-}
-
-/// A conversion of two values between a narrow format and a wider one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Narrow {
-    pub format: Format,
-    /// `F32`, whose values come in two registers, `F16x2` or `Bf16x2`.
-    pub wide: Ty,
-    pub narrows: bool,
-    pub round: Round,
-    pub relu: bool,
-    pub satfinite: bool,
 }
 
 /// Whether a type of a conversion is narrower than 16 bits, in any number.

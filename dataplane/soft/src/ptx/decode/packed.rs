@@ -1,8 +1,9 @@
 //! Forms that compute what several plain instructions do, and are decoded to those: packed integers and floats, three
 //! operands, magnitudes, operands of mixed precision.
 
-use super::{Decoder, Mods, Result, unsupported};
-use crate::ptx::isa::{Cmp, FloatBin, FloatUn, Fp, IntBin, Op, Reg, Round, Src, Ty};
+use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
+use crate::ptx::isa::instruction::Op;
+use crate::ptx::isa::operand::{Cmp, FloatBin, FloatUn, Fp, IntBin, Reg, Round, Src, Ty};
 use crate::ptx::parse::Operand;
 
 /// Which part of an instruction's operands one plain instruction works on.

@@ -5,8 +5,10 @@
 //! that reads it before has no value to expect. Its row is nobody else's, and blocks of a launch that run in the same
 //! memory find it there.
 
-use super::rows::{Operand, operands};
-use crate::ptx::isa::*;
+use crate::ptx::decode::rows::{Operand, operands};
+use crate::ptx::isa::instruction::{Instr, Op};
+use crate::ptx::isa::operand::{Reg, Space, Special, Src, WINDOW_MASK, WarpOp};
+use crate::ptx::isa::program::Func;
 
 /// Rows that are kept like this; more would crowd out what changes from the processor's nearest cache.
 const KEPT_MAX: usize = 64;

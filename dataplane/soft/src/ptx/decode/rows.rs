@@ -8,9 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::matrix::{Fragment, MatrixOp, Multiply};
-use super::texture::{Level, Place, Results, TextureOp};
-use crate::ptx::isa::{Func, Instr, Op, Program, Reg, Src, Target, WarpOp};
+use Operand::{Read, Write};
+
+use crate::ptx::isa::instruction::{Instr, Op, Target};
+use crate::ptx::isa::matrix::{Fragment, MatrixOp, Multiply};
+use crate::ptx::isa::operand::{Reg, Src, WarpOp};
+use crate::ptx::isa::program::{Func, Program};
+use crate::ptx::isa::texture::{Level, Place, Results, TextureOp};
 
 /// Fewer are not worth the work: they fit.
 const ENOUGH: u32 = 64;
@@ -19,8 +23,6 @@ pub enum Operand<'a> {
     Read(&'a mut Src),
     Write(&'a mut Reg),
 }
-
-use Operand::{Read, Write};
 
 /// Every register that an instruction names.
 pub fn operands(ins: &mut Instr, f: &mut dyn FnMut(Operand)) {

@@ -1,24 +1,11 @@
 //! Video instructions: arithmetic on words, halves and bytes that selectors pick from the operands, and a second
 //! operation on the result.
 
-use super::{Decoder, Mods, Result, unsupported};
-use crate::ptx::isa::{Cmp, Op, Src, Ty};
+use crate::ptx::decode::decoder::{Decoder, Mods, Result, unsupported};
+use crate::ptx::isa::instruction::Op;
+use crate::ptx::isa::operand::{Cmp, Src, Ty};
+use crate::ptx::isa::video::{Arithmetic, Part, Second, Shift, Video};
 use crate::ptx::parse::Operand;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
-    Add,
-    Sub,
-    AbsDiff,
-    Min,
-    Max,
-    Average,
-    Shl,
-    Shr,
-    /// `a * b + c`.
-    Mad,
-    Set,
-}
 
 /// What a mnemonic names: arithmetic on one value, on two halves or on four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +38,6 @@ impl Operation {
     }
 }
 
-/// Part of a word: its lowest bit and its width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    pub shift: u32,
-    pub bits: u32,
-}
-
 const WORD: Part = Part { shift: 0, bits: 32 };
 
 impl Part {
@@ -70,41 +50,6 @@ impl Part {
             _ => None,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Second {
-    /// The third operand, if any, is what is left where the result does not go.
-    Merge,
-    Add,
-    Min,
-    Max,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shift {
-    Clamp,
-    Wrap,
-}
-
-#[derive(Clone, Debug)]
-pub struct Video {
-    pub arithmetic: Arithmetic,
-    /// Whether results, first and second operands are signed.
-    pub signed: [bool; 3],
-    /// What of both operands each result is made from; parts of the second operand count from bit 32.
-    pub a: Vec<Part>,
-    pub b: Vec<Part>,
-    /// Where each result goes, if anywhere.
-    pub to: Vec<Option<Part>>,
-    pub saturates: bool,
-    pub second: Second,
-    pub cmp: Option<Cmp>,
-    pub shift: Option<Shift>,
-    /// Of a multiplication: whether product and summand are negated, one is added, and bits that are dropped.
-    pub negated: [bool; 2],
-    pub plus_one: bool,
-    pub scale: u32,
 }
 
 impl Decoder<'_> {

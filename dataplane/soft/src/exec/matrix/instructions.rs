@@ -3,31 +3,14 @@
 //! Lanes stand in eight groups of four. Of a matrix of eight rows a group has one, in pieces of one register for each
 //! of its lanes, so that a register of all lanes is eight rows of four words.
 
-mod fragment;
-mod products;
-#[cfg(target_arch = "x86_64")]
-mod vector;
+use crate::exec::fault::{Fault, FaultKind, fault};
+use crate::exec::matrix::layout::{ALL, Lanes};
+use crate::exec::matrix::products::{self, Factors, Picks, Tile, column_of};
+use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
+use crate::ptx::isa::matrix::{Element, MatrixOp, Multiply, Sparse};
+use crate::ptx::isa::operand::{SHARED_WINDOW, Space, Src, Ty, WINDOW_MASK};
 
-use super::memory::fault;
-use super::warp::{Frame, Warp};
-use super::{Env, Fault, FaultKind};
-use crate::ptx::decode::matrix::{Element, MatrixOp, Multiply, Sparse};
-use crate::ptx::isa::*;
-use products::{Factors, Picks, Tile, column_of};
-
-/// All lanes, without which there is no matrix.
-const ALL: u32 = u32::MAX;
-
-pub fn incomplete(here: u32, line: u32) -> Fault {
-    let what = format!(
-        "the matrix instruction at PTX line {line} was executed by {} of the 32 threads of a warp, and needs all",
-        here.count_ones()
-    );
-    Fault::new(FaultKind::Trap, &what)
-}
-
-/// A register of all lanes.
-type Lanes = [u32; 32];
 static NO_LANES: Lanes = [0; 32];
 
 /// Eight rows of sixteen bytes, as a register of all lanes has them.
@@ -314,15 +297,6 @@ impl Warp {
             self.write::<f64>(d[0], ALL, &std::array::from_fn(|l| sums[2 * l]), f);
             self.write::<f64>(d[1], ALL, &std::array::from_fn(|l| sums[2 * l + 1]), f);
         }
-    }
-}
-
-/// The block of eight rows and the tile of eight columns of the sums `p`, of a product with `m` rows.
-fn place(m: usize, p: usize) -> (usize, usize) {
-    match m {
-        8 => (0, p),
-        16 => (p % 2, p / 2),
-        _ => (p, 0),
     }
 }
 

@@ -1,0 +1,13 @@
+//! From parsed text to `isa` code.
+
+mod cluster;
+pub mod decoder;
+mod instruction;
+mod matrix;
+mod narrow;
+mod packed;
+pub mod program;
+mod prologue;
+mod rows;
+mod texture;
+mod video;
