@@ -34,7 +34,7 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
              chooses, by ORION_SOFT_CAPABILITY"
         ));
     }
-    for (option, given) in [("--heap", &cli.heap), ("--memory-limit", &cli.memory_limit)] {
+    for (option, given) in [("--heap", &cli.heap), ("--memory-limit", &cli.memory_limit), ("--vgpus", &cli.vgpus)] {
         if given.is_some() {
             return Err(format!(
                 "{option} is for the server that is started for this run, but {said} names another one; its operator \

@@ -54,6 +54,10 @@ struct Cli {
     /// sees as the GPU's size
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     memory_limit: Option<String>,
+    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each needs
+    /// a --memory-limit
+    #[arg(long, value_name = "N", conflicts_with = "server")]
+    vgpus: Option<String>,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -301,6 +305,7 @@ fn start_oriond(
         // It serves this one program, whose processes may share memory as they could natively.
         .arg("--one-tenant")
         .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
+        .args(cli.vgpus.iter().flat_map(|count| ["--vgpus", count]))
         .args(cli.memory_limit.iter().flat_map(|bytes| ["--memory-limit", bytes]))
         .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
         .arg("--driver")

@@ -127,6 +127,10 @@ pub struct WorkerOptions {
     /// any way [default: all of the GPU's]
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub memory_limit: Option<u64>,
+    /// GPUs that each session sees [default: as many as there are]. Beyond that they share GPUs, as devices of their own;
+    /// then each needs its --memory-limit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub vgpus: Option<u32>,
     /// Path of CUDA 13's libcupti.so.13, which tells profilers in the applications what the GPU did [default: where the
     /// loader finds it, else in /usr/local/cuda]
     #[arg(long, value_name = "PATH")]
@@ -143,6 +147,7 @@ impl WorkerOptions {
             .chain(cupti)
             .chain(host_memory)
             .chain(memory_limit)
+            .chain(self.vgpus.map(|count| ("--vgpus", count.to_string())))
             .flat_map(|(k, v)| [k.to_owned(), v])
             .collect()
     }
@@ -180,6 +185,7 @@ fn work(options: Worker) -> Result<(), String> {
         host_memory_bytes: options.options.host_memory.unwrap_or_else(host_memory_bytes),
         cupti: options.options.cupti,
         memory_limit: options.options.memory_limit,
+        vgpus: options.options.vgpus.map(|count| count as usize),
     };
     // For the tests of everything around workers.
     if options.driver == "echo" { worker::stub::main(control, seal) } else { worker::start::main(control, &options) }

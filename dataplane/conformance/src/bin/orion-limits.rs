@@ -5,6 +5,8 @@
 //! It runs against any `libcuda.so.1`; the device should be small, as a vGPU with a limit is
 //! (`orion-run --memory-limit "256 MiB" -- orion-limits`).
 
+// UNSAFETY: asks the driver how many devices there are.
+
 #[path = "../library.rs"]
 mod library;
 #[path = "../limits/model.rs"]
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use orion_cuda::driver::Driver;
+use orion_cuda::sys::CUDA_SUCCESS;
 
 use model::{Model, Random};
 use ways::{Bench, WAYS};
@@ -58,7 +61,8 @@ struct Common<'a> {
     options: &'a Options,
     driver: &'static Driver,
     ways: &'a [&'static str],
-    model: Mutex<Model>,
+    /// Of each device, among which threads are spread.
+    models: Vec<Mutex<Model>>,
     done: AtomicU64,
     deadline: Instant,
 }
@@ -85,23 +89,25 @@ fn run(options: &Options) -> Result<String, String> {
         ways.push(way.ok_or_else(|| format!("--only {only}: there are {}", WAYS.join(", ")))?);
     }
     let driver = library::open(options.lib.as_deref().unwrap_or("libcuda.so.1"))?;
-    let bench = Bench::new(driver, &ways)?;
-    let (free, total) = bench.info()?;
-    let said = bench.total()?;
-    if said != total || free != total {
-        return Err(format!("a fresh device has {free} bytes free of {total}, and {said} in all: not one number"));
+    let mut models = Vec::new();
+    for device in 0..count(driver)? {
+        let bench = Bench::new(driver, device, &ways)?;
+        let (free, total) = bench.info()?;
+        let said = bench.total()?;
+        if said != total || free != total {
+            return Err(format!("a fresh device has {free} bytes free of {total}, and {said} in all: not one number"));
+        }
+        if total > options.most_mib << 20 {
+            return Err(format!(
+                "the device has {} MiB and --most-mib is {}: give the session a limit (oriond serve --memory-limit)",
+                total >> 20,
+                options.most_mib
+            ));
+        }
+        models.push(Mutex::new(Model::new(total, options.rounding)));
     }
-    if total > options.most_mib << 20 {
-        return Err(format!(
-            "the device has {} MiB and --most-mib is {}: give the session a limit (oriond serve --memory-limit)",
-            total >> 20,
-            options.most_mib
-        ));
-    }
-    drop(bench);
     let deadline = start + Duration::from_secs_f64(options.seconds);
-    let model = Mutex::new(Model::new(total, options.rounding));
-    let common = Common { options, driver, ways: &ways, model, done: AtomicU64::new(0), deadline };
+    let common = Common { options, driver, ways: &ways, models, done: AtomicU64::new(0), deadline };
     for in_turn in [true, false] {
         std::thread::scope(|scope| {
             let common = &common;
@@ -110,41 +116,54 @@ fn run(options: &Options) -> Result<String, String> {
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
         })?;
     }
-    let bench = Bench::new(driver, &ways)?;
-    bench.wait()?;
-    let (free, _) = bench.info()?;
-    let model = common.model.lock().expect("no thread panicked");
-    if free != total {
-        return Err(format!("all was given back, and {free} of {total} bytes are free"));
+    let mut said = Vec::new();
+    for (device, model) in common.models.iter().enumerate() {
+        let bench = Bench::new(driver, device as i32, &ways)?;
+        bench.wait()?;
+        let ((free, total), model) = (bench.info()?, model.lock().expect("no thread panicked"));
+        if free != total {
+            return Err(format!("all was given back, and {free} of {total} bytes are free"));
+        }
+        said.push(format!(
+            "{} MiB: {} refused rightly, most in use {} KiB; {}",
+            total >> 20,
+            model.refused,
+            model.most >> 10,
+            model.by_way()
+        ));
     }
-    Ok(format!(
-        "{} operations in {:.1} s on {} MiB: {} refused rightly, most in use {} KiB; {}",
-        common.done.load(Ordering::Relaxed),
-        start.elapsed().as_secs_f64(),
-        total >> 20,
-        model.refused,
-        model.most >> 10,
-        model.by_way()
-    ))
+    let done = common.done.load(Ordering::Relaxed);
+    Ok(format!("{done} operations in {:.1} s on {}", start.elapsed().as_secs_f64(), said.join("; on ")))
+}
+
+fn count(driver: &Driver) -> Result<i32, String> {
+    let mut count = 0;
+    // SAFETY: a valid out pointer.
+    match unsafe { driver.cuDeviceGetCount(&mut count) } {
+        CUDA_SUCCESS => Ok(count),
+        code => Err(format!("cuDeviceGetCount answered {code}")),
+    }
 }
 
 /// One thread: takes and gives back until its share of the operations is done, and gives back all in the end.
 fn work(common: &Common, number: u64, in_turn: bool) -> Result<(), String> {
     let options = common.options;
     let mut random = Random::new(options.seed ^ number << 32 ^ u64::from(in_turn) << 48);
-    let mut bench = Bench::new(common.driver, common.ways)?;
+    let device = number as usize % common.models.len();
+    let model = &common.models[device];
+    let mut bench = Bench::new(common.driver, device as i32, common.ways)?;
     for _ in 0..options.operations / options.threads / 2 {
         if Instant::now() > common.deadline {
             break;
         }
         common.done.fetch_add(1, Ordering::Relaxed);
         if in_turn {
-            let mut model = common.model.lock().map_err(|_| "another thread panicked")?;
+            let mut model = model.lock().map_err(|_| "another thread panicked")?;
             bench.step(&mut random, &mut model)?;
         } else {
-            bench.step_at_once(&mut random, &common.model)?;
+            bench.step_at_once(&mut random, model)?;
         }
     }
-    let mut model = common.model.lock().map_err(|_| "another thread panicked")?;
+    let mut model = model.lock().map_err(|_| "another thread panicked")?;
     bench.end(&mut model)
 }

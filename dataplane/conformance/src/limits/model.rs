@@ -53,13 +53,18 @@ impl Model {
         self.pieces -= 1;
     }
 
+    /// Whether there has to be room for so many bytes.
+    pub fn fits(&self, bytes: u64) -> bool {
+        let lost = if self.is_exact() { 0 } else { (self.pieces + 1) * self.rounding };
+        self.live + bytes + lost <= self.total
+    }
+
     /// So many bytes were refused while nothing else went on.
     pub fn was_refused(&mut self, way: &'static str, bytes: u64) -> Result<(), String> {
         self.refused += 1;
-        let lost = if self.is_exact() { 0 } else { (self.pieces + 1) * self.rounding };
-        match self.live + bytes + lost > self.total {
-            true => Ok(()),
-            false => Err(format!(
+        match self.fits(bytes) {
+            false => Ok(()),
+            true => Err(format!(
                 "{way}: {bytes} bytes were refused with {} of {} in use in {} pieces",
                 self.live, self.total, self.pieces
             )),

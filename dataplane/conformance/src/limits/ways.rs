@@ -6,12 +6,15 @@ use std::ffi::CString;
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 
 use crate::model::{Model, Random, rounded};
 
+/// How long a device that others use may take to be idle for a moment.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Pieces of one thread; then it gives some back first.
 const PIECES_MAX: usize = 64;
 
@@ -35,6 +38,7 @@ enum Piece {
 pub struct Bench<'a> {
     ways: &'a [&'static str],
     driver: &'static Driver,
+    device: CUdevice,
     context: CUcontext,
     /// With the bytes that the model has for each.
     pieces: Vec<(Piece, u64)>,
@@ -76,9 +80,10 @@ pub const WAYS: [&str; 11] =
     ["memory", "pitch", "array", "mipmapped", "physical", "mapped", "pool", "orphan", "graph", "module", "context"];
 
 impl<'a> Bench<'a> {
-    pub fn new(driver: &'static Driver, ways: &'a [&'static str]) -> Result<Bench<'a>, String> {
-        let mut bench = Bench { ways, driver, context: null_mut(), pieces: Vec::new(), unit: 0, heap: 0, steps: 0 };
-        ok!(bench.cuDevicePrimaryCtxRetain(&mut bench.context, 0));
+    pub fn new(driver: &'static Driver, device: CUdevice, ways: &'a [&'static str]) -> Result<Bench<'a>, String> {
+        let mut bench =
+            Bench { ways, driver, device, context: null_mut(), pieces: Vec::new(), unit: 0, heap: 0, steps: 0 };
+        ok!(bench.cuDevicePrimaryCtxRetain(&mut bench.context, device));
         ok!(bench.cuCtxSetCurrent(bench.context));
         let prop = bench.prop();
         let minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
@@ -97,7 +102,7 @@ impl<'a> Bench<'a> {
 
     pub fn total(&self) -> Result<u64, String> {
         let mut total = 0;
-        ok!(self.cuDeviceTotalMem_v2(&mut total, 0));
+        ok!(self.cuDeviceTotalMem_v2(&mut total, self.device));
         Ok(total as u64)
     }
 
@@ -110,7 +115,7 @@ impl<'a> Bench<'a> {
         // SAFETY: integers and pointers, for which zero is a value.
         let mut prop: CUmemAllocationProp = unsafe { zeroed() };
         prop.type_ = CU_MEM_ALLOCATION_TYPE_PINNED;
-        prop.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+        prop.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
         prop
     }
 
@@ -129,18 +134,19 @@ impl<'a> Bench<'a> {
             return self.give_back(piece);
         }
         let (way, bytes) = (self.ways[random.below(self.ways.len() as u64) as usize], random.bytes(model.total));
-        let mut taken = self.take(way, bytes, random)?;
-        if taken.is_err() {
-            // What pools hold comes back when somebody has waited.
-            self.wait()?;
-            taken = self.take(way, bytes, random)?;
-        }
-        match taken {
-            Ok((piece, bytes)) => {
-                self.pieces.push((piece, bytes));
-                model.took(way, bytes)
+        let start = Instant::now();
+        loop {
+            match self.take(way, bytes, random)? {
+                Ok((piece, bytes)) => {
+                    self.pieces.push((piece, bytes));
+                    return model.took(way, bytes);
+                }
+                Err(bytes) if !model.fits(bytes) || start.elapsed() > IDLE_MAX => {
+                    return model.was_refused(way, bytes);
+                }
+                // What pools hold comes back when somebody has waited, a module's memory when the device was idle.
+                Err(_) => self.wait()?,
             }
-            Err(bytes) => model.was_refused(way, bytes),
         }
     }
 
@@ -178,15 +184,22 @@ impl<'a> Bench<'a> {
         !self.pieces.is_empty() && (self.pieces.len() >= PIECES_MAX || random.below(100) < 45)
     }
 
-    /// What the driver says is in use is what the model says.
+    /// What the driver says is in use is what the model says. A module's memory is back only when the device has been
+    /// idle, and threads on other devices of the same GPU keep it busy.
     fn compare(&self, model: &Model) -> Result<(), String> {
-        self.wait()?;
-        let (free, total) = self.info()?;
-        let used = total - free;
-        let is_right = if model.is_exact() { used == model.live() } else { used >= model.live() };
-        match is_right && total == model.total {
-            true => Ok(()),
-            false => Err(format!("{used} of {total} bytes are in use by the driver, {} by the model", model.live())),
+        let start = Instant::now();
+        loop {
+            self.wait()?;
+            let (free, total) = self.info()?;
+            let used = total - free;
+            let is_right = if model.is_exact() { used == model.live() } else { used >= model.live() };
+            if is_right && total == model.total {
+                return Ok(());
+            }
+            if start.elapsed() > IDLE_MAX {
+                let live = model.live();
+                return Err(format!("{used} of {total} bytes are in use by the driver, {live} by the model"));
+            }
         }
     }
 
@@ -309,7 +322,7 @@ impl<'a> Bench<'a> {
         // SAFETY: integers and pointers, for which zero is a value.
         let mut props: CUmemPoolProps = unsafe { zeroed() };
         props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        props.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+        props.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
         let (mut pool, mut at, bytes) = (null_mut(), 0, rounded(bytes));
         ok!(self.cuMemPoolCreate(&mut pool, &props));
         // SAFETY: see the head of this module.
@@ -328,7 +341,7 @@ impl<'a> Bench<'a> {
         // SAFETY: integers and pointers, for which zero is a value.
         let mut params: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { zeroed() };
         params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        params.poolProps.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+        params.poolProps.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
         params.bytesize = bytes as usize;
         // SAFETY: see the head of this module.
         let code = unsafe { self.driver.cuGraphAddMemAllocNode(&mut node, graph, null(), 0, (&raw mut params).cast()) };
@@ -357,7 +370,7 @@ impl<'a> Bench<'a> {
     /// Another context, with memory of its own or a heap for its kernels.
     fn context(&self, bytes: u64, is_heap: bool) -> Result<Taken, String> {
         let (mut context, mut at, bytes) = (null_mut(), 0, rounded(bytes));
-        ok!(self.cuCtxCreate_v2(&mut context, 0, 0));
+        ok!(self.cuCtxCreate_v2(&mut context, 0, self.device));
         // SAFETY: see the head of this module.
         let code = unsafe {
             match is_heap {

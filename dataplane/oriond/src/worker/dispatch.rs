@@ -39,8 +39,14 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         op::VISIBLE_DEVICES => {
-            s.devices = r.devices(&s.granted)?;
-            Ok(Outcome::Done(CUDA_SUCCESS))
+            let mut visible = Vec::new();
+            while !r.is_empty() {
+                visible.push(r.word()? as usize);
+            }
+            match s.vgpus.show(visible) {
+                true => Ok(Outcome::Done(CUDA_SUCCESS)),
+                false => Err(Fault("visible device that was not granted").into()),
+            }
         }
         // A carrier's business, which keeps it; in shared memory there is nothing to do.
         op::HEAP_WRITTEN => {
@@ -60,20 +66,5 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
             s.addresses.doubt();
             generated::dispatch(s, header, r, reply)
         }
-    }
-}
-
-trait Devices {
-    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault>;
-}
-
-impl Devices for Reader<'_> {
-    fn devices(&mut self, granted: &[CUdevice]) -> Result<Vec<CUdevice>, Fault> {
-        let mut devices = Vec::new();
-        while !self.is_empty() {
-            let index = self.word()? as usize;
-            devices.push(*granted.get(index).ok_or(Fault("visible device that was not granted"))?);
-        }
-        Ok(devices)
     }
 }

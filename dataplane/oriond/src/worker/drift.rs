@@ -6,8 +6,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use orion_cuda::sys::CUdevice;
+
 use crate::worker::state::accounts::lock;
 use crate::worker::state::ledger::Ledger;
+use crate::worker::state::vgpus::Vgpu;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What is allocated and not noted yet, while a program does nothing else.
@@ -36,20 +39,32 @@ impl Seen {
     }
 }
 
+/// A physical device of the software GPU's.
+struct Of {
+    device: i32,
+    /// What it had given before the session began.
+    before: u64,
+    vgpus: Vec<usize>,
+    seen: Seen,
+}
+
 pub struct Drift {
     ledger: Arc<Mutex<Ledger>>,
-    /// What each device had given before the session began.
-    before: Vec<u64>,
-    seen: Vec<Seen>,
+    devices: Vec<Of>,
     next: Instant,
     /// How often the ledger was found to lack something.
     pub found: u64,
 }
 
 impl Drift {
-    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: usize) -> Drift {
-        let before = (0..devices).map(|device| orion_soft::device::used_bytes(device as i32)).collect();
-        Drift { ledger, before, seen: vec![Seen::default(); devices], next: Instant::now() + LOOK_INTERVAL, found: 0 }
+    pub fn new(ledger: Arc<Mutex<Ledger>>, devices: &[CUdevice], vgpus: &[Vgpu]) -> Drift {
+        let of = |device: &CUdevice| Of {
+            device: *device,
+            before: orion_soft::device::used_bytes(*device),
+            vgpus: (0..vgpus.len()).filter(|vgpu| vgpus[*vgpu].device == *device).collect(),
+            seen: Seen::default(),
+        };
+        Drift { ledger, devices: devices.iter().map(of).collect(), next: Instant::now() + LOOK_INTERVAL, found: 0 }
     }
 
     /// What to tell the operator, if it is time to look and there is anything.
@@ -59,15 +74,15 @@ impl Drift {
         }
         self.next = Instant::now() + LOOK_INTERVAL;
         let mut lines = Vec::new();
-        for (device, (seen, before)) in self.seen.iter_mut().zip(&self.before).enumerate() {
+        for of in &mut self.devices {
             // In this order: what is given back in between is no drift.
-            let ledger = lock(&self.ledger).used(device);
-            let driver = orion_soft::device::used_bytes(device as i32).saturating_sub(*before);
-            if let Some(lacks) = seen.lacks(driver, ledger) {
+            let ledger = of.vgpus.iter().map(|vgpu| lock(&self.ledger).used(*vgpu)).sum();
+            let driver = orion_soft::device::used_bytes(of.device).saturating_sub(of.before);
+            if let Some(lacks) = of.seen.lacks(driver, ledger) {
                 self.found += 1;
+                let (device, found) = (of.device, self.found);
                 lines.push(format!(
-                    "device {device}: the driver has given {driver} bytes, of which the ledger lacks {lacks} (drift {})",
-                    self.found
+                    "device {device}: the driver has given {driver} bytes, of which the ledger lacks {lacks} (drift {found})"
                 ));
             }
         }

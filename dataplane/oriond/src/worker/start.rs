@@ -21,6 +21,7 @@ use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
 use crate::worker::state::accounts::Accounts;
 use crate::worker::state::ledger::Ledger;
+use crate::worker::state::vgpus::{Vgpu, spread};
 use crate::worker::{budget, executor};
 
 /// What `oriond worker` is told on its command line.
@@ -39,6 +40,8 @@ pub struct Options {
     pub seal: crate::cell::Seal,
     /// Device memory that each vGPU may have.
     pub memory_limit: Option<u64>,
+    /// vGPUs that the session has; without a number one for each GPU.
+    pub vgpus: Option<usize>,
 }
 
 impl Options {
@@ -54,7 +57,8 @@ impl Options {
 struct Warm {
     driver: &'static Driver,
     devices: Vec<CUdevice>,
-    primary: HashMap<u32, CUcontext>,
+    vgpus: Vec<Vgpu>,
+    primary: HashMap<usize, CUcontext>,
     memory: Memory,
     /// The staging part at an address of our own, registered with the driver.
     staging: u64,
@@ -84,6 +88,8 @@ impl Warm {
                 done("cuDeviceGet", driver.cuDeviceGet(&mut device, ordinal))?;
                 devices.push(device);
             }
+            let vgpus = spread(&devices, options.vgpus.unwrap_or(devices.len()));
+            fit(driver, &vgpus, options.memory_limit)?;
             let mut context = std::ptr::null_mut();
             done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
             done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
@@ -108,9 +114,34 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
-            Ok(Warm { driver, devices, primary, memory, staging: staging.base() as u64, files, budget })
+            Ok(Warm { driver, devices, vgpus, primary, memory, staging: staging.base() as u64, files, budget })
         }
     }
+}
+
+/// Whether the vGPUs that share a GPU can have what each is promised.
+fn fit(driver: &Driver, vgpus: &[Vgpu], limit: Option<u64>) -> Result<(), String> {
+    for vgpu in vgpus.iter().filter(|vgpu| !vgpu.is_first()) {
+        let mut total = 0usize;
+        // SAFETY: a device of the driver's and a valid out pointer.
+        unsafe { driver.cuDeviceTotalMem_v2(&mut total, vgpu.device) };
+        let (number, total) = (u64::from(vgpu.before) + 1, total as u64);
+        let Some(limit) = limit else {
+            return Err(format!(
+                "{} vGPUs are more than there are GPUs, so that some share one; give each its part of the memory by \
+                 --memory-limit",
+                vgpus.len()
+            ));
+        };
+        if limit.saturating_mul(number) > total {
+            return Err(format!(
+                "{number} vGPUs of {} MiB do not fit on a GPU of {} MiB; lower --memory-limit or --vgpus",
+                limit >> 20,
+                total >> 20
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Warms up, waits for a tenant, serves it and exits.
@@ -148,7 +179,8 @@ fn serve(
     attachment: Attachment,
     options: &Options,
 ) -> Result<(), String> {
-    let mut devices = warm.devices.iter().map(|d| driver::describe(warm.driver, *d)).collect::<Vec<_>>();
+    let mut devices =
+        warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
     for device in &mut devices {
         device.total_memory = options.memory_limit.unwrap_or(u64::MAX).min(device.total_memory);
     }
@@ -164,7 +196,7 @@ fn serve(
         worker_pid: assign.worker_pid,
         driver_version: driver::version(warm.driver),
         missing: generated::missing(warm.driver),
-        peer_access: driver::peer_access(warm.driver, &warm.devices),
+        peer_access: driver::peer_access(warm.driver, &warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>()),
         devices,
         memory_bytes: warm.memory.layout().memory_bytes(),
         heap_bytes: options.heap_bytes,
@@ -193,7 +225,7 @@ fn serve(
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
     let (session, budget) = (assign.session, warm.budget);
-    let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, warm.devices.len()));
+    let mut drift = ledger.filter(|_| is_software).map(|ledger| Drift::new(ledger, &warm.devices, &warm.vgpus));
     std::thread::Builder::new()
         .name("watcher".into())
         .spawn(move || {
@@ -214,7 +246,7 @@ fn serve(
     driver_log::listen(warm.driver);
     let mut s = Session::new(Parts {
         driver: warm.driver,
-        granted: warm.devices,
+        vgpus: warm.vgpus,
         primary: warm.primary,
         heap,
         memory: warm.memory,

@@ -11,7 +11,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/capture.rs
     0xd9e30e24357301f7,
     // dataplane/oriond/src/worker/calls/context.rs
-    0x48b6807c74274962,
+    0xa9c5ef766103c795,
     // dataplane/oriond/src/worker/calls/copy.rs
     0xecfced4c904c185b,
     // dataplane/oriond/src/worker/calls/event.rs
@@ -33,7 +33,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/graph/params.rs
     0xbcdc47fcb91f4ebd,
     // dataplane/oriond/src/worker/calls/green_context.rs
-    0x1571d7d11898ddd9,
+    0xff25b6844a4dd304,
     // dataplane/oriond/src/worker/calls/host_memory.rs
     0x6a91f2d8b4fb0f80,
     // dataplane/oriond/src/worker/calls/images.rs
@@ -53,7 +53,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/payload.rs
     0x463a2581a86f6bd9,
     // dataplane/oriond/src/worker/calls/pool.rs
-    0x73702c352a91ec7f,
+    0xc6d761ab71c9741b,
     // dataplane/oriond/src/worker/calls/stream.rs
     0xffef52977e84c3e1,
     // dataplane/oriond/src/worker/calls/tensor_map.rs
@@ -65,7 +65,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/virtual_memory.rs
     0x9a6059fdaafc3673,
     // dataplane/oriond/src/worker/dispatch.rs
-    0xd1f5c602816b762e,
+    0x0551e9e8f6795b13,
     // dataplane/oriond/src/worker/driver/activity.rs
     0xcfc3864043dc561e,
     // dataplane/oriond/src/worker/driver/cupti.rs

@@ -60,7 +60,7 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
     r.finish()?;
     match flush {
         0 => {
-            cupti::store().take(&s.devices, reply);
+            cupti::store().take(&s.vgpus.devices(), reply);
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         1 => {
@@ -69,7 +69,7 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
                 CUDA_SUCCESS
             });
             Ok(s.park(&contextless(header), Wait::Job(job), |s, code, reply| {
-                cupti::store().take(&s.devices, reply);
+                cupti::store().take(&s.vgpus.devices(), reply);
                 code
             }))
         }

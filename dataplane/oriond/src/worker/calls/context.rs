@@ -15,13 +15,13 @@ use crate::worker::session::Session;
 use crate::worker::state::waits::{Wait, Waiting};
 
 pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (word, flags, device) = (r.word()?, r.word()? as u32, s.device(r.word()? as i32));
-    let device = device?;
+    let (word, flags, vgpu) = (r.word()?, r.word()? as u32, s.vgpus.at(r.word()? as i32)?);
+    let device = s.vgpus.get(vgpu).device;
     let mut context = ptr::null_mut();
     // Creating makes it current here; which one is current is the client's business.
     s.forget_current();
     // SAFETY: a device of this session and a valid out pointer.
-    let code = s.making_context(word, device, |d| unsafe { d.cuCtxCreate_v2(&mut context, flags, device) });
+    let code = s.making_context(word, vgpu, |d| unsafe { d.cuCtxCreate_v2(&mut context, flags, device) });
     if code == CUDA_SUCCESS {
         let mut popped = ptr::null_mut();
         // SAFETY: the context just created is on top of this thread's stack.
@@ -74,10 +74,9 @@ pub fn cuDevicePrimaryCtxReset_v2(
     _reply: &mut Vec<u8>,
 ) -> Handled {
     let ordinal = r.word()? as i32;
-    let device = s.device(ordinal)?;
+    s.device(ordinal)?;
     green_context::end_all(s, ordinal);
-    // SAFETY: a device of this session. The worker's own reference survives a reset.
-    let code = unsafe { s.driver.cuDevicePrimaryCtxReset_v2(device) };
+    let code = s.reset_primary(ordinal as u32)?;
     // Only now: until then the driver may refer to images that are dropped here.
     s.context_gone(Handle::primary_context(ordinal as u32).0);
     Ok(Outcome::Done(code))

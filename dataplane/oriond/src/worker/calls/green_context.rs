@@ -11,6 +11,7 @@ use orion_wire::handle::Kind;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Answer, Handled, Outcome, finish};
 use crate::worker::session::Session;
 use crate::worker::state::green::{Green, RESOURCE_BYTES, empty};
@@ -125,7 +126,13 @@ pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut 
         let (name, context_name) = (r.word()?, r.word()?);
         let descriptor = s.existing(Kind::DevResourceDesc, r.word()?).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let ordinal = r.word()? as i32;
-        let (device, flags) = (s.device(ordinal)?, r.word()? as u32);
+        let (vgpu, flags) = (s.vgpus.get(s.vgpus.at(ordinal)?), r.word()? as u32);
+        if !vgpu.is_first() {
+            // The driver would put it beside another vGPU's primary context, whose modules and memory it would have.
+            driver_log::refuse("a vGPU that shares its GPU with another one of the session has no green contexts");
+            return Err(CUDA_ERROR_NOT_SUPPORTED.into());
+        }
+        let device = vgpu.device;
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: a descriptor and a device of this session, and a valid out pointer.
         let code = unsafe { s.driver.cuGreenCtxCreate(&mut green, descriptor.cast(), device, flags) };

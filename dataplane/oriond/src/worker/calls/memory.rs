@@ -64,18 +64,16 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     if (s.callbacks.outstanding() || s.several_threads()) && header.sequence != 0 && !s.captures.open() {
         // Waited for by asking: inside the driver the wait could hold up what the device is waiting for.
         let streams = s.busy_streams().0.into_iter().map(|stream| (header.context, stream)).collect();
+        let ending = s.memory_ends(address.raw());
         return Ok(s.park(header, Wait::Then(streams, Waiting::Free(address)), move |s, code, _| {
-            if code == CUDA_SUCCESS {
-                s.memory_freed(address.raw());
-            }
+            s.memory_ended(ending, code == CUDA_SUCCESS);
             code
         }));
     }
+    let ending = s.memory_ends(address.raw());
     // SAFETY: device memory of the session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFree_v2(address.raw()) };
-    if code == CUDA_SUCCESS {
-        s.memory_freed(address.raw());
-    }
+    s.memory_ended(ending, code == CUDA_SUCCESS);
     Ok(Outcome::Done(code))
 }
 

@@ -31,6 +31,56 @@ fn given(s: &mut Session, code: CUresult, base: u64, bytes: usize, stream: CUstr
     }
 }
 
+/// The pool that streams of the current context allocate from, where it is not their device's: null, or of a vGPU that
+/// is not the first on its device.
+fn own_pool(s: &mut Session) -> Result<CUmemoryPool, CUresult> {
+    let (vgpu, _) = s.place();
+    if s.vgpus.get(vgpu).is_first() {
+        return Ok(ptr::null_mut());
+    }
+    match s.vgpus.current_pools.get(&vgpu) {
+        Some(pool) => Ok(*pool),
+        None => default_pool(s, vgpu),
+    }
+}
+
+/// A vGPU's default pool.
+fn default_pool(s: &mut Session, vgpu: usize) -> Result<CUmemoryPool, CUresult> {
+    let (of, mut pool) = (s.vgpus.get(vgpu), ptr::null_mut());
+    if let Some(pool) = s.vgpus.default_pools.get(&vgpu) {
+        return Ok(*pool);
+    }
+    let code = if of.is_first() {
+        // SAFETY: a device of this session and a valid out pointer.
+        unsafe { s.driver.cuDeviceGetDefaultMemPool(&mut pool, of.device) }
+    } else {
+        let props = properties(CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE, of.device, 0, 0);
+        // SAFETY: valid pointers to locals.
+        unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) }
+    };
+    if code != CUDA_SUCCESS {
+        return Err(code);
+    }
+    s.pool_named(pool, vgpu, true);
+    s.vgpus.default_pools.insert(vgpu, pool);
+    if !of.is_first() {
+        s.vgpus.current_pools.insert(vgpu, pool);
+    }
+    Ok(pool)
+}
+
+fn properties(kind: u32, handle_types: u32, device: CUdevice, bytes_max: usize, usage: u16) -> CUmemPoolProps {
+    CUmemPoolProps {
+        allocType: kind,
+        handleTypes: handle_types,
+        location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+        win32SecurityAttributes: ptr::null_mut(),
+        maxSize: bytes_max,
+        usage,
+        reserved: [0; 54],
+    }
+}
+
 /// As `Session::taking`; in a stream that is being captured, what a graph is to allocate.
 fn take(
     s: &mut Session,
@@ -41,8 +91,9 @@ fn take(
 ) -> CUresult {
     if s.captures.open() && s.is_capturing(stream) {
         s.graph_nodes.allocates = true;
+        let graph = s.captures.graph_of(s.driver, stream).unwrap_or(ptr::null_mut());
         return s
-            .allocating_in_graph(bytes as u64, |s| match call(s.driver).0 {
+            .allocating_in_graph(graph, bytes as u64, |s| match call(s.driver).0 {
                 CUDA_SUCCESS => Ok(CUDA_SUCCESS),
                 code => Err(code),
             })
@@ -55,9 +106,13 @@ pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, repl
     let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
     let stream = stream?;
     let mut base = 0;
-    // SAFETY: a valid out pointer and a stream of this session.
-    let code = take(s, ptr::null_mut(), bytes, stream, |d| unsafe {
-        let code = d.cuMemAllocAsync(&mut base, bytes, stream);
+    let own = own_pool(s)?;
+    // SAFETY: a valid out pointer; a stream of this session, and null or a pool of it.
+    let code = take(s, own, bytes, stream, |d| unsafe {
+        let code = match own.is_null() {
+            true => d.cuMemAllocAsync(&mut base, bytes, stream),
+            false => d.cuMemAllocFromPoolAsync(&mut base, bytes, own, stream),
+        };
         (code, base)
     });
     s.note_pools();
@@ -95,7 +150,8 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     // In a stream that is being captured nothing is freed now.
     if code == CUDA_SUCCESS && !s.captures.open() {
         s.addresses.ended(base.raw());
-        s.memory_freed(base.raw());
+        let ending = s.memory_ends(base.raw());
+        s.memory_ended(ending, true);
     }
     Ok(Outcome::Done(code))
 }
@@ -124,21 +180,13 @@ pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
     let word = r.word()?;
     let (kind, handle_types, ordinal) = (r.word()? as u32, r.word()? as u32, r.word()? as i32);
     let (bytes_max, usage) = (r.word()? as usize, r.word()? as u16);
-    let device = s.device(ordinal)?;
-    let props = CUmemPoolProps {
-        allocType: kind,
-        handleTypes: handle_types,
-        location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
-        win32SecurityAttributes: ptr::null_mut(),
-        maxSize: bytes_max,
-        usage,
-        reserved: [0; 54],
-    };
+    let vgpu = s.vgpus.at(ordinal)?;
+    let props = properties(kind, handle_types, s.vgpus.get(vgpu).device, bytes_max, usage);
     let mut pool: CUmemoryPool = ptr::null_mut();
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) };
     if code == CUDA_SUCCESS {
-        s.pool_named(pool, device, false);
+        s.pool_named(pool, vgpu, false);
         s.bind(Kind::MemPool, word, pool.cast())?;
     }
     Ok(Outcome::Done(code))
@@ -147,7 +195,11 @@ pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
 pub fn cuMemPoolDestroy(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let word = r.word()?;
     let pool = pool(s, word)?;
+    if s.vgpus.default_pools.values().any(|default| *default == pool) {
+        return Err(CUDA_ERROR_NOT_PERMITTED.into());
+    }
     s.unbind(Kind::MemPool, word);
+    s.vgpus.current_pools.retain(|_, current| *current != pool);
     // SAFETY: a live pool; a default one is refused by the driver.
     let code = unsafe { s.driver.cuMemPoolDestroy(pool) };
     if code == CUDA_SUCCESS {
@@ -163,24 +215,20 @@ pub fn cuDeviceGetDefaultMemPool(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Handled {
-    let (word, device) = (r.word()?, s.device(r.word()? as i32));
-    let device = device?;
-    let mut pool: CUmemoryPool = ptr::null_mut();
-    // SAFETY: a device of this session and a valid out pointer.
-    let code = unsafe { s.driver.cuDeviceGetDefaultMemPool(&mut pool, device) };
-    if code == CUDA_SUCCESS {
-        s.pool_named(pool, device, true);
-        s.bind(Kind::MemPool, word, pool.cast())?;
-    }
-    Ok(Outcome::Done(code))
+    let (word, vgpu) = (r.word()?, s.vgpus.at(r.word()? as i32));
+    let pool = default_pool(s, vgpu?)?;
+    s.bind(Kind::MemPool, word, pool.cast())?;
+    Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 pub fn cuDeviceSetMemPool(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let device = s.device(r.word()? as i32);
-    let pool = pool(s, r.word()?);
-    match (device, pool) {
-        // SAFETY: a device and a pool of this session.
-        (Ok(device), Ok(pool)) => Ok(Outcome::Done(unsafe { s.driver.cuDeviceSetMemPool(device, pool) })),
-        (Err(code), _) | (_, Err(code)) => Ok(Outcome::Done(code)),
+    let (vgpu, pool) = (s.vgpus.at(r.word()? as i32), pool(s, r.word()?));
+    let (vgpu, pool) = (vgpu?, pool?);
+    let of = s.vgpus.get(vgpu);
+    if !of.is_first() {
+        s.vgpus.current_pools.insert(vgpu, pool);
+        return Ok(Outcome::Done(CUDA_SUCCESS));
     }
+    // SAFETY: a device and a pool of this session.
+    Ok(Outcome::Done(unsafe { s.driver.cuDeviceSetMemPool(of.device, pool) }))
 }

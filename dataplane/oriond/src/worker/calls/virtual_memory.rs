@@ -8,9 +8,9 @@ use std::ptr;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Reader, Writer};
 
-use crate::worker::outcome::{Handled, Outcome};
+use crate::worker::outcome::{Handled, Outcome, Stop};
 use crate::worker::session::Session;
 use crate::worker::state::addresses::Of;
 
@@ -46,14 +46,16 @@ pub fn location(s: &Session, kind: u32, id: i32) -> Result<CUmemLocation, CUresu
 }
 
 /// What the shim's `put_properties` wrote.
-fn properties(s: &Session, r: &mut Reader<'_>) -> Result<Result<CUmemAllocationProp, CUresult>, Fault> {
+/// With the vGPU whose memory it is, if it is any's.
+fn properties(s: &Session, r: &mut Reader<'_>) -> Result<(CUmemAllocationProp, Option<usize>), Stop> {
     let (type_, handle_types) = (r.word()? as u32, r.word()? as u32);
     let (kind, id) = (r.word()? as u32, r.word()? as u32 as i32);
     let flags = r.word()?;
-    Ok(location(s, kind, id).map(|location| CUmemAllocationProp {
+    let vgpu = if kind == CU_MEM_LOCATION_TYPE_DEVICE { Some(s.vgpus.at(id)?) } else { None };
+    let prop = CUmemAllocationProp {
         type_,
         requestedHandleTypes: handle_types,
-        location,
+        location: location(s, kind, id)?,
         win32HandleMetaData: ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: flags as u8,
@@ -61,15 +63,15 @@ fn properties(s: &Session, r: &mut Reader<'_>) -> Result<Result<CUmemAllocationP
             usage: (flags >> 16) as u16,
             reserved: [0; 4],
         },
-    }))
+    };
+    Ok((prop, vgpu))
 }
 
 pub fn cuMemCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let (word, bytes) = (r.word()?, r.word()? as usize);
-    let prop = properties(s, &mut r)??;
+    let (prop, vgpu) = properties(s, &mut r)?;
     let mut handle = 0;
-    let device = (prop.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE).then_some(prop.location.id);
-    let code = s.creating(device, bytes as u64, |d| {
+    let code = s.creating(vgpu, bytes as u64, |d| {
         // SAFETY: valid pointers to locals.
         let code = unsafe { d.cuMemCreate(&mut handle, bytes, &prop, 0) };
         (code, handle)
@@ -159,7 +161,7 @@ pub fn cuMemGetAllocationGranularity(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let option = r.word()? as u32;
-    let prop = properties(s, &mut r)??;
+    let (prop, _) = properties(s, &mut r)?;
     let mut bytes = 0;
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuMemGetAllocationGranularity(&mut bytes, &prop, option) };

@@ -85,8 +85,8 @@ pub fn version(driver: &Driver) -> u32 {
     version as u32
 }
 
-/// What the shim may answer about a device. A context of the first device is current.
-pub fn describe(driver: &Driver, device: CUdevice) -> Device {
+/// What the shim may answer about a device, or the vGPU of that number on it. A context of the first device is current.
+pub fn describe(driver: &Driver, device: CUdevice, number: u32) -> Device {
     let mut d = Device::default();
     let mut text = [0i8; 256];
     // SAFETY: plain calls with valid out pointers and their lengths; the strings are NUL-terminated on success.
@@ -129,7 +129,28 @@ pub fn describe(driver: &Driver, device: CUdevice) -> Device {
         }
         d.granularity = (granularity[0] as u64, granularity[1] as u64);
     }
+    if number > 0 {
+        set_apart(&mut d, number);
+    }
     d
+}
+
+/// Programs tell devices apart by UUID and by place: no two of a session may have the same. The places that a machine
+/// has are in low PCI domains.
+fn set_apart(d: &mut Device, number: u32) {
+    const DOMAIN: u32 = 0x8000;
+    for (byte, number) in d.uuid.iter_mut().rev().zip(number.to_le_bytes()) {
+        *byte ^= number;
+    }
+    if let Some((domain, rest)) = d.pci_bus_id.split_once(':') {
+        let domain = u32::from_str_radix(domain, 16).unwrap_or(0) + DOMAIN + number;
+        d.pci_bus_id = format!("{domain:04X}:{rest}");
+        for (id, value) in &mut d.attributes {
+            if *id == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID {
+                *value = domain as i32;
+            }
+        }
+    }
 }
 
 /// `[i * n + j]`: whether device i can access device j.

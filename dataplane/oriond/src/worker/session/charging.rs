@@ -35,14 +35,13 @@ impl Session {
         code
     }
 
-    /// Calls what makes `bytes` of physical memory on a device; nothing of a vGPU's if that is none.
+    /// Calls what makes `bytes` of physical memory of a vGPU's, or of none's.
     pub fn creating(
         &mut self,
-        device: Option<CUdevice>,
+        vgpu: Option<usize>,
         bytes: u64,
         call: impl FnOnce(&'static Driver) -> (CUresult, CUmemGenericAllocationHandle),
     ) -> CUresult {
-        let vgpu = device.and_then(|device| self.granted.iter().position(|granted| *granted == device));
         let Some(vgpu) = vgpu.filter(|_| self.accounts.is_some()) else { return call(self.driver).0 };
         if !self.make_room(vgpu, bytes) {
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -85,9 +84,10 @@ impl Session {
         code
     }
 
-    /// Calls what adds a graph's allocation of `bytes` to come.
+    /// Calls what adds an allocation of `bytes` to a graph.
     pub fn allocating_in_graph<T>(
         &mut self,
+        graph: CUgraph,
         bytes: u64,
         call: impl FnOnce(&mut Session) -> Result<T, CUresult>,
     ) -> Result<T, CUresult> {
@@ -100,8 +100,16 @@ impl Session {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         let answer = call(self);
+        self.graph_nodes.allocating.insert(graph as usize, vgpu);
         self.look_at_graphs(vgpu);
         answer
+    }
+
+    /// A graph has ended, or what was made of it, and perhaps the memory of its nodes.
+    pub fn graph_memory_ended(&mut self, graph: usize) {
+        if let Some(vgpu) = self.graph_nodes.allocating.remove(&graph) {
+            self.look_at_graphs(vgpu);
+        }
     }
 
     /// Calls what launches a graph or gets it ready, if the memory that its nodes allocate fits.
@@ -111,8 +119,8 @@ impl Session {
             return call(self.driver);
         };
         let (vgpu, _) = self.place();
-        let reserved = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
-        let used = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+        let reserved = graph_bytes(self.driver, self.vgpus.get(vgpu).device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+        let used = graph_bytes(self.driver, self.vgpus.get(vgpu).device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
         if !self.make_room(vgpu, bytes.saturating_sub(reserved.saturating_sub(used))) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -131,7 +139,7 @@ impl Session {
             unsafe { driver.cuCtxGetLimit(&mut value, limit) };
             value as u64
         });
-        let bytes = set_aside(driver, self.granted[vgpu], limit, value.saturating_sub(default));
+        let bytes = set_aside(driver, self.vgpus.get(vgpu).device, limit, value.saturating_sub(default));
         let before = accounts.ledger().charged(What::Limit(context, limit));
         if !self.make_room(vgpu, bytes.saturating_sub(before)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -143,17 +151,14 @@ impl Session {
         code
     }
 
-    /// Calls what makes a context on a device, under the client's name for it.
+    /// Calls what makes a context of a vGPU's, under the client's name for it.
     pub fn making_context(
         &mut self,
         name: u64,
-        device: CUdevice,
+        vgpu: usize,
         call: impl FnOnce(&'static Driver) -> CUresult,
     ) -> CUresult {
         let driver = self.driver;
-        let Some(vgpu) = self.granted.iter().position(|d| *d == device).filter(|_| self.accounts.is_some()) else {
-            return call(driver);
-        };
         let before = self.device_free();
         let code = call(driver);
         let taken = before.saturating_sub(self.device_free()).min(CONTEXT_BYTES_MAX);
@@ -185,10 +190,21 @@ impl Session {
         }
     }
 
-    pub fn memory_freed(&mut self, address: CUdeviceptr) {
+    /// An allocation is about to be freed.
+    pub fn memory_ends(&mut self, address: CUdeviceptr) -> Ending {
+        let Some(accounts) = &mut self.accounts else { return Ending { what: What::Ending(0), address, piece: None } };
+        let piece = accounts.from_pools.remove(&address);
+        Ending { what: accounts.ledger().ending(What::Memory(address)), address, piece }
+    }
+
+    /// It was, or could not be.
+    pub fn memory_ended(&mut self, ending: Ending, is_freed: bool) {
         let Some(accounts) = &mut self.accounts else { return };
-        accounts.ledger().release(What::Memory(address));
-        accounts.from_pools.remove(&address);
+        if is_freed {
+            return accounts.ledger().release(ending.what);
+        }
+        accounts.ledger().rename(ending.what, What::Memory(ending.address));
+        accounts.from_pools.extend(ending.piece.map(|piece| (ending.address, piece)));
     }
 
     pub fn physical_mapped(&self, handle: u64, address: CUdeviceptr, bytes: u64) {
@@ -233,10 +249,9 @@ impl Session {
         }
     }
 
-    /// A pool of a device that the client can name from now on.
-    pub fn pool_named(&mut self, pool: CUmemoryPool, device: CUdevice, is_default: bool) {
-        let vgpu = self.granted.iter().position(|granted| *granted == device);
-        if let (Some(vgpu), Some(accounts)) = (vgpu, &mut self.accounts) {
+    /// A pool of a vGPU's that the client can name from now on.
+    pub fn pool_named(&mut self, pool: CUmemoryPool, vgpu: usize, is_default: bool) {
+        if let Some(accounts) = &mut self.accounts {
             accounts.pools.insert(pool as usize, Pool { vgpu, is_default });
         }
     }
@@ -253,10 +268,7 @@ impl Session {
         let handle = Handle(context);
         let made = || self.accounts.as_ref().and_then(|accounts| accounts.contexts.get(&context)).copied();
         let vgpu = match handle.is(Kind::Context) && handle.index() < PRIMARY_CONTEXTS_MAX {
-            true => {
-                let device = self.devices.get(handle.index() as usize);
-                self.granted.iter().position(|granted| Some(granted) == device)
-            }
+            true => self.vgpus.at(handle.index() as i32).ok(),
             false => made(),
         };
         (vgpu.unwrap_or(0), context)
@@ -284,7 +296,7 @@ impl Session {
     fn reserves(&self, vgpu: usize) -> Option<Reserves> {
         let accounts = self.accounts.as_ref()?;
         let pools = accounts.pools.iter().filter(|(_, of)| of.vgpu == vgpu).map(|(pool, _)| *pool).collect();
-        Some(Reserves { ledger: accounts.shared().0, vgpu, device: self.granted[vgpu], pools })
+        Some(Reserves { ledger: accounts.shared().0, vgpu, device: self.vgpus.get(vgpu).device, pools })
     }
 
     /// As [`Self::reserves`], for another thread, while the client may destroy what it has made.
@@ -310,18 +322,28 @@ impl Session {
     }
 
     fn look_at_graphs(&mut self, vgpu: usize) {
-        let reserved = graph_bytes(self.driver, self.granted[vgpu], CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
-        if let Some(accounts) = &self.accounts {
-            accounts.ledger().note(vgpu, What::Graphs(vgpu), reserved, 0);
+        if let Some(reserves) = self.reserves(vgpu) {
+            reserves.look_at_graphs(self.driver);
         }
     }
 
     fn current_pool(&self, vgpu: usize) -> CUmemoryPool {
+        if let Some(own) = self.vgpus.current_pools.get(&vgpu) {
+            return *own;
+        }
         let mut pool = std::ptr::null_mut();
         // SAFETY: a device of this session and a valid out pointer.
-        unsafe { self.driver.cuDeviceGetMemPool(&mut pool, self.granted[vgpu]) };
+        unsafe { self.driver.cuDeviceGetMemPool(&mut pool, self.vgpus.get(vgpu).device) };
         pool
     }
+}
+
+/// An allocation that is being freed.
+pub struct Ending {
+    what: What,
+    address: CUdeviceptr,
+    /// The pool that it came from, and how much.
+    piece: Option<(usize, u64)>,
 }
 
 /// A vGPU's pools and graphs.
@@ -339,8 +361,12 @@ impl Reserves {
             let reserved = pool_bytes(driver, *pool as CUmemoryPool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
             lock(&self.ledger).note(self.vgpu, What::Pool(*pool), reserved, 0);
         }
+        self.look_at_graphs(driver);
+    }
+
+    fn look_at_graphs(&self, driver: &Driver) {
         let reserved = graph_bytes(driver, self.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
-        lock(&self.ledger).note(self.vgpu, What::Graphs(self.vgpu), reserved, 0);
+        lock(&self.ledger).graphs_have(self.device, self.vgpu, reserved);
     }
 
     /// Has them give back what they have and nobody uses.

@@ -43,19 +43,54 @@ impl Session {
         if handle.index() >= PRIMARY_CONTEXTS_MAX {
             return self.objects.lookup(Kind::Context, word).map(|p| p.cast()).ok_or(CUDA_ERROR_INVALID_CONTEXT);
         }
-        if let Some(p) = self.primary.get(&handle.index()) {
+        let number = self.vgpus.at(handle.index() as i32)?;
+        if let Some(p) = self.primary.get(&number) {
             return Ok(*p);
         }
-        let device = self.device(handle.index() as i32)?;
+        let vgpu = self.vgpus.get(number);
         let mut context = ptr::null_mut();
-        // SAFETY: a device of this session and a valid out pointer.
-        match unsafe { self.driver.cuDevicePrimaryCtxRetain(&mut context, device) } {
+        let code = match vgpu.is_first() {
+            // SAFETY: a device of this session and a valid out pointer.
+            true => unsafe { self.driver.cuDevicePrimaryCtxRetain(&mut context, vgpu.device) },
+            false => self.own_context(vgpu.device, &mut context),
+        };
+        match code {
             CUDA_SUCCESS => {
-                self.primary.insert(handle.index(), context);
+                self.primary.insert(number, context);
                 Ok(context)
             }
             code => Err(code),
         }
+    }
+
+    /// A context in the place of a primary one, which is another vGPU's.
+    fn own_context(&mut self, device: CUdevice, context: &mut CUcontext) -> CUresult {
+        // Creating makes it current here.
+        self.forget_current();
+        // SAFETY: a device of this session and a valid out pointer.
+        let code = unsafe { self.driver.cuCtxCreate_v2(context, 0, device) };
+        if code == CUDA_SUCCESS {
+            let mut popped = ptr::null_mut();
+            // SAFETY: the context just created is on top of this thread's stack.
+            unsafe { self.driver.cuCtxPopCurrent_v2(&mut popped) };
+        }
+        code
+    }
+
+    /// Resets the primary context of `ordinal`, or what is in its place.
+    pub fn reset_primary(&mut self, ordinal: u32) -> Result<CUresult, CUresult> {
+        let number = self.vgpus.at(ordinal as i32)?;
+        let vgpu = self.vgpus.get(number);
+        Ok(match self.primary.get(&number) {
+            // SAFETY: a context that this session has made, and nothing is current on this thread afterwards.
+            Some(context) if !vgpu.is_first() => unsafe {
+                self.driver.cuCtxSetCurrent(ptr::null_mut());
+                self.driver.cuCtxDestroy_v2(*context)
+            },
+            None if !vgpu.is_first() => CUDA_SUCCESS,
+            // SAFETY: a device of this session. The worker's own reference survives a reset.
+            _ => unsafe { self.driver.cuDevicePrimaryCtxReset_v2(vgpu.device) },
+        })
     }
 
     /// Drops everything known of a context that is gone or was reset.
@@ -67,7 +102,9 @@ impl Session {
         // They went with their context.
         self.retired.retain(|r| r.context != word);
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {
-            self.primary.remove(&Handle(word).index());
+            if let Ok(vgpu) = self.vgpus.at(Handle(word).index() as i32) {
+                self.primary.remove(&vgpu);
+            }
             // What was registered with or allocated in a primary context goes with it. Staging works on from
             // the heap itself, unregistered.
             self.spare_scratch.clear();
@@ -101,10 +138,10 @@ impl Session {
 
     /// The primary context of `ordinal` if this worker holds it.
     pub fn primary(&self, ordinal: u32) -> Option<CUcontext> {
-        self.primary.get(&ordinal).copied()
+        self.primary.get(&self.vgpus.at(ordinal as i32).ok()?).copied()
     }
 
     pub fn device(&self, ordinal: i32) -> Result<CUdevice, CUresult> {
-        usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).copied().ok_or(CUDA_ERROR_INVALID_DEVICE)
+        Ok(self.vgpus.get(self.vgpus.at(ordinal)?).device)
     }
 }

@@ -93,6 +93,8 @@ pub fn release_freed(s: &mut Session) {
 /// Unloads what was retired. The device is idle.
 fn unload_retired(s: &mut Session) {
     for retired in std::mem::take(&mut s.retired) {
+        // Another thread may load what gets the same handle as soon as it is free.
+        let ending = s.accounts.as_ref().map(|accounts| accounts.ledger().ending(What::Globals(retired.handle)));
         // SAFETY: loaded by this session, and unbound when it was retired.
         unsafe {
             if retired.is_library {
@@ -102,8 +104,8 @@ fn unload_retired(s: &mut Session) {
             }
         }
         drop(retired.image);
-        if let Some(accounts) = &s.accounts {
-            accounts.ledger().release(What::Globals(retired.handle));
+        if let (Some(accounts), Some(ending)) = (&s.accounts, ending) {
+            accounts.ledger().release(ending);
         }
     }
 }

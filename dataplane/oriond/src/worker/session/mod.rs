@@ -48,6 +48,7 @@ use crate::worker::state::objects::Objects;
 use crate::worker::state::pinned::Pinned;
 use crate::worker::state::retired::Retired;
 use crate::worker::state::streams::{BusyStreams, Freed};
+use crate::worker::state::vgpus::{Vgpu, Vgpus};
 use crate::worker::state::waits::{Held, SmallCopy, Wait};
 
 /// Small copies are held while at least two of the last three or so were waited for.
@@ -67,9 +68,7 @@ struct Parked {
 
 pub struct Session {
     pub driver: &'static Driver,
-    /// Devices granted to the session; what `CUdevice` means to the driver, by the application's ordinal.
-    pub devices: Vec<CUdevice>,
-    pub granted: Vec<CUdevice>,
+    pub vgpus: Vgpus,
     /// The heap at the client's own address.
     pub heap: Heap,
     pub memory: Memory,
@@ -103,7 +102,8 @@ pub struct Session {
     pub objects: Objects,
     /// What device memory is used for; only where there is a limit.
     pub accounts: Option<Accounts>,
-    primary: HashMap<u32, CUcontext>,
+    /// By vGPU.
+    primary: HashMap<usize, CUcontext>,
     /// The context current on the executor thread, as the client names it.
     current: u64,
     thread_streams: FxHashMap<(u64, u16), CUstream>,
@@ -150,9 +150,9 @@ pub struct Session {
 /// What a session is made of.
 pub struct Parts {
     pub driver: &'static Driver,
-    pub granted: Vec<CUdevice>,
-    /// Primary contexts that the warm worker holds already, by ordinal.
-    pub primary: HashMap<u32, CUcontext>,
+    pub vgpus: Vec<Vgpu>,
+    /// Primary contexts that the warm worker holds already, by vGPU.
+    pub primary: HashMap<usize, CUcontext>,
     pub heap: Heap,
     pub memory: Memory,
     /// Where the first `staging_bytes` of the heap are registered with the driver.
@@ -170,12 +170,12 @@ pub struct Parts {
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
-        let Parts { driver, granted, primary, heap, memory, .. } = parts;
+        let Parts { driver, vgpus, primary, heap, memory, .. } = parts;
         let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, .. } = parts;
         Session {
             driver,
-            devices: granted.clone(),
-            granted: granted.clone(),
+            prints: Prints::new(driver, &vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>()),
+            vgpus: Vgpus::new(vgpus),
             heap,
             memory,
             addresses: Addresses::default(),
@@ -209,7 +209,6 @@ impl Session {
             small_copy: None,
             landing: false,
             habit: HABIT_MAX,
-            prints: Prints::new(driver, &granted),
             freed: Freed::default(),
             latched: Vec::new(),
             parked: Vec::new(),

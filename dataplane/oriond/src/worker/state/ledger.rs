@@ -25,6 +25,8 @@ pub enum What {
     /// The variables of a module or library that is being loaded, by the client's name, or is loaded, by the driver's.
     Loading(u64),
     Globals(usize),
+    /// Something that is being given back on another thread: its own name may be another's before that is over.
+    Ending(u64),
     /// What a context sets aside beyond its defaults.
     Limit(u64, CUlimit),
     /// A context beyond the first.
@@ -49,13 +51,16 @@ pub struct Ledger {
     accounts: Vec<Account>,
     charges: HashMap<What, Charge>,
     physical: Physical,
+    /// What the graphs on each device had when it was last asked.
+    graphs: HashMap<CUdevice, u64>,
+    endings: u64,
 }
 
 impl Ledger {
     /// With each vGPU's limit in bytes.
     pub fn new(limits: &[u64]) -> Ledger {
         let accounts = limits.iter().map(|limit| Account { limit: *limit, used: 0 }).collect();
-        Ledger { accounts, charges: HashMap::new(), physical: Physical::default() }
+        Ledger { accounts, charges: HashMap::new(), physical: Physical::default(), graphs: HashMap::new(), endings: 0 }
     }
 
     pub fn limit(&self, vgpu: usize) -> u64 {
@@ -102,6 +107,14 @@ impl Ledger {
         }
     }
 
+    /// Something is about to be given back, and stays charged until [`Self::release`] of the answer.
+    pub fn ending(&mut self, what: What) -> What {
+        self.endings += 1;
+        let ending = What::Ending(self.endings);
+        self.rename(what, ending);
+        ending
+    }
+
     pub fn release(&mut self, what: What) {
         if let Some(charge) = self.charges.remove(&what) {
             let account = &mut self.accounts[charge.vgpu];
@@ -114,6 +127,23 @@ impl Ledger {
         let ended: Vec<What> =
             self.charges.iter().filter(|(_, charge)| charge.context == context).map(|(what, _)| *what).collect();
         ended.into_iter().for_each(|what| self.release(what));
+    }
+
+    /// The graphs on a device have so much now, and what has changed is a vGPU's.
+    pub fn graphs_have(&mut self, device: CUdevice, vgpu: usize, bytes: u64) {
+        let before = self.graphs.insert(device, bytes).unwrap_or(0);
+        let own = self.charged(What::Graphs(vgpu));
+        if bytes >= before {
+            return self.note(vgpu, What::Graphs(vgpu), own + (bytes - before), 0);
+        }
+        // What it has not had was another's, of whose end nobody has said.
+        let mut less = before - bytes;
+        let others = (0..self.accounts.len()).filter(|other| *other != vgpu);
+        for of in std::iter::once(vgpu).chain(others) {
+            let had = self.charged(What::Graphs(of));
+            self.note(of, What::Graphs(of), had - had.min(less), 0);
+            less -= had.min(less);
+        }
     }
 
     /// `cuMemCreate` has made a handle of `bytes`, for which there was room.
@@ -306,6 +336,30 @@ mod tests {
         ledger.handle_released(0x77);
         ledger.unmapped(0, u64::MAX);
         assert_eq!(ledger.used(0), 0);
+    }
+
+    #[test]
+    fn graphs_of_two_on_one_device_are_told_apart_by_who_changes_what() {
+        let mut ledger = Ledger::new(&[1000, 1000]);
+        ledger.graphs_have(7, 0, 100);
+        ledger.graphs_have(7, 1, 150);
+        assert_eq!((ledger.used(0), ledger.used(1)), (100, 50));
+        ledger.graphs_have(7, 0, 50);
+        assert_eq!((ledger.used(0), ledger.used(1)), (0, 50));
+        // More than it had itself.
+        ledger.graphs_have(7, 0, 20);
+        assert_eq!((ledger.used(0), ledger.used(1)), (0, 20));
+    }
+
+    #[test]
+    fn what_is_given_back_elsewhere_does_not_take_its_names_next_owner_along() {
+        let mut ledger = Ledger::new(&[100]);
+        assert!(ledger.charge(0, What::Memory(1), 30, 0));
+        let ending = ledger.ending(What::Memory(1));
+        // The driver has freed it already, and given the address out anew.
+        assert!(ledger.charge(0, What::Memory(1), 50, 0));
+        ledger.release(ending);
+        assert_eq!(ledger.used(0), 50);
     }
 
     #[test]

@@ -14,4 +14,5 @@ pub mod objects;
 pub mod pinned;
 pub mod retired;
 pub mod streams;
+pub mod vgpus;
 pub mod waits;

@@ -117,6 +117,7 @@ fn note_allocations(s: &mut Session, exec: CUgraphExec, graph: CUgraph) {
     s.graph_nodes.allocations.remove(&(exec as usize));
     if bytes > 0 {
         s.graph_nodes.allocations.insert(exec as usize, bytes);
+        s.graph_nodes.allocating.insert(exec as usize, s.place().0);
     }
 }
 
@@ -256,6 +257,7 @@ handlers! {
         // SAFETY: an executable graph of this session that has no name any more.
         let code = unsafe { s.driver.cuGraphExecDestroy(exec) };
         s.graph_nodes.allocations.remove(&(exec as usize));
+        s.graph_memory_ended(exec as usize);
         s.graph_nodes.tickets.exec_gone(exec as usize);
         for offset in copies.staging {
             keep_range(s, None, offset);

@@ -61,7 +61,7 @@ setters! {
 
 /// The client's name of a context.
 fn context_name(s: &Session, context: CUcontext) -> u64 {
-    (0..s.devices.len() as u32)
+    (0..s.vgpus.visible_count())
         .find(|&ordinal| s.primary(ordinal) == Some(context))
         .map(|ordinal| Handle::primary_context(ordinal).0)
         .or_else(|| s.objects.name_of(Kind::Context, context.cast()))
@@ -243,7 +243,7 @@ handlers! {
             return Ok(code);
         }
         let ordinal = |location: CUmemLocation| match location.type_ {
-            CU_MEM_LOCATION_TYPE_DEVICE => s.devices.iter().position(|d| *d == location.id).unwrap_or(0) as u64,
+            CU_MEM_LOCATION_TYPE_DEVICE => s.vgpus.devices().iter().position(|d| *d == location.id).unwrap_or(0) as u64,
             _ => location.id as u32 as u64,
         };
         let p = &a.poolProps;

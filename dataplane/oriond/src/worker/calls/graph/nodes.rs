@@ -39,7 +39,7 @@ fn add(
         bytes => {
             s.graph_nodes.allocates = true;
             let add = |s: &mut Session| Ok(call(s.driver, &mut node, graph, &on, params.raw()));
-            s.allocating_in_graph(bytes, add).unwrap_or_else(|code| code)
+            s.allocating_in_graph(graph, bytes, add).unwrap_or_else(|code| code)
         }
     };
     if code != CUDA_SUCCESS {
@@ -93,6 +93,7 @@ handlers! {
         if code == CUDA_SUCCESS {
             s.unbind(Kind::Graph, name);
             s.graph_nodes.inside.forget(graph);
+            s.graph_memory_ended(graph as usize);
             let mut gone = ending.forget(s);
             gone.push(name);
             put_gone(reply, &gone);
