@@ -167,6 +167,8 @@ mod tests {
         let charging = ["allocating", "creating(", "taking(", "launching(", "limiting(", "making_context(", ".charge("]
             .into_iter()
             .chain(["take(s, ", "add(s, "])
+            // A vGPU's first context is its placement's, as any device's is.
+            .chain(["fn own_context("])
             .collect::<Vec<_>>();
         let api = load().expect("the table is consistent");
         let taking: Vec<&str> = api.rows.iter().filter(|r| r.charges.is_some()).map(|r| r.name.as_str()).collect();
@@ -179,8 +181,10 @@ mod tests {
                 for (at, _) in text.match_indices(&format!(".{name}(")) {
                     seen += 1;
                     let before: Vec<&str> = text[..at].lines().rev().take(24).collect();
-                    let function = before.iter().position(|line| line.starts_with("pub fn") || line.starts_with("fn"));
-                    let own = &before[..function.unwrap_or(before.len())];
+                    let function = before.iter().position(|line| {
+                        line.trim_start().starts_with("pub fn") || line.trim_start().starts_with("fn")
+                    });
+                    let own = &before[..function.map_or(before.len(), |at| at + 1)];
                     if !own.iter().any(|line| charging.iter().any(|word| line.contains(word))) {
                         free.push(format!("{}: {name}", path.display()));
                     }

@@ -52,9 +52,12 @@ impl Pool {
         self.used.load(Ordering::Relaxed) + held.unseen + held.seen
     }
 
-    /// An allocation takes from what is held first.
-    fn reuse(&self, bytes: u64) {
+    /// An allocation takes from what is held first. Under one lock, so that nobody who asks what is reserved meanwhile is
+    /// told less.
+    fn taken(&self, bytes: u64) {
         let mut held = self.held();
+        let now = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.used_high.fetch_max(now, Ordering::Relaxed);
         let seen = held.seen.min(bytes);
         held.seen -= seen;
         held.unseen -= held.unseen.min(bytes - seen);
@@ -120,8 +123,12 @@ pub fn reaches(r: &Range, device: i32) -> bool {
 pub fn returned(r: &Range) {
     let mut destroyed = destroyed();
     let Some(p) = POOLS.get(r.pool as CUmemoryPool).or_else(|| destroyed.get(&r.pool).cloned()) else { return };
-    p.held().unseen += r.reach;
-    if p.used.fetch_sub(r.reach, Ordering::Relaxed) == r.reach {
+    // Nor more, of memory that is used and held at once.
+    let mut held = p.held();
+    held.unseen += r.reach;
+    let before = p.used.fetch_sub(r.reach, Ordering::Relaxed);
+    drop(held);
+    if before == r.reach {
         destroyed.remove(&r.pool);
     }
 }
@@ -156,9 +163,7 @@ fn take(pool: &Arc<Pool>, bytes: usize, h: CUstream) -> R<u64> {
     };
     let id = Arc::as_ptr(pool) as usize;
     vram::update(r.base, |r| r.pool = id);
-    pool.reuse(r.reach);
-    let now = pool.used.fetch_add(r.reach, Ordering::Relaxed) + r.reach;
-    pool.used_high.fetch_max(now, Ordering::Relaxed);
+    pool.taken(r.reach);
     Ok(r.base)
 }
 

@@ -99,7 +99,7 @@ fn take(
             })
             .unwrap_or_else(|code| code);
     }
-    s.taking(pool, bytes as u64, call)
+    s.taking(pool, bytes as u64, stream, call)
 }
 
 pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {

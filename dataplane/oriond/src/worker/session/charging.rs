@@ -59,6 +59,7 @@ impl Session {
         &mut self,
         pool: CUmemoryPool,
         bytes: u64,
+        stream: CUstream,
         call: impl FnOnce(&'static Driver) -> (CUresult, CUdeviceptr),
     ) -> CUresult {
         let (vgpu, _) = self.place();
@@ -78,10 +79,15 @@ impl Session {
         }
         let (code, address) = call(self.driver);
         self.look_at_pool(vgpu, pool);
-        if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
-            accounts.from_pools.insert(address, (pool as usize, rounded));
+        let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) else { return code };
+        // A pool may reserve more than it was asked for, which is known only now.
+        if accounts.ledger().is_exceeded(vgpu) {
+            // SAFETY: memory that was just taken, and that nobody has been told of.
+            unsafe { self.driver.cuMemFreeAsync(address, stream) };
+            return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        code
+        accounts.from_pools.insert(address, (pool as usize, rounded));
+        CUDA_SUCCESS
     }
 
     /// Calls what adds an allocation of `bytes` to a graph.
@@ -296,12 +302,20 @@ impl Session {
     fn reserves(&self, vgpu: usize) -> Option<Reserves> {
         let accounts = self.accounts.as_ref()?;
         let pools = accounts.pools.iter().filter(|(_, of)| of.vgpu == vgpu).map(|(pool, _)| *pool).collect();
-        Some(Reserves { ledger: accounts.shared().0, vgpu, device: self.vgpus.get(vgpu).device, pools })
+        Some(Reserves {
+            ledger: accounts.shared().0,
+            vgpu,
+            device: self.vgpus.get(vgpu).device,
+            has_graphs: true,
+            pools,
+        })
     }
 
     /// As [`Self::reserves`], for another thread, while the client may destroy what it has made.
     pub fn lasting_reserves(&self, vgpu: usize) -> Option<Reserves> {
         let mut reserves = self.reserves(vgpu)?;
+        // Whose graph it is that changes what all on a device have, only the executor knows.
+        reserves.has_graphs = false;
         let accounts = self.accounts.as_ref()?;
         reserves.pools.retain(|pool| accounts.pools.get(pool).is_some_and(|of| of.is_default));
         Some(reserves)
@@ -351,6 +365,7 @@ pub struct Reserves {
     ledger: Arc<Mutex<Ledger>>,
     vgpu: usize,
     device: CUdevice,
+    has_graphs: bool,
     pools: Vec<usize>,
 }
 
@@ -361,7 +376,9 @@ impl Reserves {
             let reserved = pool_bytes(driver, *pool as CUmemoryPool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
             lock(&self.ledger).note(self.vgpu, What::Pool(*pool), reserved, 0);
         }
-        self.look_at_graphs(driver);
+        if self.has_graphs {
+            self.look_at_graphs(driver);
+        }
     }
 
     fn look_at_graphs(&self, driver: &Driver) {
@@ -375,8 +392,10 @@ impl Reserves {
             // SAFETY: a live pool: on the executor no other command runs, and elsewhere it is a default one.
             unsafe { driver.cuMemPoolTrimTo(*pool as CUmemoryPool, 0) };
         }
-        // SAFETY: a device of this session.
-        unsafe { driver.cuDeviceGraphMemTrim(self.device) };
+        if self.has_graphs {
+            // SAFETY: a device of this session.
+            unsafe { driver.cuDeviceGraphMemTrim(self.device) };
+        }
         self.look(driver);
     }
 

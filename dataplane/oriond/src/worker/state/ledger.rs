@@ -71,6 +71,10 @@ impl Ledger {
         self.accounts[vgpu].used
     }
 
+    pub fn is_exceeded(&self, vgpu: usize) -> bool {
+        self.used(vgpu) > self.limit(vgpu)
+    }
+
     pub fn free(&self, vgpu: usize) -> u64 {
         self.limit(vgpu).saturating_sub(self.used(vgpu))
     }
