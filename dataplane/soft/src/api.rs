@@ -102,13 +102,6 @@ pub unsafe fn list<T: Copy>(p: *const T, n: usize) -> R<Vec<T>> {
     Ok((0..n).map(|i| unsafe { p.add(i).read_unaligned() }).collect())
 }
 
-/// Logs once per feature, because a program that meets a limit usually meets it in a loop.
-pub fn refuse<T>(function: &str, what: &str) -> R<T> {
-    crate::say::say(&format!("{function}: {what} is not supported"));
-    crate::logs::error(&format!("{function}: {what} is not supported"));
-    Err(CUDA_ERROR_NOT_SUPPORTED)
-}
-
 /// Live objects of one kind by handle. A handle is the object's address, and only a known one is followed.
 pub struct Registry<T> {
     map: RwLock<BTreeMap<usize, Arc<T>>>,

@@ -1,16 +1,55 @@
-//! Shapes of arrays: what may be made, how large, and arrays with levels.
-
-// UNSAFETY: C entry points.
+//! Arrays: what may be made, how large, and arrays with levels.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Registry, api, get, handle, put, refuse};
-use crate::context;
-use crate::memory::{self, ARRAYS, Array};
-use crate::vram;
+use crate::api::{R, Registry};
+use crate::context::Context;
+use crate::log::refuse;
+use crate::memory::{allocate, drop_range};
+use crate::vram::{self, Kind};
+
+pub struct Array {
+    pub base: u64,
+    pub pitch: u64,
+    pub descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    /// A level of a mipmapped array, which alone ends it.
+    pub is_level: bool,
+}
+
+impl Array {
+    pub fn free(&self) {
+        if let Some(r) = vram::find(self.base) {
+            drop_range(&r);
+        }
+    }
+    pub fn rows(&self) -> u64 {
+        self.descriptor.Height.max(1) as u64
+    }
+}
+
+pub static ARRAYS: Registry<Array> = Registry::new();
+
+pub fn element_bytes(format: CUarray_format, channels: c_uint) -> R<u64> {
+    let one = match format {
+        CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
+        CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
+        CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
+        _ => return refuse("cuArrayCreate", "this array format"),
+    };
+    if matches!(channels, 1 | 2 | 4) { Ok(one * u64::from(channels)) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Memory for an array whose shape was checked.
+pub fn new_array(c: &Context, d: CUDA_ARRAY3D_DESCRIPTOR, is_level: bool) -> R<Arc<Array>> {
+    let pitch = element_bytes(d.Format, d.NumChannels)?.checked_mul(d.Width as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let cells = (d.Height.max(1) as u64).checked_mul(d.Depth.max(1) as u64).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let bytes = pitch.checked_mul(cells).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let r = allocate(c, bytes, Kind::Internal)?;
+    Ok(Arc::new(Array { base: r.base, pitch, descriptor: d, is_level }))
+}
 
 /// What textures and surfaces of compute capability 9.0 may measure, as device attributes.
 pub fn limit(attribute: CUdevice_attribute) -> Option<c_int> {
@@ -118,56 +157,8 @@ pub fn end_context(id: u64) {
 }
 
 /// The extents of the next level.
-fn half(d: CUDA_ARRAY3D_DESCRIPTOR) -> CUDA_ARRAY3D_DESCRIPTOR {
+pub(crate) fn half(d: CUDA_ARRAY3D_DESCRIPTOR) -> CUDA_ARRAY3D_DESCRIPTOR {
     let halve = |n: usize| if n == 0 { 0 } else { (n / 2).max(1) };
     let depth = if is_layered(&d) { d.Depth } else { halve(d.Depth) };
     CUDA_ARRAY3D_DESCRIPTOR { Width: halve(d.Width), Height: halve(d.Height), Depth: depth, ..d }
-}
-
-fn create(out: *mut CUmipmappedArray, mut d: CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> R {
-    let c = context::current()?;
-    if out.is_null() || levels == 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    check(&d)?;
-    let depth = if is_layered(&d) { 0 } else { d.Depth };
-    let most = d.Width.max(d.Height).max(depth).ilog2() + 1;
-    let mut m = Mipmapped { levels: Vec::new() };
-    for _ in 0..levels.min(most) {
-        match memory::new_array(&c, d, true) {
-            Ok(a) => m.levels.push(a),
-            Err(e) => {
-                m.levels.iter().for_each(|a| a.free());
-                return Err(e);
-            }
-        }
-        d = half(d);
-    }
-    for a in &m.levels {
-        ARRAYS.add::<CUarray_st>(a);
-    }
-    // SAFETY: not null, and the caller's out parameter.
-    unsafe { put(out, MIPMAPPED.add(&Arc::new(m))) }
-}
-
-api! {
-    fn cuMipmappedArrayCreate(out: *mut CUmipmappedArray, d: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) {
-        create(out, get(d)?, levels)
-    }
-    fn cuMipmappedArrayGetLevel(out: *mut CUarray, h: CUmipmappedArray, level: c_uint) {
-        let m = MIPMAPPED.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        put(out, handle(m.levels.get(level as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?))
-    }
-    fn cuMipmappedArrayDestroy(h: CUmipmappedArray) {
-        let c = context::current()?;
-        let m = MIPMAPPED.remove(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        for s in c.every_stream() {
-            s.wait_all();
-        }
-        for a in &m.levels {
-            ARRAYS.remove(Arc::as_ptr(a).cast_mut());
-            a.free();
-        }
-        Ok(())
-    }
 }

@@ -6,19 +6,32 @@ use orion_cuda::sys::*;
 
 use crate::api::R;
 use crate::device::SM_COUNT;
-use crate::launch::blocks_per_sm;
 use crate::module::Function;
 
-/// Blocks of a cluster that every GPU with clusters runs, and that one of compute capability 9.0 can run.
-const PORTABLE_MAX: u32 = 8;
-const NON_PORTABLE_MAX: u32 = 16;
+pub(crate) const THREADS_PER_SM: u32 = 2048;
+pub(crate) const BLOCKS_PER_SM: u32 = 32;
+pub(crate) const SHARED_PER_SM: u32 = 228 << 10;
 
-fn blocks([x, y, z]: [u32; 3]) -> u32 {
+pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
+    let func = &f.program.funcs[f.index as usize];
+    let threads = threads.max(1).next_multiple_of(32);
+    let shared = func.static_shared + shared + 1024;
+    if threads > 1024 {
+        return 0;
+    }
+    BLOCKS_PER_SM.min(THREADS_PER_SM / threads).min(SHARED_PER_SM / shared)
+}
+
+/// Blocks of a cluster that every GPU with clusters runs, and that one of compute capability 9.0 can run.
+pub(crate) const PORTABLE_MAX: u32 = 8;
+pub(crate) const NON_PORTABLE_MAX: u32 = 16;
+
+pub(crate) fn blocks([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }
 
 /// The most blocks that a cluster of this kernel may have.
-fn largest(f: &Function) -> u32 {
+pub(crate) fn largest(f: &Function) -> u32 {
     let any = f.settings.non_portable.load(Ordering::Relaxed) != 0;
     let declared = f.program.funcs[f.index as usize].max_cluster;
     let device = if any { NON_PORTABLE_MAX } else { PORTABLE_MAX };

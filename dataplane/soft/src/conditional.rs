@@ -1,71 +1,21 @@
 //! Conditional graph nodes: bodies that run when, and as often as, a value asks for that kernels set.
-//!
-//! The value lies with its handle, not with an executable graph: of a graph with conditional nodes CUDA allows one
-//! executable at a time, whose launches run one after the other.
 
-// UNSAFETY: C entry points.
-
-use std::collections::BTreeMap;
-use std::ffi::c_uint;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Raw, api, handle, put, refuse};
-use crate::context::Context;
-use crate::graph::{self, Graph, Step};
-use crate::work::Work;
+use crate::api::{R, Raw, handle};
+use crate::condition::Condition;
+use crate::context::{self, Context};
+use crate::graph::{self, Conditional, Graph, Step, Work};
+use crate::log::refuse;
 
 /// More bodies than any switch has, and few enough to make.
-const BODIES_MAX: u32 = 1 << 16;
+pub(crate) const BODIES_MAX: u32 = 1 << 16;
+
 /// Graphs are walked by recursion.
-const NESTING_MAX: usize = 256;
-
-/// The value behind a conditional handle.
-pub struct Condition {
-    number: CUgraphConditionalHandle,
-    /// The graph that the handle was created for.
-    graph: u64,
-    context: u64,
-    default: Option<u32>,
-    value: AtomicU32,
-    /// A handle has one node.
-    used: AtomicBool,
-}
-
-/// A conditional node.
-pub struct Conditional {
-    kind: CUgraphConditionalNodeType,
-    condition: Arc<Condition>,
-    pub bodies: Vec<Arc<Graph>>,
-    /// The bodies' handles, which the application may read as long as the node lives.
-    shown: Vec<Raw<CUgraph>>,
-}
-
-/// Conditions by handle: what a kernel has is the number.
-static CONDITIONS: RwLock<BTreeMap<CUgraphConditionalHandle, Weak<Condition>>> = RwLock::new(BTreeMap::new());
-static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
-
-impl Condition {
-    fn find(number: CUgraphConditionalHandle) -> Option<Arc<Self>> {
-        CONDITIONS.read().ok()?.get(&number)?.upgrade()
-    }
-}
-
-impl Drop for Condition {
-    fn drop(&mut self) {
-        if let Ok(mut all) = CONDITIONS.write() {
-            all.remove(&self.number);
-        }
-    }
-}
-
-/// `cudaGraphSetConditional` in a kernel of a context; false for a handle that is not of that context.
-pub fn set(context: u64, number: CUgraphConditionalHandle, value: u32) -> bool {
-    let condition = Condition::find(number).filter(|c| c.context == context);
-    condition.inspect(|c| c.value.store(value, Ordering::Release)).is_some()
-}
+pub(crate) const NESTING_MAX: usize = 256;
 
 impl Conditional {
     /// A node for a graph, with empty bodies.
@@ -77,7 +27,7 @@ impl Conditional {
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
         let condition = Condition::find(p.handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let context = graph::current_or(p.ctx)?;
+        let context = context::current_or(p.ctx)?;
         if !sizes.contains(&p.size) || !g.is_within(condition.graph) || condition.context != context.id {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -130,7 +80,7 @@ impl Conditional {
 }
 
 /// The conditional nodes among steps, at any depth.
-fn within(steps: &[Step]) -> Vec<&Conditional> {
+pub(crate) fn within(steps: &[Step]) -> Vec<&Conditional> {
     let mut found = Vec::new();
     for s in steps {
         if let Work::Conditional(node) = &s.work {
@@ -162,7 +112,7 @@ pub fn misplaced(steps: &[Step]) -> Option<&Step> {
     })
 }
 
-fn forbidden(body: &[Step], context: u64) -> Option<&Step> {
+pub(crate) fn forbidden(body: &[Step], context: u64) -> Option<&Step> {
     body.iter().find_map(|s| {
         let allowed = match &s.work {
             Work::Empty | Work::Set(_) | Work::Child(_) => true,
@@ -205,34 +155,4 @@ pub fn any_unused(g: &Graph, steps: &[Step]) -> R<bool> {
         }
     }
     Ok(false)
-}
-
-api! {
-    fn cuGraphConditionalHandleCreate(
-        out: *mut CUgraphConditionalHandle,
-        g: CUgraph,
-        ctx: CUcontext,
-        default: c_uint,
-        flags: c_uint,
-    ) {
-        let g = graph::graph(g)?;
-        let context = graph::current_or(ctx)?;
-        if out.is_null() || flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let condition = Arc::new(Condition {
-            number: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
-            graph: g.id(),
-            context: context.id,
-            default: (flags & CU_GRAPH_COND_ASSIGN_DEFAULT != 0).then_some(default),
-            value: AtomicU32::new(0),
-            used: AtomicBool::new(false),
-        });
-        let mut all = CONDITIONS.write().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        all.insert(condition.number, Arc::downgrade(&condition));
-        drop(all);
-        put(out, condition.number)?;
-        g.conditions()?.push(condition);
-        Ok(())
-    }
 }

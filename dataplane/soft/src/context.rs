@@ -1,21 +1,16 @@
-//! Contexts: the per-thread stack, primary contexts, sticky errors, limits.
-
-// UNSAFETY: C entry points.
+//! Contexts and the streams in them: the per-thread stack, primary contexts, sticky errors.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::ThreadId;
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Registry, api, handle, put, put_some, refuse};
+use crate::api::{R, Registry};
 use crate::device;
-use crate::pool;
-use crate::stream::{self, Stream};
-use crate::vram;
 
 pub struct Context {
     /// Whose memory, modules and events it has: a green context shares them with its device's primary one, and so
@@ -28,40 +23,40 @@ pub struct Context {
     pub green: Option<u64>,
     pub primary: bool,
     pub alive: AtomicBool,
-    flags: AtomicU32,
+    pub flags: AtomicU32,
     /// First asynchronous error; every later call on the context answers it.
-    error: Arc<AtomicU32>,
-    cache_config: AtomicU32,
-    limits: Mutex<HashMap<CUlimit, usize>>,
-    legacy: Mutex<Option<Arc<Stream>>>,
-    per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
+    pub error: Arc<AtomicU32>,
+    pub cache_config: AtomicU32,
+    pub limits: Mutex<HashMap<CUlimit, usize>>,
+    pub legacy: Mutex<Option<Arc<Stream>>>,
+    pub per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
     pub streams: Mutex<Vec<Arc<Stream>>>,
     /// Held while work is put on a stream, so that the order between streams is the order of the calls.
     pub order: Mutex<()>,
-    peers: Mutex<Vec<u64>>,
+    pub peers: Mutex<Vec<u64>>,
 }
 
 pub static CONTEXTS: Registry<Context> = Registry::new();
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+pub(crate) static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Default)]
-struct Primary {
-    context: Option<Arc<Context>>,
-    references: u32,
-    flags: u32,
+pub struct Primary {
+    pub context: Option<Arc<Context>>,
+    pub references: u32,
+    pub flags: u32,
 }
 
-fn primary(dev: i32) -> &'static Mutex<Primary> {
+pub(crate) fn primary(dev: i32) -> &'static Mutex<Primary> {
     static SLOTS: OnceLock<Vec<Mutex<Primary>>> = OnceLock::new();
     &SLOTS.get_or_init(|| (0..device::DEVICES_MAX).map(|_| Mutex::default()).collect())[dev as usize]
 }
 
 impl Context {
-    fn new(device: i32, flags: u32, primary: bool) -> Arc<Self> {
+    pub fn new(device: i32, flags: u32, primary: bool) -> Arc<Self> {
         let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self::add(Self::fresh(device, number, number, flags, primary))
     }
@@ -75,7 +70,7 @@ impl Context {
     }
 
     /// A context in which nothing has happened; `id` is its home's.
-    fn fresh(device: i32, id: u64, number: u64, flags: u32, primary: bool) -> Self {
+    pub(crate) fn fresh(device: i32, id: u64, number: u64, flags: u32, primary: bool) -> Self {
         Self {
             id,
             number,
@@ -95,27 +90,10 @@ impl Context {
         }
     }
 
-    fn add(self) -> Arc<Self> {
+    pub(crate) fn add(self) -> Arc<Self> {
         let c = Arc::new(self);
         CONTEXTS.add::<CUctx_st>(&c);
         c
-    }
-
-    /// Ends a green context. Its streams are not destroyed with it, but nothing can be done with them any more.
-    pub fn end_green(self: &Arc<Self>) -> R {
-        for s in self.every_stream() {
-            s.wait_all();
-            s.close();
-        }
-        self.forget_streams();
-        self.alive.store(false, Ordering::Release);
-        CONTEXTS.remove::<CUctx_st>(handle(self));
-        stack(|s| {
-            if s.last().is_some_and(|t| Arc::ptr_eq(t, self)) {
-                s.pop();
-            }
-        });
-        release_primary(self.device, false)
     }
 
     pub fn fail(&self, error: CUresult) {
@@ -136,13 +114,13 @@ impl Context {
 
     pub fn legacy_stream(self: &Arc<Self>) -> R<Arc<Stream>> {
         let mut slot = self.legacy.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        Ok(slot.get_or_insert_with(|| Stream::new(self, stream::Class::Legacy, 0, 0)).clone())
+        Ok(slot.get_or_insert_with(|| Stream::new(self, Class::Legacy, 0, 0)).clone())
     }
 
     pub fn thread_stream(self: &Arc<Self>) -> R<Arc<Stream>> {
         let mut map = self.per_thread.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         let id = std::thread::current().id();
-        Ok(map.entry(id).or_insert_with(|| Stream::new(self, stream::Class::PerThread, 0, 0)).clone())
+        Ok(map.entry(id).or_insert_with(|| Stream::new(self, Class::PerThread, 0, 0)).clone())
     }
 
     /// Whether memory of a device can be used from here: its own, and that of peers whose access is enabled.
@@ -165,16 +143,8 @@ impl Context {
         streams
     }
 
-    pub fn synchronize(&self) -> R {
-        for s in self.streams_of_all() {
-            s.wait_all();
-        }
-        pool::synchronized();
-        self.check()
-    }
-
     /// A stream refers to its context, and the context to its streams.
-    fn forget_streams(&self) {
+    pub(crate) fn forget_streams(&self) {
         if let Ok(mut l) = self.legacy.lock() {
             *l = None;
         }
@@ -185,28 +155,9 @@ impl Context {
             s.clear();
         }
     }
-
-    /// Ends everything that lives in the context.
-    fn tear_down(&self) {
-        for s in self.every_stream() {
-            s.wait_all();
-            s.close();
-            stream::STREAMS.remove(Arc::as_ptr(&s).cast_mut());
-        }
-        self.forget_streams();
-        crate::event::end_context(self.id);
-        crate::module::unload_context(self.id);
-        crate::texture::end_context(self.id);
-        crate::array::end_context(self.id);
-        for r in vram::all(|r| r.context == self.id) {
-            crate::memory::drop_range(&vram::Range { flags: r.flags & !crate::memory::GRAPH_OWNED, ..r });
-        }
-        self.error.store(CUDA_SUCCESS, Ordering::Release);
-        self.alive.store(false, Ordering::Release);
-    }
 }
 
-fn stack<T>(f: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> T {
+pub(crate) fn stack<T>(f: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> T {
     STACK.with_borrow_mut(f)
 }
 
@@ -238,72 +189,12 @@ pub fn from_handle(ctx: CUcontext) -> R<Arc<Context>> {
     CONTEXTS.get(ctx).ok_or(CUDA_ERROR_INVALID_CONTEXT)
 }
 
-fn from_handle_or_current(ctx: CUcontext) -> R<Arc<Context>> {
+pub(crate) fn from_handle_or_current(ctx: CUcontext) -> R<Arc<Context>> {
     if ctx.is_null() { current_any() } else { from_handle(ctx) }
 }
 
 pub fn by_id(id: u64) -> Option<Arc<Context>> {
     CONTEXTS.all().into_iter().find(|c| c.id == id && c.green.is_none())
-}
-
-fn create(out: *mut CUcontext, flags: c_uint, dev: CUdevice) -> R {
-    let dev = device::check(dev)?;
-    if out.is_null() || flags & !CU_CTX_FLAGS_MASK != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let c = Context::new(dev, flags, false);
-    stack(|s| s.push(c.clone()));
-    // SAFETY: not null, and the caller's out parameter.
-    unsafe { put(out, handle(&c)) }
-}
-
-fn destroy(ctx: CUcontext) -> R {
-    let c = from_handle(ctx)?;
-    // A green context shares the primary one, which is not destroyed but released.
-    if c.primary || c.green.is_some() {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    CONTEXTS.remove(ctx);
-    c.tear_down();
-    stack(|s| {
-        if s.last().is_some_and(|t| Arc::ptr_eq(t, &c)) {
-            s.pop();
-        }
-    });
-    Ok(())
-}
-
-fn push(ctx: CUcontext) -> R {
-    device::initialised()?;
-    if ctx.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let c = from_handle(ctx)?;
-    stack(|s| s.push(c));
-    Ok(())
-}
-
-fn pop(out: *mut CUcontext) -> R {
-    device::initialised()?;
-    let c = stack(Vec::pop).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    // SAFETY: the caller's out parameter, which may be null.
-    unsafe { put_some(out, handle(&c)) };
-    Ok(())
-}
-
-fn release_primary(dev: CUdevice, all: bool) -> R {
-    let dev = device::check(dev)?;
-    let mut p = primary(dev).lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-    if !all && p.references == 0 {
-        return Err(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    p.references = if all { 0 } else { p.references - 1 };
-    if p.references == 0
-        && let Some(c) = &p.context
-    {
-        c.tear_down();
-    }
-    Ok(())
 }
 
 /// Retains a device's primary context.
@@ -317,189 +208,51 @@ pub fn retain_primary(dev: i32) -> R<Arc<Context>> {
     Ok(c)
 }
 
-fn set_primary_flags(dev: CUdevice, flags: c_uint) -> R {
-    let dev = device::check(dev)?;
-    if flags & !CU_CTX_FLAGS_MASK != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let mut p = primary(dev).lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-    p.flags = flags;
-    if let Some(c) = &p.context {
-        c.flags.store(flags, Ordering::Relaxed);
-    }
-    Ok(())
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The default stream that orders itself with every blocking stream.
+    Legacy,
+    PerThread,
+    Blocking,
+    NonBlocking,
 }
 
-fn limit_default(limit: CUlimit) -> R<usize> {
-    Ok(match limit {
-        CU_LIMIT_STACK_SIZE => 1024,
-        CU_LIMIT_PRINTF_FIFO_SIZE => 1 << 20,
-        CU_LIMIT_MALLOC_HEAP_SIZE => 8 << 20,
-        CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH => 2,
-        CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
-        CU_LIMIT_MAX_L2_FETCH_GRANULARITY => 128,
-        CU_LIMIT_PERSISTING_L2_CACHE_SIZE => 0,
-        // No graphics shares the context. cuBLAS 13 asks for the second, and takes an error that it does not know for
-        // success without an answer.
-        CU_LIMIT_SHMEM_SIZE | CU_LIMIT_CIG_ENABLED | CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED => 0,
-        CU_LIMIT_MAX.. => return Err(CUDA_ERROR_INVALID_VALUE),
-    })
+pub struct Stream {
+    pub id: u64,
+    pub class: Class,
+    pub flags: c_uint,
+    pub priority: c_int,
+    pub context: Arc<Context>,
+    pub state: Mutex<State>,
+    /// New work, and the end of work.
+    pub changed: Condvar,
+    pub completed: AtomicU64,
+    /// The capture that records it, by id, or 0.
+    pub capture: AtomicU64,
 }
 
-api! {
-    fn cuCtxCreate_v2(out: *mut CUcontext, flags: c_uint, dev: CUdevice) {
-        create(out, flags, dev)
-    }
-    fn cuCtxCreate_v3(
-        out: *mut CUcontext,
-        _params: *mut CUexecAffinityParam,
-        count: c_int,
-        flags: c_uint,
-        dev: CUdevice,
-    ) {
-        if count > 0 {
-            return refuse("cuCtxCreate_v3", "execution affinity");
-        }
-        create(out, flags, dev)
-    }
-    fn cuCtxCreate_v4(out: *mut CUcontext, params: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice) {
-        if !params.is_null() && ((*params).numExecAffinityParams > 0 || !(*params).cigParams.is_null()) {
-            return refuse("cuCtxCreate_v4", "execution affinity");
-        }
-        create(out, flags, dev)
-    }
-    fn cuCtxDestroy(ctx: CUcontext) { destroy(ctx) }
-    fn cuCtxDestroy_v2(ctx: CUcontext) { destroy(ctx) }
-    fn cuCtxPushCurrent(ctx: CUcontext) { push(ctx) }
-    fn cuCtxPushCurrent_v2(ctx: CUcontext) { push(ctx) }
-    fn cuCtxPopCurrent(out: *mut CUcontext) { pop(out) }
-    fn cuCtxPopCurrent_v2(out: *mut CUcontext) { pop(out) }
-    fn cuCtxSetCurrent(ctx: CUcontext) {
-        device::initialised()?;
-        if ctx.is_null() {
-            stack(Vec::pop);
-            return Ok(());
-        }
-        let c = from_handle(ctx)?;
-        stack(|s| {
-            s.pop();
-            s.push(c);
-        });
-        Ok(())
-    }
-    fn cuCtxGetCurrent(out: *mut CUcontext) {
-        device::initialised()?;
-        put(out, stack(|s| s.last().map_or(std::ptr::null_mut(), handle)))
-    }
-    fn cuCtxGetDevice(dev: *mut CUdevice) {
-        put(dev, current_any()?.device)
-    }
-    fn cuCtxGetDevice_v2(dev: *mut CUdevice, ctx: CUcontext) {
-        put(dev, from_handle_or_current(ctx)?.device)
-    }
-    fn cuCtxGetFlags(flags: *mut c_uint) {
-        put(flags, current_any()?.flags.load(Ordering::Relaxed))
-    }
-    fn cuCtxSetFlags(flags: c_uint) {
-        if flags & !CU_CTX_FLAGS_MASK != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        current_any()?.flags.store(flags, Ordering::Relaxed);
-        Ok(())
-    }
-    fn cuCtxGetId(ctx: CUcontext, id: *mut c_ulonglong) {
-        put(id, from_handle_or_current(ctx)?.number)
-    }
-    fn cuCtxSynchronize() {
-        let c = current_any()?;
-        stream::forbid_capture(&c)?;
-        c.synchronize()
-    }
-    fn cuCtxSynchronize_v2(ctx: CUcontext) {
-        let c = from_handle_or_current(ctx)?;
-        stream::forbid_capture(&c)?;
-        c.synchronize()
-    }
-    fn cuCtxSetLimit(limit: CUlimit, value: usize) {
-        let c = current()?;
-        limit_default(limit)?;
-        c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.insert(limit, value);
-        Ok(())
-    }
-    fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) {
-        let c = current()?;
-        let default = limit_default(limit)?;
-        let set = c.limits.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.get(&limit).copied();
-        put(value, set.unwrap_or(default))
-    }
-    fn cuCtxGetCacheConfig(config: *mut CUfunc_cache) {
-        put(config, current()?.cache_config.load(Ordering::Relaxed))
-    }
-    fn cuCtxSetCacheConfig(config: CUfunc_cache) {
-        current()?.cache_config.store(config, Ordering::Relaxed);
-        Ok(())
-    }
-    fn cuCtxGetSharedMemConfig(config: *mut CUsharedconfig) {
-        current()?;
-        put(config, CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE)
-    }
-    fn cuCtxSetSharedMemConfig(_config: CUsharedconfig) {
-        current().map(drop)
-    }
-    fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) {
-        from_handle_or_current(ctx)?;
-        put(version, 3020)
-    }
-    fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
-        current()?;
-        put_some(least, 0);
-        put_some(greatest, stream::PRIORITY_GREATEST);
-        Ok(())
-    }
-    fn cuCtxResetPersistingL2Cache() {
-        current().map(drop)
-    }
-    fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) {
-        let c = current()?;
-        let p = from_handle(peer)?;
-        if flags != 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        if p.device == c.device {
-            return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-        }
-        let mut peers = c.peers.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        if peers.contains(&p.id) {
-            return Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-        }
-        peers.push(p.id);
-        Ok(())
-    }
-    fn cuCtxDisablePeerAccess(peer: CUcontext) {
-        let c = current()?;
-        let p = from_handle(peer)?;
-        let mut peers = c.peers.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        let at = peers.iter().position(|&id| id == p.id).ok_or(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?;
-        peers.remove(at);
-        Ok(())
-    }
-    fn cuDevicePrimaryCtxRetain(out: *mut CUcontext, dev: CUdevice) {
-        let dev = device::check(dev)?;
-        if out.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        put(out, handle(&retain_primary(dev)?))
-    }
-    fn cuDevicePrimaryCtxRelease(dev: CUdevice) { release_primary(dev, false) }
-    fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) { release_primary(dev, false) }
-    fn cuDevicePrimaryCtxReset(dev: CUdevice) { release_primary(dev, true) }
-    fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) { release_primary(dev, true) }
-    fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) { set_primary_flags(dev, flags) }
-    fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) { set_primary_flags(dev, flags) }
-    fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int) {
-        let dev = device::check(dev)?;
-        let p = primary(dev).lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        put(flags, p.flags)?;
-        put(active, c_int::from(p.context.as_ref().is_some_and(|c| c.alive.load(Ordering::Relaxed))))
-    }
+#[derive(Default)]
+pub struct State {
+    pub queue: VecDeque<Command>,
+    pub submitted: u64,
+    pub thread: bool,
+    pub closing: bool,
+}
+
+/// A point in a stream's order.
+#[derive(Clone)]
+pub struct Point {
+    pub stream: Arc<Stream>,
+    pub number: u64,
+}
+
+pub struct Command {
+    pub after: Vec<Point>,
+    pub work: Job,
+}
+
+pub type Job = Box<dyn FnOnce(&Arc<Context>) + Send>;
+
+pub fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
+    if ctx.is_null() { current() } else { from_handle(ctx) }
 }

@@ -19,13 +19,15 @@ use orion_cuda::sys::*;
 
 use crate::api::{Raw, Symbol};
 use crate::context::Context;
-use crate::graph;
+use crate::copy::Copy3D;
+use crate::graph::{self, Work};
 use crate::launch::KernelLaunch;
+use crate::memset::Set;
 use crate::module;
 use crate::vram::{self, Kind};
-use crate::work::{Copy3D, Set, Work};
 
 const API_VERSION: u32 = 130001;
+
 const KNOWN: u64 = 1 << CUPTI_ACTIVITY_KIND_MEMCPY
     | 1 << CUPTI_ACTIVITY_KIND_MEMSET
     | 1 << CUPTI_ACTIVITY_KIND_DRIVER
@@ -36,6 +38,7 @@ const KNOWN: u64 = 1 << CUPTI_ACTIVITY_KIND_MEMCPY
 /// Enabled kinds, a bit each.
 static KINDS: AtomicU64 = AtomicU64::new(0);
 static NEXT_CORRELATION: AtomicU32 = AtomicU32::new(1);
+
 /// The caller's clock, or 0.
 static CLOCK: AtomicUsize = AtomicUsize::new(0);
 static SINK: Mutex<Sink> = Mutex::new(Sink { callbacks: None, buffer: None, dropped: 0 });

@@ -1,21 +1,24 @@
-//! Kernel launches: what CUDA refuses at once, how arguments are taken, occupancy.
+//! Kernel launches: what CUDA refuses at once, how arguments are taken, and what a fault becomes.
 
-// UNSAFETY: C entry points, and arguments given as an array of pointers.
+// UNSAFETY: takes arguments given as an array of pointers.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, api, get, list, put, refuse};
-use crate::context::{self, Context};
-use crate::device::{SHARED_DEFAULT, SHARED_OPTIN, SM_COUNT};
+use crate::api::{R, get};
+use crate::cluster::{self, blocks_per_sm};
+use crate::context::Context;
+use crate::device::{SHARED_DEFAULT, SM_COUNT};
+use crate::exec::fault::{Fault, FaultKind};
+use crate::exec::grid;
 use crate::exec::state::{Launch, Start};
+use crate::log::refuse;
 use crate::module::{self, Function};
+use crate::say;
 use crate::vram::{self, Kind};
-use crate::work::{Work, run_launch};
-use crate::{cluster, stream};
 
 pub struct KernelLaunch {
     pub function: Arc<Function>,
@@ -29,12 +32,8 @@ pub struct KernelLaunch {
     /// The cluster that the launch asks for.
     pub cluster: Option<[u32; 3]>,
     /// The cluster it gets, which the kernel may require too.
-    cluster_size: Option<[u32; 3]>,
+    pub cluster_size: Option<[u32; 3]>,
 }
-
-const THREADS_PER_SM: u32 = 2048;
-const BLOCKS_PER_SM: u32 = 32;
-const SHARED_PER_SM: u32 = 228 << 10;
 
 impl KernelLaunch {
     /// Checks what the driver checks before it queues a launch.
@@ -55,7 +54,7 @@ impl KernelLaunch {
         Ok(k)
     }
 
-    fn check(&self, c: &Context) -> R {
+    pub fn check(&self, c: &Context) -> R {
         let func = &self.function.program.funcs[self.function.index as usize];
         let [bx, by, bz] = self.block;
         if self.grid.contains(&0) || self.block.contains(&0) {
@@ -195,221 +194,24 @@ pub unsafe fn pack_arguments(f: &Function, params: *mut *mut c_void, extra: *mut
     Ok(out)
 }
 
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    cooperative: bool,
-    cluster: Option<[u32; 3]>,
-}
-
-fn launch(f: CUfunction, s: Shape, h: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) -> R {
-    let s_ref = stream::resolve(h)?;
-    let function = module::resolve(f, Some(&s_ref.context))?;
-    // A `CUkernel` is its stream's context's.
-    if h as usize > 2 && function.context != s_ref.context.id {
-        return Err(CUDA_ERROR_INVALID_HANDLE);
-    }
-    // SAFETY: the application's argument arrays.
-    let bytes = unsafe { pack_arguments(&function, params, extra)? };
-    let k = KernelLaunch::new(f, &s_ref.context, s.grid, s.block, s.shared, bytes, (s.cooperative, s.cluster))?;
-    s_ref.wait_for_room();
-    let end = stream::enqueue(&s_ref, Work::Kernel(Arc::new(k)))?;
-    match end.filter(|_| launches_block()) {
-        Some(end) => {
-            end.stream.wait(end.number);
-            s_ref.context.check()
-        }
-        None => Ok(()),
+pub fn fault_code(f: &Fault) -> CUresult {
+    match f.kind {
+        FaultKind::IllegalAddress => CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::Misaligned => CUDA_ERROR_MISALIGNED_ADDRESS,
+        FaultKind::Assert => CUDA_ERROR_ASSERT,
+        FaultKind::Unsupported => CUDA_ERROR_NOT_SUPPORTED,
+        FaultKind::Trap | FaultKind::Deadlock => CUDA_ERROR_LAUNCH_FAILED,
     }
 }
 
-/// `CUDA_LAUNCH_BLOCKING`, as it is set when the first kernel is launched.
-fn launches_block() -> bool {
-    static BLOCKING: OnceLock<bool> = OnceLock::new();
-    *BLOCKING.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|v| v.trim().parse() != Ok(0)))
+/// Logs why a kernel stopped; the application only gets the code.
+pub fn log_fault(kernel: &str, f: &Fault) {
+    say::say(&format!("kernel {kernel}: {} (PTX line {})", f.what, f.line));
 }
 
-/// Reads the attributes of an extended launch: whether it is cooperative, and its cluster.
-fn launch_attributes(attributes: &[CUlaunchAttribute]) -> R<(bool, Option<[u32; 3]>)> {
-    let (mut cooperative, mut cluster) = (false, None);
-    for a in attributes {
-        // SAFETY: the id says which member of the union is set.
-        unsafe {
-            match a.id {
-                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => cooperative = a.value.cooperative != 0,
-                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                    let d = a.value.clusterDim;
-                    cluster = Some([d.x, d.y, d.z]);
-                }
-                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT | CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
-                    context::lacks();
-                    return refuse("cuLaunchKernelEx", "an event inside the launch");
-                }
-                CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
-                    context::lacks();
-                    return refuse("cuLaunchKernelEx", "a device-updatable node");
-                }
-                // The rest are hints about placement and overlap.
-                _ => {}
-            }
-        }
-    }
-    Ok((cooperative, cluster))
-}
-
-pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
-    let func = &f.program.funcs[f.index as usize];
-    let threads = threads.max(1).next_multiple_of(32);
-    let shared = func.static_shared + shared + 1024;
-    if threads > 1024 {
-        return 0;
-    }
-    BLOCKS_PER_SM.min(THREADS_PER_SM / threads).min(SHARED_PER_SM / shared)
-}
-
-fn occupancy(out: *mut c_int, f: CUfunction, block: c_int, shared: usize) -> R {
-    let f = module::resolve(f, None)?;
-    if block <= 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let shared = u32::try_from(shared).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    // SAFETY: the caller's out parameter.
-    unsafe { put(out, blocks_per_sm(&f, block as u32, shared.min(1 << 30)) as c_int) }
-}
-
-fn best_block(
-    grid: *mut c_int,
-    block: *mut c_int,
-    f: CUfunction,
-    per_block: CUoccupancyB2DSize,
-    shared: usize,
-    limit: c_int,
-) -> R {
-    let f = module::resolve(f, None)?;
-    let top = if limit <= 0 { 1024 } else { limit.min(1024) };
-    let top = top.min(f.program.funcs[f.index as usize].max_threads as c_int);
-    let mut best = (0, 0, 0);
-    let mut size = top;
-    while size > 0 {
-        // SAFETY: the application's function, called as CUDA documents it.
-        let shared = per_block.map_or(shared, |g| unsafe { g(size) });
-        let n = blocks_per_sm(&f, size as u32, u32::try_from(shared).unwrap_or(1 << 30).min(1 << 30));
-        if n * size as u32 > best.0 {
-            best = (n * size as u32, size, n);
-        }
-        size = (size - 1) / 32 * 32;
-    }
-    // SAFETY: the caller's out parameters.
-    unsafe {
-        put(grid, (best.2 * SM_COUNT) as c_int)?;
-        put(block, best.1)
-    }
-}
-
-api! {
-    fn cuLaunchKernel(
-        f: CUfunction,
-        gx: c_uint,
-        gy: c_uint,
-        gz: c_uint,
-        bx: c_uint,
-        by: c_uint,
-        bz: c_uint,
-        shared: c_uint,
-        h: CUstream,
-        params: *mut *mut c_void,
-        extra: *mut *mut c_void,
-    ) {
-        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, cluster: None };
-        launch(f, shape, h, params, extra)
-    }
-    fn cuLaunchCooperativeKernel(
-        f: CUfunction,
-        gx: c_uint,
-        gy: c_uint,
-        gz: c_uint,
-        bx: c_uint,
-        by: c_uint,
-        bz: c_uint,
-        shared: c_uint,
-        h: CUstream,
-        params: *mut *mut c_void,
-    ) {
-        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, cluster: None };
-        launch(f, shape, h, params, std::ptr::null_mut())
-    }
-    fn cuLaunchKernelEx(
-        config: *const CUlaunchConfig,
-        f: CUfunction,
-        params: *mut *mut c_void,
-        extra: *mut *mut c_void,
-    ) {
-        let c = get(config)?;
-        let (cooperative, cluster) = launch_attributes(&list(c.attrs, c.numAttrs as usize)?)?;
-        let shape = Shape {
-            grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
-            block: [c.blockDimX, c.blockDimY, c.blockDimZ],
-            shared: c.sharedMemBytes,
-            cooperative,
-            cluster,
-        };
-        launch(f, shape, c.hStream, params, extra)
-    }
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, f: CUfunction, block: c_int, shared: usize) {
-        occupancy(out, f, block, shared)
-    }
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        out: *mut c_int,
-        f: CUfunction,
-        block: c_int,
-        shared: usize,
-        _flags: c_uint,
-    ) {
-        occupancy(out, f, block, shared)
-    }
-    fn cuOccupancyMaxPotentialBlockSize(
-        grid: *mut c_int,
-        block: *mut c_int,
-        f: CUfunction,
-        per_block: CUoccupancyB2DSize,
-        shared: usize,
-        limit: c_int,
-    ) {
-        best_block(grid, block, f, per_block, shared, limit)
-    }
-    fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-        grid: *mut c_int,
-        block: *mut c_int,
-        f: CUfunction,
-        per_block: CUoccupancyB2DSize,
-        shared: usize,
-        limit: c_int,
-        _flags: c_uint,
-    ) {
-        best_block(grid, block, f, per_block, shared, limit)
-    }
-    fn cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, f: CUfunction, blocks: c_int, block: c_int) {
-        let f = module::resolve(f, None)?;
-        if blocks <= 0 || block <= 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let fixed = f.program.funcs[f.index as usize].static_shared + 1024;
-        let each = (SHARED_PER_SM / blocks as u32).min(SHARED_OPTIN + 1024);
-        put(out, each.saturating_sub(fixed).min(f.dynamic_shared_max()) as usize)
-    }
-    fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, f: CUfunction, config: *const CUlaunchConfig) {
-        let f = module::resolve(f, None)?;
-        let c = get(config)?;
-        let threads = c.blockDimX.saturating_mul(c.blockDimY).saturating_mul(c.blockDimZ);
-        put(out, cluster::max_potential_size(&f, threads, c.sharedMemBytes.min(1 << 30)) as c_int)
-    }
-    fn cuOccupancyMaxActiveClusters(out: *mut c_int, f: CUfunction, config: *const CUlaunchConfig) {
-        let f = module::resolve(f, None)?;
-        let c = get(config)?;
-        let threads = c.blockDimX.saturating_mul(c.blockDimY).saturating_mul(c.blockDimZ);
-        let (_, cluster) = launch_attributes(&list(c.attrs, c.numAttrs as usize)?)?;
-        context::current()?;
-        put(out, cluster::max_active(&f, cluster, threads, c.sharedMemBytes.min(1 << 30))? as c_int)
-    }
+pub fn run_launch(l: Launch, name: &str) -> R {
+    grid::run(l).map_err(|f| {
+        log_fault(name, &f);
+        fault_code(&f)
+    })
 }

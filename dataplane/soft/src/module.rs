@@ -1,35 +1,34 @@
-//! Modules, libraries, kernels and functions.
+//! Modules, libraries, kernels and functions, as they are loaded.
 
-// UNSAFETY: C entry points, and images given as pointers.
+// UNSAFETY: writes the first values of variables into memory that was just allocated.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_int};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Registry, api, get, handle, list, put, put_some, refuse, text};
+use crate::api::{R, Registry};
 use crate::context::{self, Context};
 use crate::exec::state::Table;
 use crate::ptx::decode::decoder::Globals;
-use crate::ptx::decode::program::{decode, kernel_params};
+use crate::ptx::decode::program::decode;
 use crate::ptx::isa::operand::{Space, Ty};
 use crate::ptx::isa::program::{Param, Program, function_address};
 use crate::ptx::parse::{self, Init, Linkage};
-use crate::ptx::{check, link};
 use crate::vram::{self, Kind};
-use crate::{image, memory};
+use crate::{device, memory};
 
 pub struct Module {
     pub context: u64,
     pub program: Arc<Program>,
-    ast: Arc<parse::Module>,
-    globals: HashMap<String, (u64, u64)>,
-    memory: Option<u64>,
-    functions: Vec<Arc<Function>>,
+    pub ast: Arc<parse::Module>,
+    pub globals: HashMap<String, (u64, u64)>,
+    pub memory: Option<u64>,
+    pub functions: Vec<Arc<Function>>,
     /// Owned by a library, which unloads it.
-    of_library: bool,
+    pub of_library: bool,
 }
 
 pub struct Function {
@@ -45,13 +44,13 @@ pub struct Function {
 /// What `cuFuncSetAttribute` can change.
 pub struct Settings {
     /// Negative until set.
-    dynamic_shared_max: AtomicI32,
-    carveout: AtomicI32,
-    cluster_policy: AtomicI32,
+    pub dynamic_shared_max: AtomicI32,
+    pub carveout: AtomicI32,
+    pub cluster_policy: AtomicI32,
     pub non_portable: AtomicI32,
     /// Zeroes where the kernel does not say which cluster it requires.
-    required_cluster: [AtomicI32; 3],
-    loaded: AtomicBool,
+    pub required_cluster: [AtomicI32; 3],
+    pub loaded: AtomicBool,
 }
 
 impl Function {
@@ -64,7 +63,7 @@ impl Function {
 }
 
 /// `CUDA_MODULE_LOADING`, as it is when the first module is loaded.
-fn eager() -> bool {
+pub(crate) fn eager() -> bool {
     static EAGER: OnceLock<bool> = OnceLock::new();
     *EAGER.get_or_init(|| std::env::var("CUDA_MODULE_LOADING").is_ok_and(|v| v == "EAGER"))
 }
@@ -75,7 +74,7 @@ impl Settings {
         self.loaded.store(true, Ordering::Relaxed);
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             dynamic_shared_max: AtomicI32::new(-1),
             carveout: AtomicI32::new(-1),
@@ -97,19 +96,19 @@ impl Function {
 }
 
 pub struct Library {
-    ast: Arc<parse::Module>,
-    kernels: Mutex<Vec<Arc<Kernel>>>,
-    instances: Mutex<HashMap<u64, Arc<Module>>>,
+    pub ast: Arc<parse::Module>,
+    pub kernels: Mutex<Vec<Arc<Kernel>>>,
+    pub instances: Mutex<HashMap<u64, Arc<Module>>>,
 }
 
 pub struct Kernel {
     pub library: Weak<Library>,
     pub name: CString,
     /// Position among the library's kernels, which is the position among a module's functions.
-    ordinal: usize,
-    params: Vec<Param>,
+    pub ordinal: usize,
+    pub params: Vec<Param>,
     /// Applied to each context's function when it is made.
-    dynamic_shared_max: AtomicI32,
+    pub dynamic_shared_max: AtomicI32,
 }
 
 pub static MODULES: Registry<Module> = Registry::new();
@@ -120,90 +119,8 @@ pub static LIBRARIES: Registry<Library> = Registry::new();
 
 pub static KERNELS: Registry<Kernel> = Registry::new();
 
-/// JIT options that carry answers back.
-struct Jit {
-    options: Vec<(CUjit_option, usize)>,
-    values: *mut *mut c_void,
-}
-
-impl Jit {
-    /// # Safety
-    /// Both arrays have `n` entries, and stay valid for the call.
-    unsafe fn new(n: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) -> R<Self> {
-        if n == 0 || options.is_null() || values.is_null() {
-            return Ok(Self { options: Vec::new(), values });
-        }
-        // SAFETY: forwarded from this function's contract.
-        let options = unsafe { list(options, n as usize)? };
-        // SAFETY: as above.
-        let given = unsafe { list(values, n as usize)? };
-        Ok(Self { options: options.into_iter().zip(given.into_iter().map(|v| v as usize)).collect(), values })
-    }
-
-    fn value(&self, which: CUjit_option) -> Option<usize> {
-        self.options.iter().find(|(o, _)| *o == which).map(|(_, v)| *v)
-    }
-
-    fn answer(&self, which: CUjit_option, v: usize) {
-        if let Some(at) = self.options.iter().position(|(o, _)| *o == which) {
-            // SAFETY: the index is inside the caller's array.
-            unsafe { self.values.add(at).write_unaligned(v as *mut c_void) };
-        }
-    }
-
-    fn report(&self, error: &str) {
-        self.log(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, error);
-    }
-
-    fn log(&self, buffer: CUjit_option, size: CUjit_option, message: &str) {
-        let (Some(to), Some(room)) = (self.value(buffer), self.value(size)) else { return };
-        if to == 0 || room == 0 {
-            return;
-        }
-        let n = message.len().min(room - 1);
-        // SAFETY: the caller's buffer has `room` bytes, and n is less.
-        unsafe {
-            std::ptr::copy_nonoverlapping(message.as_ptr(), to as *mut u8, n);
-            (to as *mut u8).add(n).write(0);
-        }
-        self.answer(size, n + usize::from(n > 0));
-    }
-
-    fn succeeded(&self) {
-        self.log(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
-        self.log(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
-        self.answer(CU_JIT_WALL_TIME, 0);
-    }
-}
-
-/// CUDA 13 writes version 9.
-const PTX_MAJOR_MAX: u32 = 9;
-
-fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> {
-    let fail = |message: String, code| {
-        crate::say::say(&format!("PTX rejected: {message}"));
-        jit.report(&message);
-        if text.compiled {
-            context::lacks();
-        }
-        Err(code)
-    };
-    let parse_one = |text| parse::parse(text).and_then(|m| check::check(&m).map(|()| m));
-    match text.ptx.split(link::NEXT).map(parse_one).collect::<Result<_, _>>().and_then(link::link) {
-        // A minor version more has instructions more, which only the kernels that use them lack.
-        Ok(m) if m.version.0 > PTX_MAJOR_MAX => {
-            fail(format!("PTX is of version {}.{}", m.version.0, m.version.1), CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
-        }
-        Ok(m) => {
-            jit.succeeded();
-            Ok(Arc::new(m))
-        }
-        Err(message) => fail(message, CUDA_ERROR_INVALID_PTX),
-    }
-}
-
 impl Module {
-    fn load(c: &Arc<Context>, ast: &Arc<parse::Module>, of_library: bool) -> R<Arc<Self>> {
+    pub fn load(c: &Arc<Context>, ast: &Arc<parse::Module>, of_library: bool) -> R<Arc<Self>> {
         let mut layout: Vec<(usize, u64)> = Vec::new();
         let mut top = 0u64;
         for (i, v) in ast.variables.iter().enumerate() {
@@ -258,7 +175,7 @@ impl Module {
         Ok(m)
     }
 
-    fn unload(self: &Arc<Self>) {
+    pub(crate) fn unload(self: &Arc<Self>) {
         MODULES.remove(Arc::as_ptr(self).cast_mut());
         for f in &self.functions {
             FUNCTIONS.remove(Arc::as_ptr(f).cast_mut());
@@ -268,12 +185,12 @@ impl Module {
         }
     }
 
-    fn function(&self, name: &str) -> R<Arc<Function>> {
+    pub(crate) fn function(&self, name: &str) -> R<Arc<Function>> {
         self.functions.iter().find(|f| f.name.to_bytes() == name.as_bytes()).cloned().ok_or(CUDA_ERROR_NOT_FOUND)
     }
 }
 
-fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
+pub(crate) fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
     let element = v.ty.bytes() as usize;
     let room = v.bytes() as usize;
     let mut bytes = vec![0u8; room];
@@ -303,33 +220,8 @@ fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
 }
 
 impl Library {
-    /// # Safety
-    /// As `image::ptx_at` and `Jit::new`.
-    fn load(text: &image::Text, jit: &Jit) -> R<Arc<Self>> {
-        let ast = parse_ptx(text, jit)?;
-        let l = Arc::new(Self { ast: ast.clone(), kernels: Mutex::default(), instances: Mutex::default() });
-        let entries = ast.functions.iter().filter(|f| f.is_entry);
-        let kernels: Vec<_> = entries
-            .enumerate()
-            .map(|(ordinal, f)| {
-                let k = Arc::new(Kernel {
-                    library: Arc::downgrade(&l),
-                    name: CString::new(f.name.as_str()).unwrap_or_default(),
-                    ordinal,
-                    params: kernel_params(f).0,
-                    dynamic_shared_max: AtomicI32::new(-1),
-                });
-                KERNELS.add::<CUkern_st>(&k);
-                k
-            })
-            .collect();
-        *l.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)? = kernels;
-        LIBRARIES.add::<CUlib_st>(&l);
-        Ok(l)
-    }
-
     /// The library's module in a context, loaded on first use.
-    fn instance(&self, c: &Arc<Context>) -> R<Arc<Module>> {
+    pub(crate) fn instance(&self, c: &Arc<Context>) -> R<Arc<Module>> {
         let mut map = self.instances.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
         if let Some(m) = map.get(&c.id) {
             return Ok(m.clone());
@@ -358,7 +250,7 @@ pub fn unload_context(id: u64) {
     }
 }
 
-fn kernel_function(k: &Kernel, c: &Arc<Context>) -> R<Arc<Function>> {
+pub(crate) fn kernel_function(k: &Kernel, c: &Arc<Context>) -> R<Arc<Function>> {
     let l = k.library.upgrade().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     l.instance(c)?.functions.get(k.ordinal).cloned().ok_or(CUDA_ERROR_NOT_FOUND)
 }
@@ -383,26 +275,11 @@ pub fn refuses(f: CUfunction) -> bool {
     resolve(f, None).is_ok_and(|f| f.program.funcs[f.index as usize].unsupported.is_some())
 }
 
-fn load_module(out: *mut CUmodule, text: &image::Text, jit: &Jit) -> R {
-    let c = context::current()?;
-    if out.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+impl Module {
+    /// The kernels' syntax, for tests that look at what was parsed.
+    pub fn syntax(&self) -> &parse::Module {
+        &self.ast
     }
-    let ast = parse_ptx(text, jit)?;
-    let m = Module::load(&c, &ast, false)?;
-    // SAFETY: not null, and the caller's out parameter.
-    unsafe { put(out, handle(&m)) }
-}
-
-fn read_file(name: *const c_char) -> R<image::Text> {
-    // SAFETY: the caller's string.
-    let name = unsafe { text(name)? };
-    let bytes = std::fs::read(name).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
-    image::ptx_in(&bytes)
-}
-
-fn no_jit() -> Jit {
-    Jit { options: Vec::new(), values: std::ptr::null_mut() }
 }
 
 pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int> {
@@ -416,7 +293,7 @@ pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int
         // Virtual registers say nothing about what ptxas would need; a plausible number keeps occupancy sane.
         CU_FUNC_ATTRIBUTE_NUM_REGS => (func.rows32 + 2 * func.rows64).clamp(8, 64) as c_int,
         CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => {
-            if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { crate::device::capability() as c_int } else { capability }
+            if attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION { device::capability() as c_int } else { capability }
         }
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared_max() as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => f.settings.carveout.load(Ordering::Relaxed),
@@ -429,352 +306,4 @@ pub fn function_attribute(f: &Function, attrib: CUfunction_attribute) -> R<c_int
         CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => f.settings.cluster_policy.load(Ordering::Relaxed),
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     })
-}
-
-fn set_function_attribute(f: &Function, attrib: CUfunction_attribute, v: c_int) -> R {
-    let func = &f.program.funcs[f.index as usize];
-    match attrib {
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            if v < 0 || v as u32 + func.static_shared > crate::device::SHARED_OPTIN {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            f.settings.dynamic_shared_max.store(v, Ordering::Relaxed);
-        }
-        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
-            if !(-1..=100).contains(&v) {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            f.settings.carveout.store(v, Ordering::Relaxed);
-        }
-        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => f.settings.non_portable.store(v, Ordering::Relaxed),
-        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
-            if func.req_cluster.is_some() {
-                return Err(CUDA_ERROR_NOT_PERMITTED);
-            }
-            let axis = (attrib - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) as usize;
-            f.settings.required_cluster[axis].store(v, Ordering::Relaxed);
-        }
-        CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
-            f.settings.cluster_policy.store(v, Ordering::Relaxed);
-        }
-        _ => return Err(CUDA_ERROR_INVALID_VALUE),
-    }
-    Ok(())
-}
-
-fn param_info(params: &[Param], index: usize, offset: *mut usize, size: *mut usize) -> R {
-    let p = params.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    // SAFETY: the caller's out parameters; the size may be null.
-    unsafe {
-        put(offset, p.offset as usize)?;
-        put_some(size, p.bytes as usize);
-    }
-    Ok(())
-}
-
-fn kernel_context(dev: CUdevice) -> R<Arc<Context>> {
-    let dev = crate::device::check(dev)?;
-    match context::current() {
-        Ok(c) if c.device == dev => Ok(c),
-        // Attributes are asked per device, also by threads that have no context on it.
-        _ => context::retain_primary(dev),
-    }
-}
-
-fn library(l: CUlibrary) -> R<Arc<Library>> {
-    crate::device::initialised()?;
-    LIBRARIES.get(l).ok_or(CUDA_ERROR_INVALID_HANDLE)
-}
-
-fn kernel(k: CUkernel) -> R<Arc<Kernel>> {
-    crate::device::initialised()?;
-    KERNELS.get(k).ok_or(CUDA_ERROR_INVALID_HANDLE)
-}
-
-/// Texts collected for `cuLinkComplete`, which puts one behind the other; loading links them.
-struct Linker {
-    inputs: Mutex<Vec<String>>,
-    made_by: std::thread::ThreadId,
-    output: Mutex<CString>,
-}
-
-static LINKERS: Registry<Linker> = Registry::new();
-
-impl Linker {
-    /// NVIDIA's linker allocates by thread, and crashes now and then if that is not heeded.
-    fn check_thread(&self, name: &str) -> R {
-        match std::thread::current().id() == self.made_by {
-            true => Ok(()),
-            false => refuse(name, "a link that another thread made, at which NVIDIA's driver may crash"),
-        }
-    }
-}
-
-fn link_add(state: CUlinkState, kind: CUjitInputType, text: R<image::Text>) -> R {
-    let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    l.check_thread("cuLinkAddData")?;
-    if !matches!(kind, CU_JIT_INPUT_PTX | CU_JIT_INPUT_FATBINARY) {
-        return refuse("cuLinkAddData", "input other than PTX");
-    }
-    l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.push(text?.ptx);
-    Ok(())
-}
-
-api! {
-    fn cuModuleLoad(out: *mut CUmodule, name: *const c_char) {
-        load_module(out, &read_file(name)?, &no_jit())
-    }
-    fn cuModuleLoadData(out: *mut CUmodule, data: *const c_void) {
-        context::current()?;
-        load_module(out, &image::ptx_at(data)?, &no_jit())
-    }
-    fn cuModuleLoadDataEx(
-        out: *mut CUmodule,
-        data: *const c_void,
-        n: c_uint,
-        options: *mut CUjit_option,
-        values: *mut *mut c_void,
-    ) {
-        context::current()?;
-        load_module(out, &image::ptx_at(data)?, &Jit::new(n, options, values)?)
-    }
-    fn cuModuleLoadFatBinary(out: *mut CUmodule, data: *const c_void) {
-        context::current()?;
-        load_module(out, &image::ptx_at(data)?, &no_jit())
-    }
-    fn cuModuleUnload(h: CUmodule) {
-        let c = context::current()?;
-        let m = MODULES.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        if m.of_library {
-            return Err(CUDA_ERROR_NOT_PERMITTED);
-        }
-        for s in c.every_stream() {
-            s.wait_all();
-        }
-        m.unload();
-        Ok(())
-    }
-    fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) {
-        put(mode, if eager() { CU_MODULE_EAGER_LOADING } else { CU_MODULE_LAZY_LOADING })
-    }
-    fn cuModuleGetFunction(out: *mut CUfunction, h: CUmodule, name: *const c_char) {
-        context::current()?;
-        let m = MODULES.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        put(out, handle(&m.function(&text(name)?)?))
-    }
-    fn cuModuleGetFunctionCount(n: *mut c_uint, h: CUmodule) {
-        put(n, MODULES.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?.functions.len() as c_uint)
-    }
-    fn cuModuleEnumerateFunctions(out: *mut CUfunction, n: c_uint, h: CUmodule) {
-        let m = MODULES.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        if out.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        for (i, f) in m.functions.iter().take(n as usize).enumerate() {
-            put(out.add(i), handle(f))?;
-        }
-        Ok(())
-    }
-    fn cuModuleGetGlobal_v2(at: *mut CUdeviceptr, bytes: *mut usize, h: CUmodule, name: *const c_char) {
-        context::current()?;
-        let m = MODULES.get(h).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let (address, size) = *m.globals.get(&text(name)?).ok_or(CUDA_ERROR_NOT_FOUND)?;
-        put_some(at, address);
-        put_some(bytes, size as usize);
-        Ok(())
-    }
-    fn cuLinkCreate_v2(_n: c_uint, _options: *mut CUjit_option, _values: *mut *mut c_void, out: *mut CUlinkState) {
-        context::current()?;
-        let (inputs, output) = (Mutex::default(), Mutex::default());
-        let l = Arc::new(Linker { inputs, made_by: std::thread::current().id(), output });
-        put(out, LINKERS.add(&l))
-    }
-    fn cuLinkAddData_v2(
-        state: CUlinkState,
-        kind: CUjitInputType,
-        data: *mut c_void,
-        size: usize,
-        _name: *const c_char,
-        _n: c_uint,
-        _options: *mut CUjit_option,
-        _values: *mut *mut c_void,
-    ) {
-        link_add(state, kind, image::ptx_in(&list(data.cast::<u8>(), size)?))
-    }
-    fn cuLinkAddFile_v2(
-        state: CUlinkState,
-        kind: CUjitInputType,
-        path: *const c_char,
-        _n: c_uint,
-        _options: *mut CUjit_option,
-        _values: *mut *mut c_void,
-    ) {
-        link_add(state, kind, read_file(path))
-    }
-    fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, size: *mut usize) {
-        let l = LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        l.check_thread("cuLinkComplete")?;
-        let all = l.inputs.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.join(link::NEXT);
-        let all = image::Text { ptx: all, compiled: false };
-        parse_ptx(&all, &no_jit())?;
-        let mut kept = l.output.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        *kept = CString::new(all.ptx).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
-        put(out, kept.as_ptr().cast_mut().cast())?;
-        put_some(size, kept.as_bytes_with_nul().len());
-        Ok(())
-    }
-    fn cuLinkDestroy(state: CUlinkState) {
-        LINKERS.get(state).ok_or(CUDA_ERROR_INVALID_HANDLE)?.check_thread("cuLinkDestroy")?;
-        LINKERS.remove(state).ok_or(CUDA_ERROR_INVALID_HANDLE).map(drop)
-    }
-    fn cuLibraryLoadData(
-        out: *mut CUlibrary,
-        code: *const c_void,
-        options: *mut CUjit_option,
-        values: *mut *mut c_void,
-        n: c_uint,
-        _library_options: *mut CUlibraryOption,
-        _library_values: *mut *mut c_void,
-        _library_n: c_uint,
-    ) {
-        crate::device::initialised()?;
-        get(out)?;
-        put(out, handle(&Library::load(&image::ptx_at(code)?, &Jit::new(n, options, values)?)?))
-    }
-    fn cuLibraryLoadFromFile(
-        out: *mut CUlibrary,
-        name: *const c_char,
-        options: *mut CUjit_option,
-        values: *mut *mut c_void,
-        n: c_uint,
-        _library_options: *mut CUlibraryOption,
-        _library_values: *mut *mut c_void,
-        _library_n: c_uint,
-    ) {
-        crate::device::initialised()?;
-        get(out)?;
-        put(out, handle(&Library::load(&read_file(name)?, &Jit::new(n, options, values)?)?))
-    }
-    fn cuLibraryUnload(h: CUlibrary) {
-        let l = library(h)?;
-        LIBRARIES.remove(h);
-        for k in l.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter() {
-            KERNELS.remove(Arc::as_ptr(k).cast_mut());
-        }
-        for (id, m) in l.instances.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.drain() {
-            if let Some(c) = context::by_id(id) {
-                c.streams_of_all().iter().for_each(|s| s.wait_all());
-            }
-            m.unload();
-        }
-        Ok(())
-    }
-    fn cuLibraryGetKernel(out: *mut CUkernel, h: CUlibrary, name: *const c_char) {
-        let (l, name) = (library(h)?, text(name)?);
-        let kernels = l.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
-        let k = kernels.iter().find(|k| k.name.to_bytes() == name.as_bytes()).ok_or(CUDA_ERROR_NOT_FOUND)?;
-        put(out, handle(k))
-    }
-    fn cuLibraryGetKernelCount(n: *mut c_uint, h: CUlibrary) {
-        put(n, library(h)?.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.len() as c_uint)
-    }
-    fn cuLibraryEnumerateKernels(out: *mut CUkernel, n: c_uint, h: CUlibrary) {
-        let l = library(h)?;
-        for (i, k) in l.kernels.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.iter().take(n as usize).enumerate() {
-            put(out.add(i), handle(k))?;
-        }
-        Ok(())
-    }
-    fn cuLibraryGetModule(out: *mut CUmodule, h: CUlibrary) {
-        let c = context::current()?;
-        put(out, handle(&library(h)?.instance(&c)?))
-    }
-    fn cuLibraryGetGlobal(at: *mut CUdeviceptr, bytes: *mut usize, h: CUlibrary, name: *const c_char) {
-        let c = context::current()?;
-        let m = library(h)?.instance(&c)?;
-        let (address, size) = *m.globals.get(&text(name)?).ok_or(CUDA_ERROR_NOT_FOUND)?;
-        put_some(at, address);
-        put_some(bytes, size as usize);
-        Ok(())
-    }
-    fn cuLibraryGetManaged(at: *mut CUdeviceptr, bytes: *mut usize, h: CUlibrary, name: *const c_char) {
-        let c = context::current()?;
-        let (l, name) = (library(h)?, text(name)?);
-        if !l.ast.variables.iter().any(|v| v.is_managed && v.name == name) {
-            return Err(CUDA_ERROR_NOT_FOUND);
-        }
-        let m = l.instance(&c)?;
-        let (address, size) = *m.globals.get(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
-        put_some(at, address);
-        put_some(bytes, size as usize);
-        Ok(())
-    }
-    fn cuKernelGetFunction(out: *mut CUfunction, k: CUkernel) {
-        let c = context::current()?;
-        put(out, handle(&kernel_function(&*kernel(k)?, &c)?))
-    }
-    fn cuKernelGetLibrary(out: *mut CUlibrary, k: CUkernel) {
-        put(out, handle(&kernel(k)?.library.upgrade().ok_or(CUDA_ERROR_INVALID_HANDLE)?))
-    }
-    fn cuKernelGetName(out: *mut *const c_char, k: CUkernel) {
-        put(out, kernel(k)?.name.as_ptr())
-    }
-    fn cuKernelGetParamInfo(k: CUkernel, index: usize, offset: *mut usize, size: *mut usize) {
-        param_info(&kernel(k)?.params, index, offset, size)
-    }
-    fn cuKernelGetAttribute(out: *mut c_int, attrib: CUfunction_attribute, k: CUkernel, dev: CUdevice) {
-        let f = kernel_function(&*kernel(k)?, &kernel_context(dev)?)?;
-        put(out, function_attribute(&f, attrib)?)
-    }
-    fn cuKernelSetAttribute(attrib: CUfunction_attribute, v: c_int, k: CUkernel, dev: CUdevice) {
-        let k = kernel(k)?;
-        let f = kernel_function(&k, &kernel_context(dev)?)?;
-        set_function_attribute(&f, attrib, v)?;
-        if attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
-            k.dynamic_shared_max.store(v, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-    fn cuKernelSetCacheConfig(k: CUkernel, _config: CUfunc_cache, dev: CUdevice) {
-        crate::device::check(dev)?;
-        kernel(k).map(drop)
-    }
-    fn cuFuncGetAttribute(out: *mut c_int, attrib: CUfunction_attribute, f: CUfunction) {
-        put(out, function_attribute(&*resolve(f, None)?, attrib)?)
-    }
-    fn cuFuncSetAttribute(f: CUfunction, attrib: CUfunction_attribute, v: c_int) {
-        set_function_attribute(&*resolve(f, None)?, attrib, v)
-    }
-    fn cuFuncSetCacheConfig(f: CUfunction, _config: CUfunc_cache) {
-        resolve(f, None).map(drop)
-    }
-    fn cuFuncSetSharedMemConfig(f: CUfunction, _config: CUsharedconfig) {
-        resolve(f, None).map(drop)
-    }
-    fn cuFuncGetModule(out: *mut CUmodule, f: CUfunction) {
-        let m = resolve(f, None)?.module.upgrade().ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        put(out, handle(&m))
-    }
-    fn cuFuncGetName(out: *mut *const c_char, f: CUfunction) {
-        put(out, resolve(f, None)?.name.as_ptr())
-    }
-    fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize, size: *mut usize) {
-        let f = resolve(f, None)?;
-        param_info(&f.program.funcs[f.index as usize].params, index, offset, size)
-    }
-    fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) {
-        let loaded = resolve(f, None)?.settings.loaded.load(Ordering::Relaxed);
-        put(state, if loaded { CU_FUNCTION_LOADING_STATE_LOADED } else { CU_FUNCTION_LOADING_STATE_UNLOADED })
-    }
-    fn cuFuncLoad(f: CUfunction) {
-        resolve(f, None)?.settings.load();
-        Ok(())
-    }
-}
-
-impl Module {
-    /// The kernels' syntax, for tests that look at what was parsed.
-    pub fn syntax(&self) -> &parse::Module {
-        &self.ast
-    }
 }

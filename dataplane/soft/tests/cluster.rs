@@ -15,7 +15,17 @@ use orion_cuda::sys::{
     CUDA_SUCCESS, CUlaunchAttribute, CUlaunchAttributeValue, CUlaunchAttributeValue_union__bindgen_ty_1,
     CUlaunchConfig, CUresult,
 };
-use orion_soft::{device::*, graph::*, launch::*, module::*, stream::*};
+use orion_soft::calls::capture::{cuStreamBeginCapture_v2, cuStreamEndCapture};
+use orion_soft::calls::device::cuDeviceGetAttribute;
+use orion_soft::calls::execution::{cuFuncGetAttribute, cuFuncSetAttribute, cuLaunchKernelEx};
+use orion_soft::calls::graph::{
+    cuGraphExecKernelNodeSetParams_v2, cuGraphGetNodes, cuGraphInstantiateWithFlags, cuGraphKernelNodeGetAttribute,
+    cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeSetAttribute, cuGraphLaunch,
+};
+use orion_soft::calls::occupancy::{
+    cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveClusters, cuOccupancyMaxPotentialClusterSize,
+};
+use orion_soft::calls::stream::{cuStreamCreate, cuStreamSynchronize};
 
 fn gpu() -> Gpu {
     let text = CString::new(include_str!("kernels/cluster.ptx")).unwrap();

@@ -20,7 +20,25 @@ use orion_cuda::sys::{
     CUfunction, CUgraph, CUgraphConditionalHandle, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphInstantiateResult,
     CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
-use orion_soft::{conditional::*, context::*, event::*, graph::*, memory::*, stream::*};
+use orion_soft::calls::capture::{
+    cuStreamBeginCapture_v2, cuStreamBeginCaptureToGraph, cuStreamEndCapture, cuStreamGetCaptureInfo_v2,
+    cuStreamUpdateCaptureDependencies,
+};
+use orion_soft::calls::context::cuCtxSetCurrent;
+use orion_soft::calls::copy::cuMemcpyHtoD_v2;
+use orion_soft::calls::event::{cuEventCreate, cuEventDestroy_v2};
+use orion_soft::calls::graph::{
+    cuGraphAddChildGraphNode, cuGraphAddDependencies, cuGraphAddEmptyNode, cuGraphAddEventRecordNode,
+    cuGraphAddEventWaitNode, cuGraphAddHostNode, cuGraphAddKernelNode_v2, cuGraphAddMemAllocNode, cuGraphAddMemcpyNode,
+    cuGraphAddMemsetNode, cuGraphAddNode_v2, cuGraphClone, cuGraphConditionalHandleCreate, cuGraphCreate,
+    cuGraphDestroy, cuGraphDestroyNode, cuGraphExecDestroy, cuGraphExecKernelNodeSetParams_v2,
+    cuGraphExecNodeSetParams, cuGraphExecUpdate_v2, cuGraphGetNodes, cuGraphInstantiateWithParams,
+    cuGraphKernelNodeGetParams_v2, cuGraphLaunch, cuGraphNodeGetDependencies, cuGraphNodeGetDependentNodes,
+    cuGraphNodeGetEnabled, cuGraphNodeGetType, cuGraphNodeSetEnabled, cuGraphNodeSetParams,
+};
+use orion_soft::calls::host_memory::{cuMemFreeHost, cuMemHostAlloc};
+use orion_soft::calls::memset::cuMemsetD32Async;
+use orion_soft::calls::stream::{cuStreamCreate, cuStreamQuery, cuStreamSynchronize};
 
 fn gpu() -> Gpu {
     let text = CString::new(include_str!("kernels/conditional.ptx")).unwrap();

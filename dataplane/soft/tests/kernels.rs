@@ -12,7 +12,8 @@ use orion_cuda::sys::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_NO_BINARY_FOR_GPU,
     CUDA_ERROR_NOT_SUPPORTED,
 };
-use orion_soft::{launch::*, module::*};
+use orion_soft::calls::execution::{cuFuncSetAttribute, cuLaunchCooperativeKernel};
+use orion_soft::calls::module::{cuModuleGetGlobal_v2, cuModuleLoadData, cuModuleLoadDataEx};
 
 /// Runs a test on both builds.
 fn both(f: impl Fn(&Gpu)) {
@@ -53,7 +54,7 @@ fn function_pointers_globals_and_constants_resolve() {
         unsafe { ok(cuModuleGetGlobal_v2(&mut at, &mut bytes, g.module, name.as_ptr())) };
         assert_eq!(bytes, 64);
         let values: Vec<i32> = (0..16).map(|i| i * 100).collect();
-        unsafe { ok(orion_soft::memory::cuMemcpyHtoD_v2(at, values.as_ptr().cast(), 64)) };
+        unsafe { ok(orion_soft::calls::copy::cuMemcpyHtoD_v2(at, values.as_ptr().cast(), 64)) };
         ok(g.launch("indirect", 1, 32, 0, &mut args![o.at, 1i32]));
         for (i, v) in o.read().into_iter().enumerate() {
             let i = i as i32;
@@ -345,7 +346,7 @@ fn stray_store_is_a_sticky_illegal_address() {
         ok(g.launch("poke", 1, 32, 0, &mut args![0x1234_5678_0000u64]));
         assert_eq!(g.sync(), CUDA_ERROR_ILLEGAL_ADDRESS);
         let mut at = 0;
-        assert_eq!(unsafe { orion_soft::memory::cuMemAlloc_v2(&mut at, 4) }, CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(unsafe { orion_soft::calls::memory::cuMemAlloc_v2(&mut at, 4) }, CUDA_ERROR_ILLEGAL_ADDRESS);
     });
     let other = Gpu::new();
     ok(other.sync());

@@ -7,7 +7,8 @@ use std::ptr::{null, null_mut};
 
 use common::{Buffer, Gpu, context_has_failed, ok};
 use orion_cuda::sys::{CU_JIT_INPUT_PTX, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU, CUmodule, CUresult};
-use orion_soft::module::*;
+use orion_soft::calls::link::{cuLinkAddData_v2, cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy};
+use orion_soft::calls::module::cuModuleLoadData;
 
 const PTX: u16 = 1;
 const CUBIN: u16 = 2;

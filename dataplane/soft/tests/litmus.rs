@@ -5,13 +5,13 @@
 
 mod common;
 
+use orion_soft::calls::host_memory::{cuMemFreeHost, cuMemHostAlloc};
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::*;
-use orion_soft::memory::{cuMemFreeHost, cuMemHostAlloc};
 use portable_atomic::AtomicU128;
 
 /// How often each thread of a kernel does what is tried.

@@ -16,7 +16,33 @@ use orion_cuda::sys::{
     CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMSET_NODE_PARAMS, CUDA_SUCCESS,
     CUevent, CUgraph, CUgraphExecUpdateResultInfo, CUmemAccessDesc, CUmemAllocationProp, CUstream,
 };
-use orion_soft::{context::*, event::*, graph::*, launch::*, memory::*, module::*, pool::*, stream::*, vmm::*};
+use orion_soft::calls::callback::cuLaunchHostFunc;
+use orion_soft::calls::capture::{cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing};
+use orion_soft::calls::context::cuCtxSynchronize;
+use orion_soft::calls::copy::{cuMemcpy2D_v2, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
+use orion_soft::calls::event::{cuEventCreate, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventSynchronize};
+use orion_soft::calls::execution::cuLaunchKernel;
+use orion_soft::calls::graph::{
+    cuGraphAddHostNode, cuGraphAddKernelNode_v2, cuGraphAddMemsetNode, cuGraphCreate, cuGraphDestroy,
+    cuGraphExecDestroy, cuGraphExecKernelNodeSetParams_v2, cuGraphExecUpdate_v2, cuGraphGetEdges, cuGraphGetNodes,
+    cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType,
+};
+use orion_soft::calls::host_memory::{cuMemFreeHost, cuMemHostAlloc, cuMemHostRegister_v2, cuMemHostUnregister};
+use orion_soft::calls::library::{
+    cuKernelGetAttribute, cuKernelGetParamInfo, cuLibraryGetKernel, cuLibraryGetModule, cuLibraryLoadData,
+    cuLibraryUnload,
+};
+use orion_soft::calls::memory::{cuMemAlloc_v2, cuMemFree_v2, cuMemGetInfo_v2};
+use orion_soft::calls::memset::{cuMemsetD8_v2, cuMemsetD32Async};
+use orion_soft::calls::pointer::cuPointerGetAttribute;
+use orion_soft::calls::pool::{cuMemAllocAsync, cuMemFreeAsync};
+use orion_soft::calls::stream::{
+    cuStreamCreate, cuStreamDestroy_v2, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
+};
+use orion_soft::calls::virtual_memory::{
+    cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemGetAllocationGranularity, cuMemMap, cuMemRelease,
+    cuMemSetAccess, cuMemUnmap,
+};
 
 fn stream(flags: u32) -> CUstream {
     let mut s = null_mut();
@@ -194,7 +220,7 @@ fn one_physical_allocation_shows_at_two_addresses() {
 #[test]
 fn libraries_load_without_a_context_and_kernels_launch_as_functions() {
     unsafe {
-        ok(orion_soft::device::cuInit(0));
+        ok(orion_soft::calls::initialization::cuInit(0));
         let mut l = null_mut();
         let image = DEBUG.as_ptr().cast();
         ok(cuLibraryLoadData(&mut l, image, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));

@@ -7,14 +7,17 @@ use std::ptr::{null, null_mut};
 
 use common::*;
 use orion_cuda::sys::*;
-use orion_soft::array::{cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel};
-use orion_soft::exec::float::{f16_from, f16_to};
-use orion_soft::memory::{cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayDestroy, cuMemcpy3D_v2};
-use orion_soft::ptx::isa::operand::Round;
-use orion_soft::texture::{
+use orion_soft::calls::array::{
+    cuArray3DCreate_v2, cuArray3DGetDescriptor_v2, cuArrayDestroy, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
+    cuMipmappedArrayGetLevel,
+};
+use orion_soft::calls::copy::cuMemcpy3D_v2;
+use orion_soft::calls::texture::{
     cuSurfObjectCreate, cuSurfObjectDestroy, cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy,
     cuTexObjectGetResourceDesc, cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
 };
+use orion_soft::exec::float::{f16_from, f16_to};
+use orion_soft::ptx::isa::operand::Round;
 
 fn gpu() -> Gpu {
     let text = CString::new(include_str!("kernels/textures.ptx")).unwrap();

@@ -10,7 +10,7 @@ use crate::exec::state::{Env, Frame, Warp};
 use crate::exec::{float, heap};
 use crate::ptx::isa::instruction::{Call, Instr, Op};
 use crate::ptx::isa::operand::*;
-use crate::{conditional, printf, say};
+use crate::{condition, printf, say};
 
 /// Runs `$body` with `$t` bound to the Rust type of an integer PTX type.
 macro_rules! by_int {
@@ -862,7 +862,7 @@ impl Warp {
                     0
                 }
                 Builtin::SetConditional => {
-                    if !conditional::set(env.launch.context, args[0], args[1] as u32) {
+                    if !condition::set(env.launch.context, args[0], args[1] as u32) {
                         let what = "cudaGraphSetConditional of a handle that its context does not have";
                         return Err(Fault::new(FaultKind::IllegalAddress, what));
                     }

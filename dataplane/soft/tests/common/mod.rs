@@ -10,14 +10,19 @@ use std::ptr::{null, null_mut};
 use orion_cuda::sys::{
     CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS, CUcontext, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream,
 };
-use orion_soft::{context::*, device::*, launch::*, memory::*, module::*};
+use orion_soft::calls::context::{cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxSynchronize};
+use orion_soft::calls::copy::{cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2};
+use orion_soft::calls::execution::cuLaunchKernel;
+use orion_soft::calls::initialization::cuInit;
+use orion_soft::calls::memory::cuMemAlloc_v2;
+use orion_soft::calls::module::{cuModuleGetFunction, cuModuleLoadData};
 
 pub const PTX: &str = include_str!("../kernels/kernels.ptx");
 pub static DEBUG: &[u8] = include_bytes!("../kernels/debug_zstd.fatbin");
 
 #[track_caller]
 pub fn ok(r: CUresult) {
-    assert_eq!(r, CUDA_SUCCESS, "{:?}", orion_soft::errors::describe(r));
+    assert_eq!(r, CUDA_SUCCESS, "{:?}", orion_soft::error::describe(r));
 }
 
 /// A context of its own for one test, so that a sticky error ends with it.
@@ -85,8 +90,8 @@ pub fn context_has_failed() {
     let (mut at, mut word) = (0, 0u32);
     unsafe {
         assert_eq!(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
-        assert_eq!(orion_soft::stream::cuStreamSynchronize(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
-        assert_eq!(orion_soft::stream::cuStreamQuery(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(orion_soft::calls::stream::cuStreamSynchronize(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
+        assert_eq!(orion_soft::calls::stream::cuStreamQuery(null_mut()), CUDA_ERROR_LAUNCH_FAILED);
         assert_eq!(cuMemAlloc_v2(&mut at, 64), CUDA_ERROR_LAUNCH_FAILED);
         assert_eq!(cuMemcpyDtoH_v2((&raw mut word).cast(), 4096, 4), CUDA_ERROR_LAUNCH_FAILED);
         let s = null_mut();

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
 
-use crate::api::{R, Registry, api, get, list, put, refuse};
+use crate::api::{R, Registry, api, get, list, put};
 use crate::device;
+use crate::log::refuse;
 use crate::vram::{self, Kind, Range};
 
 const GRANULARITY: u64 = 2 << 20;
@@ -29,6 +30,7 @@ struct Physical {
 
 // SAFETY: the property block's pointer is for Windows and never followed.
 unsafe impl Send for Physical {}
+
 // SAFETY: as above; the rest is read-only.
 unsafe impl Sync for Physical {}
 

@@ -1,0 +1,32 @@
+//! The driver's functions, in files named like the rows of the API's table. Each has the C signature of `cuda.h`.
+
+pub mod array;
+pub mod callback;
+pub mod capture;
+pub mod context;
+pub mod copy;
+pub mod device;
+pub mod entry_point;
+pub mod error;
+pub mod event;
+pub mod execution;
+pub mod graph;
+pub mod green_context;
+pub mod host_memory;
+pub mod initialization;
+pub mod library;
+pub mod link;
+pub mod log;
+pub mod managed;
+pub mod memory;
+pub mod memset;
+pub mod module;
+pub mod occupancy;
+pub mod peer;
+pub mod pointer;
+pub mod pool;
+pub mod stream;
+pub mod stream_memory;
+pub mod texture;
+pub mod user_object;
+pub mod virtual_memory;

@@ -1,0 +1,73 @@
+//! Words that streams write and wait for.
+
+// UNSAFETY: C entry points.
+
+use std::ffi::c_uint;
+
+use orion_cuda::sys::*;
+
+use crate::api::{R, api, list};
+use crate::enqueue::enqueue;
+use crate::graph::Work;
+use crate::stream::resolve;
+use crate::stream_memory::MemOp;
+
+fn mem_op(h: CUstream, op: MemOp) -> R {
+    mem_ops(h, vec![op])
+}
+
+fn mem_ops(h: CUstream, ops: Vec<MemOp>) -> R {
+    let s = resolve(h)?;
+    for op in &ops {
+        let (at, bytes) = op.target();
+        if at % bytes != 0 || (bytes != 1 && !crate::vram::covers(at, bytes)) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    enqueue(&s, Work::MemOps(ops)).map(drop)
+}
+
+fn batch(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams) -> R {
+    // SAFETY: the caller passes `count` entries.
+    let params = unsafe { list(params, count as usize)? };
+    mem_ops(h, crate::stream_memory::mem_ops(&params)?)
+}
+
+api! {
+    fn cuStreamWriteValue32_v2(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
+        let _ = flags;
+        mem_op(h, MemOp::Write { at, bytes: 4, value: u64::from(value) })
+    }
+    fn cuStreamWriteValue64_v2(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
+        let _ = flags;
+        mem_op(h, MemOp::Write { at, bytes: 8, value })
+    }
+    fn cuStreamWaitValue32_v2(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
+        mem_op(h, MemOp::Wait { at, bytes: 4, value: u64::from(value), flags })
+    }
+    fn cuStreamWaitValue64_v2(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
+        mem_op(h, MemOp::Wait { at, bytes: 8, value, flags })
+    }
+    fn cuStreamWriteValue32(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
+        let _ = flags;
+        mem_op(h, MemOp::Write { at, bytes: 4, value: u64::from(value) })
+    }
+    fn cuStreamWriteValue64(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
+        let _ = flags;
+        mem_op(h, MemOp::Write { at, bytes: 8, value })
+    }
+    fn cuStreamWaitValue32(h: CUstream, at: CUdeviceptr, value: cuuint32_t, flags: c_uint) {
+        mem_op(h, MemOp::Wait { at, bytes: 4, value: u64::from(value), flags })
+    }
+    fn cuStreamWaitValue64(h: CUstream, at: CUdeviceptr, value: cuuint64_t, flags: c_uint) {
+        mem_op(h, MemOp::Wait { at, bytes: 8, value, flags })
+    }
+    fn cuStreamBatchMemOp(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams, flags: c_uint) {
+        let _ = flags;
+        batch(h, count, params)
+    }
+    fn cuStreamBatchMemOp_v2(h: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams, flags: c_uint) {
+        let _ = flags;
+        batch(h, count, params)
+    }
+}
