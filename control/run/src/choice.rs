@@ -4,7 +4,7 @@ use std::path::absolute;
 
 use orion_wire::address::Server;
 
-use crate::{Cli, Transport};
+use crate::cli::{Cli, Transport};
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {

@@ -20,7 +20,7 @@ pub struct Cleaner {
 impl Cleaner {
     pub fn start(folder: &Path) -> Result<Cleaner, String> {
         let failed = |doing: &str| format!("{doing} failed: {}", std::io::Error::last_os_error());
-        let (theirs, ours) = crate::pipe().map_err(|e| format!("creating a pipe failed: {e}"))?;
+        let (theirs, ours) = pipe().map_err(|e| format!("creating a pipe failed: {e}"))?;
         // SAFETY: there is one thread, so the child may go on as if nothing had happened.
         match unsafe { libc::fork() } {
             -1 => Err(failed("forking")),
@@ -94,4 +94,14 @@ fn clean(mut alive: File, folder: &Path) {
         }
     }
     let _ = std::fs::remove_dir_all(folder);
+}
+
+pub fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for both.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }

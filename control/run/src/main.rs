@@ -16,58 +16,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use clap::{Parser, ValueEnum};
 
 use choice::Choice;
-use cleaner::Cleaner;
+use cleaner::{Cleaner, pipe};
+use cli::{Cli, Transport};
 
 mod choice;
 mod cleaner;
+mod cli;
 mod compilers;
 mod driver;
-
-/// Run a CUDA program on a GPU of Orion's pool
-#[derive(Parser)]
-#[command(version)]
-struct Cli {
-    /// oriond to use, unix:/path or tcp:host:port; without it, and without ORION_SERVER, one is started for this run
-    #[arg(long, value_name = "ADDRESS")]
-    server: Option<String>,
-    /// How to reach the oriond that is started, as ORION_TRANSPORT
-    #[arg(long, value_enum)]
-    transport: Option<Transport>,
-    /// Print one line about the session
-    #[arg(long)]
-    verbose: bool,
-    /// Use the software GPU even where there is a real one
-    #[arg(long, conflicts_with = "server")]
-    software_gpu: bool,
-    /// The compute capability that the software GPU reports, 9.0 if nothing is said; 13.0 for programs that use cuBLAS
-    #[arg(long, value_name = "MAJOR.MINOR", conflicts_with = "server")]
-    capability: Option<String>,
-    /// Do not preload Orion's libraries. A program that is built with a sanitizer may insist on being first; it then
-    /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
-    #[arg(long)]
-    no_preload: bool,
-    /// Host memory that the program and its worker share, such as "4 GiB", of the oriond that is started; less than its
-    /// own choice where address space is limited (ulimit -v)
-    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
-    heap: Option<String>,
-    /// Device memory that each GPU of the program has, such as "4 GiB", of the oriond that is started: what the program
-    /// sees as the GPU's size
-    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
-    memory_limit: Option<String>,
-    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each needs
-    /// a --memory-limit
-    #[arg(long, value_name = "N", conflicts_with = "server")]
-    vgpus: Option<String>,
-    /// Program and arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    program: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Transport {
-    Shm,
-    Tcp,
-}
 
 fn main() {
     let code = match run(&Cli::parse()) {
@@ -227,15 +183,6 @@ impl Libraries {
         let management = self.management.as_deref().map(|path| (NVML, path));
         let driver = [CUDA, "libcuda.so"].map(|name| (name, self.driver.as_path()));
         driver.into_iter().chain(profiler).chain(management)
-    }
-}
-
-impl Transport {
-    fn name(self) -> &'static str {
-        match self {
-            Transport::Shm => "shm",
-            Transport::Tcp => "tcp",
-        }
     }
 }
 
@@ -530,14 +477,4 @@ fn joined(folder: &Path, before: Option<OsString>) -> OsString {
         all.push(before);
     }
     all
-}
-
-fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    // SAFETY: room for both.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: two new descriptors that nobody else owns.
-    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::root;
+use crate::place::root;
 
 /// Whole files: the format itself.
 const FORMAT: &[&str] = &["dataplane/wire/src", "dataplane/transport/src/mirror.rs"];

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::Api;
-use crate::header::Type;
-use crate::rows::{Answered, Element, Kind, Row, handle_kind};
+use crate::header::{Type, handle_kind};
+use crate::rows::{Answered, Element, Kind, Row};
+use crate::table::Api;
 
 const ID_FIRST: u16 = 0x0100;
 const ID_LAST: u16 = 0x7fff;

@@ -152,7 +152,7 @@ impl Header {
     /// Whether a value of this type is nothing but numbers: no pointer of one process, no handle.
     pub fn is_plain(&self, ty: &Type) -> bool {
         if let Type::Name(n) = ty
-            && crate::rows::handle_kind(n).is_some()
+            && handle_kind(n).is_some()
         {
             return false;
         }
@@ -216,6 +216,36 @@ fn primitive(name: &str) -> Option<&'static str> {
         "f32" => "f32",
         "f64" => "f64",
         "c_void" => "c_void",
+        _ => return None,
+    })
+}
+
+/// The wire's kind of a handle type.
+pub fn handle_kind(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "CUcontext" => "Context",
+        "CUmodule" => "Module",
+        "CUlibrary" => "Library",
+        "CUfunction" | "CUkernel" => "Function",
+        "CUstream" => "Stream",
+        "CUevent" => "Event",
+        "CUarray" => "Array",
+        "CUmipmappedArray" => "MipmappedArray",
+        "CUgraph" => "Graph",
+        "CUgraphNode" => "GraphNode",
+        "CUgraphExec" => "GraphExec",
+        "CUmemoryPool" => "MemPool",
+        "CUmemGenericAllocationHandle" => "MemAllocation",
+        "CUlinkState" => "LinkState",
+        "CUgreenCtx" => "GreenContext",
+        "CUuserObject" => "UserObject",
+        "CUtexref" => "TexRef",
+        "CUsurfref" => "SurfRef",
+        "CUexternalMemory" => "ExternalMemory",
+        "CUexternalSemaphore" => "ExternalSemaphore",
+        "CUdevResourceDesc" => "DevResourceDesc",
+        "CUasyncCallbackHandle" => "AsyncCallback",
+        "CUlogsCallbackHandle" => "LogCallback",
         _ => return None,
     })
 }

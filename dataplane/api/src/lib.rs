@@ -6,34 +6,17 @@ pub mod check;
 pub mod emit;
 pub mod header;
 pub mod nvml;
+pub mod place;
 pub mod rows;
+pub mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cbids::Cbids;
 use header::Header;
-use rows::{Pending, Row};
-
-/// The table with what it is checked against.
-pub struct Api {
-    pub header: Header,
-    pub rows: Vec<Row>,
-    pub pending: Pending,
-    /// Symbols that the real `libcuda.so.1` exports.
-    pub exports: Vec<String>,
-    pub cbids: Cbids,
-    pub nvml: Vec<nvml::Row>,
-}
-
-/// A generated file, relative to the repository's root.
-pub struct Generated {
-    pub path: &'static str,
-    pub text: String,
-}
-
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+pub use place::root;
+use rows::Pending;
+pub use table::{Api, Generated};
 
 pub fn load() -> Result<Api, String> {
     let root = root();
@@ -58,20 +41,6 @@ pub fn load() -> Result<Api, String> {
     let api = Api { header, rows, pending, exports, cbids: Cbids::load()?, nvml: nvml::load()? };
     check::check(&api)?;
     Ok(api)
-}
-
-impl Api {
-    pub fn row(&self, name: &str) -> Option<&Row> {
-        self.rows.iter().find(|r| r.name == name)
-    }
-
-    /// The id under which a row's work reaches the worker, following aliases.
-    pub fn op(&self, row: &Row) -> Option<u16> {
-        match &row.answered {
-            rows::Answered::Alias(target) => self.row(target).and_then(|r| self.op(r)),
-            _ => row.id,
-        }
-    }
 }
 
 #[cfg(test)]

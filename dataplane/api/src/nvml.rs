@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::header::Type;
-use crate::root;
+use crate::place::root;
 
 pub struct Row {
     pub name: String,

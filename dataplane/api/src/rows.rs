@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 
-use crate::header::{Header, Type};
+use crate::header::{Header, Type, handle_kind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answered {
@@ -260,36 +260,6 @@ fn shouty(name: &str) -> String {
         }
     }
     out
-}
-
-/// The wire's kind of a handle type.
-pub fn handle_kind(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "CUcontext" => "Context",
-        "CUmodule" => "Module",
-        "CUlibrary" => "Library",
-        "CUfunction" | "CUkernel" => "Function",
-        "CUstream" => "Stream",
-        "CUevent" => "Event",
-        "CUarray" => "Array",
-        "CUmipmappedArray" => "MipmappedArray",
-        "CUgraph" => "Graph",
-        "CUgraphNode" => "GraphNode",
-        "CUgraphExec" => "GraphExec",
-        "CUmemoryPool" => "MemPool",
-        "CUmemGenericAllocationHandle" => "MemAllocation",
-        "CUlinkState" => "LinkState",
-        "CUgreenCtx" => "GreenContext",
-        "CUuserObject" => "UserObject",
-        "CUtexref" => "TexRef",
-        "CUsurfref" => "SurfRef",
-        "CUexternalMemory" => "ExternalMemory",
-        "CUexternalSemaphore" => "ExternalSemaphore",
-        "CUdevResourceDesc" => "DevResourceDesc",
-        "CUasyncCallbackHandle" => "AsyncCallback",
-        "CUlogsCallbackHandle" => "LogCallback",
-        _ => return None,
-    })
 }
 
 struct File {

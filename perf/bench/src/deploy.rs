@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use orion_transport::client::Server;
 use orion_transport::proof::Token;
 
-use crate::child::{self, Task};
 use crate::compare::digits;
 use crate::gpu::{Gpu, ok, open};
 use crate::model::{Coefficient, Deployment, Model};
 use crate::report::{Better, Machine, Sample};
+use crate::task::{self, Task};
 use crate::timing::Times;
 use crate::workload::stub::Parameters;
 
@@ -70,7 +70,7 @@ pub fn check(shim: &Path, servers: &[String], model: Option<&Path>) -> Result<()
 
 fn measure(shim: &Path, server: Server, text: &str) -> Result<Candidate, String> {
     const BYTES: usize = 64 << 20;
-    let samples = child::measure(&Task::Probe { library: shim.to_owned(), bytes: BYTES }, Some(text))?;
+    let samples = task::measure(&Task::Probe { library: shim.to_owned(), bytes: BYTES }, Some(text))?;
     let [device, call, enqueue, pinned_in, pinned_out, pageable_in, pageable_out] = samples.as_slice() else {
         return Err("the probe brought the wrong samples".into());
     };

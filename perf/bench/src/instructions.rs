@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Running, Task};
 use crate::place::{Oriond, Pieces};
+use crate::task::{Running, Task};
 use crate::workload::stub::SYMBOLS;
 
 const CALLS: u32 = 1000;

@@ -16,14 +16,15 @@ mod plot;
 mod plot_suite;
 mod report;
 mod stream;
+mod task;
 mod timing;
 mod workload;
 
-use child::Task;
 use compare::digits;
 use place::{Oriond, Pieces};
 use report::Report;
-use workload::{Settings, scaling};
+use task::Task;
+use workload::settings::{Settings, Sweep};
 
 /// Measures Orion; without a command two numbers: a call with an answer, and posted launches
 #[derive(Parser)]
@@ -160,7 +161,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, String> {
 fn canonical(pieces: &Pieces, seconds: f64, transport: &str) -> Result<(), String> {
     let oriond = Oriond::start(pieces, &pieces.driver, &["--warm", "0", "--prestart", "1"])?;
     let task = Task::Canonical { library: pieces.shim.clone(), seconds };
-    let samples = child::measure(&task, Some(oriond.address(transport)))?;
+    let samples = task::measure(&task, Some(oriond.address(transport)))?;
     let [call, launch, executed] = samples.as_slice() else { return Err("the wrong samples came back".into()) };
     println!("call with answer    {:>9} us p50, through the shim over {transport}", digits(call.value));
     println!(
@@ -185,7 +186,7 @@ fn run_named(pieces: Pieces, options: Run) -> Result<(), String> {
         quick: options.quick,
         native: options.native,
         transports: options.transports,
-        scaling: scaling::Sweep {
+        scaling: Sweep {
             sessions: options.sessions,
             threads: options.threads,
             streams: options.streams,

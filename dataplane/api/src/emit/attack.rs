@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::Api;
 use crate::check::element_name;
 use crate::rows::{Element, Kind, Row};
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(

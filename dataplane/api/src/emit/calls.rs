@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::Api;
 use crate::rows::{Element, Kind, Row};
+use crate::table::Api;
 
 /// One field of a request or a reply.
 pub struct Field {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::Api;
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::calls::reply;
-use crate::Api;
 use crate::check::element_name;
 use crate::rows::{At, Charge, Element, Kind, Param, Row};
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut rows: Vec<&Row> = api.rows.iter().filter(|r| r.id.is_some()).collect();

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::parameters;
-use crate::Api;
+use super::parameters::parameters;
 use crate::header::Function;
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let functions: Vec<&Function> =

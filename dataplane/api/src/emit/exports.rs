@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::calls::reply;
-use super::parameters;
-use crate::Api;
+use super::parameters::parameters;
 use crate::check::element_name;
 use crate::header::Type;
 use crate::rows::{Answered, Element, Kind, Param, Row};
+use crate::table::Api;
 
 pub fn module() -> String {
     "//! The exported functions of the driver API, from the table.\n\n\

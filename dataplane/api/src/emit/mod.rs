@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::{Api, Generated, root};
+use crate::place::root;
+use crate::table::{Api, Generated};
 
 mod attack;
 mod calls;
@@ -16,6 +17,7 @@ mod names;
 mod nvml;
 mod ops;
 mod pairs;
+mod parameters;
 pub mod proc_address;
 mod roundtrip;
 
@@ -67,9 +69,4 @@ fn format(text: &str) -> Result<String, String> {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     String::from_utf8(output.stdout).map_err(|e| e.to_string())
-}
-
-/// `name: type, …` as `cuda.h` has it.
-pub fn parameters(params: &[(String, crate::header::Type)]) -> String {
-    params.iter().map(|(n, t)| format!("{n}: {t}, ")).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::Api;
+use crate::table::Api;
 
 /// Taken from driver 580 by asking it about every code.
 const DESCRIPTIONS: &str = include_str!("../../data/error-strings-580.txt");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::parameters;
+use super::parameters::parameters;
 use crate::nvml::Row;
 
 pub fn module() -> String {

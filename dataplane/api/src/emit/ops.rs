@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::Api;
 use crate::rows::{Answered, Row};
+use crate::table::Api;
 
 pub fn module() -> String {
     "//! What the table of the driver API says about the wire.\n\npub mod by_hand;\npub mod calls;\npub mod ops;\n"

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::Api;
 use crate::rows::{Answered, Row};
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut out =

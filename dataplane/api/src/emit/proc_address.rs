@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::Api;
 use crate::rows::Answered;
+use crate::table::Api;
 
 pub struct Entry {
     pub public: String,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::calls::{Field, Shape, reply, request};
-use crate::Api;
+use crate::table::Api;
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(PRELUDE);

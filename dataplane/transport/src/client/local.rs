@@ -11,7 +11,7 @@ use std::sync::Arc;
 use orion_ring::Memory;
 use orion_wire::refusal::Reason;
 
-use super::{Attached, Caller, Greeted, Link, Lost, NoSession, Server, greet, layout, map_heap, shutdown, start};
+use super::link::{Attached, Caller, Greeted, Link, Lost, NoSession, Server, greet, layout, map_heap, shutdown, start};
 use crate::socket::peer_credentials;
 
 pub fn attach(server: &Server, path: &Path, caller: &Caller) -> Result<Attached, NoSession> {
@@ -104,6 +104,6 @@ impl Link for LocalLink {
     }
 
     fn sockets(&self) -> Vec<RawFd> {
-        vec![super::fd_of(&self.socket)]
+        vec![super::link::fd_of(&self.socket)]
     }
 }

@@ -22,9 +22,10 @@ use orion_wire::Fault;
 use orion_wire::hello::{Challenge, Join, kind};
 use orion_wire::record::HeapRange;
 
-use super::{
-    Attached, Caller, Greeted, Link, Lost, NoSession, Server, Tuning, greet, layout, local, map_heap, shutdown, start,
+use super::link::{
+    Attached, Caller, Greeted, Link, Lost, NoSession, Server, Tuning, greet, layout, map_heap, shutdown, start,
 };
+use super::local;
 use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
@@ -163,7 +164,7 @@ fn start_pumps(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
     )
-    .with_listener(Some(super::heap_listener()));
+    .with_listener(Some(super::link::heap_listener()));
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -482,7 +483,7 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
             return Err(Fault("a lane carries chunks only").into());
         }
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
-        let listener = super::heap_listener();
+        let listener = super::link::heap_listener();
         (listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };

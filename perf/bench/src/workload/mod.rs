@@ -12,11 +12,13 @@ pub mod ring;
 pub mod round_trip;
 pub mod scaling;
 pub mod sending;
+pub mod settings;
 pub mod stub;
 
-use crate::child::{self, Task};
-use crate::place::{Oriond, Pieces, real_driver};
+use crate::place::{Oriond, real_driver};
 use crate::report::{Measured, Sample, merge};
+use crate::task::{self, Task};
+use crate::workload::settings::Settings;
 
 /// What `list` shows and `run` takes.
 pub const NAMES: [(&str, &str); 10] = [
@@ -31,16 +33,6 @@ pub const NAMES: [(&str, &str); 10] = [
     ("kernels", "kernels as libraries write them: a matrix product, a sum, element by element; for the software GPU"),
     ("scaling", "recorded call streams from 1 to 64 sessions and 1 to 16 threads: calls/s, latency, CPU per call"),
 ];
-
-pub struct Settings {
-    pub pieces: Pieces,
-    pub repeats: usize,
-    pub quick: bool,
-    /// Measure NVIDIA's own library instead of the shim, where both can be measured.
-    pub native: bool,
-    pub transports: Vec<String>,
-    pub scaling: scaling::Sweep,
-}
 
 pub fn run(name: &str, settings: &Settings) -> Result<Vec<Measured>, String> {
     let repeats = settings.repeats;
@@ -82,7 +74,7 @@ fn each_way(
     if settings.native {
         let driver = real_driver().ok_or("there is no NVIDIA driver here to measure natively")?;
         return repeated(name, settings.repeats, || {
-            Ok(prefixed("native", child::measure(&task(driver.clone()), None)?))
+            Ok(prefixed("native", task::measure(&task(driver.clone()), None)?))
         });
     }
     let oriond = Oriond::start(&settings.pieces, &settings.pieces.driver, &["--warm", "1"])?;
@@ -90,7 +82,7 @@ fn each_way(
     for transport in &settings.transports {
         let task = task(settings.pieces.shim.clone());
         measured.extend(repeated(name, settings.repeats, || {
-            Ok(prefixed(transport, child::measure(&task, Some(oriond.address(transport)))?))
+            Ok(prefixed(transport, task::measure(&task, Some(oriond.address(transport)))?))
         })?);
     }
     Ok(measured)
@@ -112,7 +104,7 @@ fn round_trips(settings: &Settings) -> Result<Vec<Measured>, String> {
         let server = echo.address(transport).to_owned();
         measured.extend(repeated("round-trip", settings.repeats, || {
             let task = Task::RawRoundTrip { server: server.clone(), seconds };
-            Ok(prefixed(transport, child::measure(&task, None)?))
+            Ok(prefixed(transport, task::measure(&task, None)?))
         })?);
     }
     Ok(measured)
@@ -148,7 +140,7 @@ fn attaches(settings: &Settings) -> Result<Vec<Measured>, String> {
                     3000
                 }));
                 let task = Task::Attach { library: settings.pieces.shim.clone() };
-                let samples = child::measure(&task, Some(oriond.address(transport)))?;
+                let samples = task::measure(&task, Some(oriond.address(transport)))?;
                 Ok(prefixed(&format!("{transport} {state}"), samples))
             })?);
         }

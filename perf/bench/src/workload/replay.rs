@@ -3,36 +3,17 @@
 // UNSAFETY: calls the library's C functions with buffers that live as long as the session.
 
 use std::ffi::c_void;
-use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
-use serde::{Deserialize, Serialize};
 
 use crate::gpu::{Gpu, ok, open};
 use crate::report::{Better, Sample};
 use crate::stream::{Local, Op, Stream};
+use crate::task::{Replay, Through, wait_for_start};
 use crate::timing::Times;
 use crate::workload::raw::{Caller, Client};
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Replay {
-    pub through: Through,
-    pub stream: String,
-    pub threads: usize,
-    pub seconds: f64,
-    /// Think times are multiplied by this; 0 leaves them out.
-    pub think: f64,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Through {
-    /// A driver library, which finds its server by the environment.
-    Library(PathBuf),
-    /// Records to an oriond that echoes.
-    Records { server: String },
-}
 
 /// One in so many posts is timed: reading the clock twice costs as much as a post.
 const POSTS_PER_TIMED: u64 = 16;
@@ -86,7 +67,7 @@ fn spread<D: Driver>(
         };
         let threads: Vec<_> = (0..replay.threads).map(one).collect();
         set_up.wait();
-        let told = crate::child::wait_for_start();
+        let told = wait_for_start();
         let (begin, before) = (Instant::now(), own_cpu_ns());
         started.wait();
         for thread in threads {

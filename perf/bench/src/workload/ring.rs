@@ -11,8 +11,8 @@ use orion_ring::memory::{Layout, Which};
 use orion_ring::{Consumer, Memory, Producer, Spin};
 use orion_wire::record::{HEADER_BYTES, Header};
 
-use crate::child::{Running, Task};
 use crate::report::{Better, Sample};
+use crate::task::{Running, Task};
 use crate::timing::Times;
 
 const LAYOUT: Layout = Layout { heap_bytes: 1 << 20 };
@@ -45,7 +45,7 @@ pub fn measure(quick: bool) -> Result<Vec<Sample>, String> {
 
 /// Takes records and answers those that ask for it.
 pub fn peer(fd: i32) -> Result<(), String> {
-    crate::child::wait_for_start()?;
+    crate::task::wait_for_start()?;
     // SAFETY: the parent left this descriptor for us to own.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let memory = Memory::open(fd, LAYOUT).map_err(|e| format!("mapping session memory failed: {e}"))?;

@@ -1,23 +1,11 @@
 //! The load generator: sessions times threads, each replaying a recorded stream at the same time.
 
-use crate::child::{Running, Task};
 use crate::place::Oriond;
 use crate::report::{Better, Measured, Sample, merge};
+use crate::task::{Replay, Through};
+use crate::task::{Running, Task};
 use crate::timing::Times;
-use crate::workload::Settings;
-use crate::workload::replay::{Replay, Through};
-
-/// What is varied.
-#[derive(Debug, Clone)]
-pub struct Sweep {
-    pub sessions: Vec<usize>,
-    pub threads: Vec<usize>,
-    pub streams: Vec<String>,
-    /// `driver` for the whole path, `echo` for the dataplane alone.
-    pub behind: Vec<String>,
-    pub seconds: f64,
-    pub think: f64,
-}
+use crate::workload::settings::Settings;
 
 pub fn run(settings: &Settings) -> Result<Vec<Measured>, String> {
     let sweep = &settings.scaling;

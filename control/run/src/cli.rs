@@ -1,0 +1,61 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// Run a CUDA program on a GPU of Orion's pool
+#[derive(Parser)]
+#[command(version)]
+pub struct Cli {
+    /// oriond to use, unix:/path or tcp:host:port; without it, and without ORION_SERVER, one is started for this run
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: Option<String>,
+    /// How to reach the oriond that is started, as ORION_TRANSPORT
+    #[arg(long, value_enum)]
+    pub transport: Option<Transport>,
+    /// Print one line about the session
+    #[arg(long)]
+    pub verbose: bool,
+    /// Use the software GPU even where there is a real one
+    #[arg(long, conflicts_with = "server")]
+    pub software_gpu: bool,
+    /// The compute capability that the software GPU reports, 9.0 if nothing is said; 13.0 for programs that use cuBLAS
+    #[arg(long, value_name = "MAJOR.MINOR", conflicts_with = "server")]
+    pub capability: Option<String>,
+    /// Do not preload Orion's libraries. A program that is built with a sanitizer may insist on being first; it then
+    /// finds Orion by LD_LIBRARY_PATH alone, and cannot profile
+    #[arg(long)]
+    pub no_preload: bool,
+    /// Host memory that the program and its worker share, such as "4 GiB", of the oriond that is started; less than its
+    /// own choice where address space is limited (ulimit -v)
+    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
+    pub heap: Option<String>,
+    /// Device memory that each GPU of the program has, such as "4 GiB", of the oriond that is started: what the program
+    /// sees as the GPU's size
+    #[arg(long, value_name = "BYTES", conflicts_with = "server")]
+    pub memory_limit: Option<String>,
+    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each needs
+    /// a --memory-limit
+    #[arg(long, value_name = "N", conflicts_with = "server")]
+    pub vgpus: Option<String>,
+    /// Program and arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    Shm,
+    Tcp,
+}
+
+impl Transport {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        }
+    }
+}

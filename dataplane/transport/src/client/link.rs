@@ -1,0 +1,279 @@
+//! What the two ways to a server have in common: who asks, the greeting, and what comes of it.
+
+// UNSAFETY: shuts a socket down while other threads still read from it; the standard library wants to own it for that.
+
+use super::say;
+use crate::fds;
+use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
+pub use crate::scatter::Listener;
+use orion_ring::memory::Layout;
+use orion_ring::{Heap, Memory};
+pub use orion_wire::address::Server;
+use orion_wire::environment::Environment;
+use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
+use orion_wire::refusal::{Reason, Refusal};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A worker that has to be started first loads the driver and opens every GPU.
+pub const WELCOME_SECONDS_MAX: i64 = 120;
+
+/// How hard the pumps try; the defaults fit, the environment overrides.
+#[derive(Debug, Clone, Copy)]
+pub struct Tuning {
+    /// Connections for bulk data besides the main one.
+    pub lanes: usize,
+    /// How long the pumps of the main connection look for more before they sleep, in microseconds. As long as a wait
+    /// for the device usually takes: a reply passes two sleeping threads otherwise, 15 to 40 us each in a VM, and so
+    /// does the next command.
+    pub spin_us: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Tuning { lanes: if cores >= 4 { 4 } else { 2 }, spin_us: 20_000 }
+    }
+}
+
+/// Who asks for a session, and what it shows.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub protocol_version: u32,
+    pub api_hash: u64,
+    pub token: Option<Token>,
+    pub pid: u32,
+    pub program: String,
+    pub environment: Environment,
+}
+
+impl Caller {
+    /// This process, as it is.
+    pub fn new(program: impl Into<String>, token: Option<Token>) -> Caller {
+        Caller {
+            protocol_version: orion_wire::PROTOCOL_VERSION,
+            api_hash: orion_wire::API_HASH,
+            token,
+            pid: std::process::id(),
+            program: program.into(),
+            environment: Environment::of(|name| std::env::var(name).ok()),
+        }
+    }
+}
+
+pub struct Attached {
+    pub welcome: Welcome,
+    pub memory: Memory,
+    pub heap: Heap,
+    /// The memory is a copy that pump threads keep in step, not the worker's own pages.
+    pub mirrored: bool,
+    /// Neither side has proved to the other who it is.
+    pub insecure: bool,
+    pub link: Arc<dyn Link>,
+}
+
+/// What remains of the connection once the session runs.
+pub trait Link: Send + Sync {
+    /// Whether the worker or the way to it is gone. For good: a lost session does not come back.
+    fn lost(&self) -> bool;
+
+    /// Ends the session.
+    fn close(&self);
+
+    /// Every socket of the session, which a forked child has to close: it would keep the worker alive.
+    fn sockets(&self) -> Vec<RawFd>;
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub struct NoSession {
+    /// The server's reason, where it was reached and refused.
+    pub refused: Option<Reason>,
+    /// What was being done, with which value, and what to try.
+    pub text: String,
+}
+
+impl From<String> for NoSession {
+    fn from(text: String) -> NoSession {
+        NoSession { refused: None, text }
+    }
+}
+
+/// A lost-for-good flag and the sockets to wake whoever blocks on them.
+#[derive(Default)]
+pub struct Lost(AtomicBool);
+
+impl Lost {
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// True for the first caller only.
+    pub fn set(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+}
+
+pub fn shutdown(socket: &OwnedFd) {
+    // SAFETY: a plain call on a descriptor we own; failing means that it is down already.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+}
+
+/// What the handshake has brought up to the welcome.
+pub struct Greeted {
+    pub welcome: Welcome,
+    pub fds: Vec<OwnedFd>,
+    pub lane_key: LaneKey,
+}
+
+/// From the first message to the server's welcome. A server that is `trusted`, because the system says who runs it,
+/// need not prove itself.
+pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<Greeted, NoSession> {
+    let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
+    crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
+    let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+    let first = Hello { protocol_version: caller.protocol_version, api_hash: caller.api_hash, nonce }.encode();
+    fds::send_frame(socket, kind::HELLO, &first, &[]).map_err(failed)?;
+    let body = answer_to(server, socket, kind::CHALLENGE, "the greeting")?.0;
+    let challenge = Challenge::decode(&body).map_err(|f| format!("the challenge of {server} is damaged: {f}"))?;
+    let said = Said { first, nonce: challenge.nonce };
+    if let Some(token) = caller.token.as_ref().filter(|_| !trusted) {
+        check_server(server, token, &said, &challenge)?;
+    }
+    let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
+    let request = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
+    fds::send_frame(socket, kind::REQUEST, &request, &[]).map_err(failed)?;
+    let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
+    let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
+    if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
+        return Err(format!("the welcome of {server} announces impossible session memory").into());
+    }
+    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(caller.token.as_ref(), &said) })
+}
+
+pub fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Challenge) -> Result<(), NoSession> {
+    let text = match &challenge.proof {
+        Some(proof) if is_same(proof, &token.server_proof(said)) => return Ok(()),
+        Some(_) => format!(
+            "{server} does not know this program's token: it has another one, or is not the server you mean; check \
+             ORION_TOKEN or ORION_TOKEN_FILE and the address"
+        ),
+        None => format!(
+            "{server} has no token and so cannot prove that it is the server you mean; unset ORION_TOKEN and \
+             ORION_TOKEN_FILE to use it all the same"
+        ),
+    };
+    Err(NoSession { refused: Some(Reason::NotPermitted), text })
+}
+
+pub fn answer_to(
+    server: &Server,
+    socket: BorrowedFd<'_>,
+    wanted: u32,
+    what: &str,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), NoSession> {
+    let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
+    say_if_late(server, socket);
+    match fds::recv_frame(socket).map_err(failed)? {
+        (answer, body, fds) if answer == wanted => Ok((body, fds)),
+        (kind::REFUSED, body, _) => Err(refusal(server, &body)),
+        (other, ..) => {
+            Err(format!("{server} answered {what} with frame kind {other}: is it an oriond of this version?").into())
+        }
+    }
+}
+
+/// A server that is stopped or overloaded is waited for, but not in silence.
+pub fn say_if_late(server: &Server, socket: BorrowedFd<'_>) {
+    const PATIENCE_MS: i32 = 3000;
+    let mut answer = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    if unsafe { libc::poll(&raw mut answer, 1, PATIENCE_MS) } == 0 {
+        say::say(format_args!(
+            "{server} took the connection and has said nothing for {} s; waiting up to {WELCOME_SECONDS_MAX} s for a \
+             worker of its own (a driver that is being loaded takes a while; a server that is stopped never answers)",
+            PATIENCE_MS / 1000
+        ));
+    }
+}
+
+pub fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -> Result<(), NoSession> {
+    let failed = |e: io::Error| lost_during(server, "starting the session", e);
+    let start = Start { heap_base: heap.base() as u64, mirrored };
+    fds::send_frame(socket, kind::START, &start.encode(), &[]).map_err(failed)?;
+    answer_to(server, socket, kind::STARTED, "the start")?;
+    crate::socket::receive_timeout(socket, 0).map_err(failed)?;
+    Ok(())
+}
+
+pub fn lost_during(server: &Server, doing: &str, e: io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            format!("{server} closed the connection while {doing}; its log says why")
+        }
+        io::ErrorKind::WouldBlock => format!("{server} did not answer within {WELCOME_SECONDS_MAX} s while {doing}"),
+        _ => format!("{doing} with {server} failed: {e}"),
+    }
+}
+
+pub fn refusal(server: &Server, body: &[u8]) -> NoSession {
+    let Refusal { reason, text } = Refusal::decode(body);
+    // It goes to the user's terminal; a peer must not be able to steer that.
+    let text: String = text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    NoSession { refused: Some(reason), text: format!("{server} refused the session: {text}") }
+}
+
+pub fn layout(welcome: &Welcome) -> Option<Layout> {
+    // Half the address space is more than any machine has, and keeps all sums below from overflowing.
+    (welcome.heap_bytes < 1 << 46 && welcome.heap_bytes.is_multiple_of(4096))
+        .then_some(Layout { heap_bytes: welcome.heap_bytes })
+}
+
+/// Maps the heap where the worker can map it too. Workers keep their own mappings at the bottom of the address space
+/// and ours are normally at the top; a program with the old layout (`setarch -L`, an unlimited stack) has them at the
+/// bottom as well, and then the heap goes to a place that both leave alone.
+pub fn map_heap(memory: &Memory) -> io::Result<Heap> {
+    const BOTTOM: u64 = 0x6000_0000_0000;
+    let heap = memory.map_heap(None)?;
+    if heap.base() as u64 >= BOTTOM {
+        return Ok(heap);
+    }
+    for step in 0..64 {
+        if let Ok(high) = memory.map_heap(Some(BOTTOM + (step << 38))) {
+            return Ok(high);
+        }
+    }
+    Ok(heap)
+}
+
+impl Attached {
+    /// The session's main socket, for tests that break it on purpose.
+    pub fn main_socket(&self) -> RawFd {
+        self.link.sockets()[0]
+    }
+}
+
+pub fn fd_of(socket: &impl AsFd) -> RawFd {
+    socket.as_fd().as_raw_fd()
+}
+
+pub static HEAP_LISTENER: std::sync::OnceLock<Listener> = std::sync::OnceLock::new();
+
+/// Has `listener` hear of what a carrier does to the heap. Said before attaching; later is without effect.
+pub fn set_heap_listener(listener: Listener) {
+    HEAP_LISTENER.get_or_init(|| listener);
+}
+
+/// Of a client that keeps no list of what is under way and shares no memory.
+pub const NOBODY: Listener = Listener {
+    arriving: |_, _| {},
+    arrived: |_, _| {},
+    settled: |_| {},
+    patch: |_| Err(orion_wire::Fault("a patch for a client that shares no memory")),
+};
+
+pub fn heap_listener() -> Listener {
+    HEAP_LISTENER.get().copied().unwrap_or(NOBODY)
+}
