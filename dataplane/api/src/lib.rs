@@ -45,6 +45,8 @@ pub fn load() -> Result<Api, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -92,6 +94,7 @@ mod tests {
         // whose parameters are decoded into decided ones.
         let others = [
             ("cuMemAddressReserve", "hint"),
+            ("cuMemFreeAsync", "address"),
             ("cuMemGetAddressRange_v2", "base"),
             ("cuStreamWriteValue32_v2", "w.on_device"),
             ("cuGraphAddMemcpyNode", "$($argument"),

@@ -97,6 +97,9 @@ fn what_the_readme_says_to_type_works() {
         let here = line.replace("gpu-node:7411", &socket).replace("./program", &program.display().to_string());
         right(line, &scene.type_in(&here));
     }
+    for line in block_after("more GPUs than there are:") {
+        right(&line, &scene.type_in(&line.replace("./program", &program.display().to_string())));
+    }
     // The folder may be copied, and what lies there finds its parts.
     let copy = scene.folder.join("copied");
     let copied = Command::new("cp").arg("-a").arg(installed("")).arg(&copy).status().expect("cp starts");
