@@ -26,14 +26,8 @@ pub fn c_string(r: &mut dyn Reader, mut at: u64) -> Option<Vec<u8>> {
 pub fn format(r: &mut dyn Reader, format_at: u64, args_at: u64) -> Option<(Vec<u8>, u32)> {
     let f = c_string(r, format_at)?;
     let mut out = Vec::new();
-    let (mut i, mut arg, mut count) = (0, args_at, 0);
-    let mut take = |r: &mut dyn Reader, n: usize| -> Option<u64> {
-        arg = arg.next_multiple_of(n as u64);
-        let v = r.bytes(arg, n)?;
-        arg += n as u64;
-        count += 1;
-        Some(v)
-    };
+    let mut arguments = Arguments { reader: r, at: args_at, count: 0 };
+    let mut i = 0;
     while i < f.len() {
         if f[i] != b'%' {
             out.push(f[i]);
@@ -48,104 +42,126 @@ pub fn format(r: &mut dyn Reader, format_at: u64, args_at: u64) -> Option<(Vec<u
         let start = i;
         i += 1;
         let mut s = Spec::default();
-        while let Some(&c) = f.get(i) {
-            match c {
-                b'-' => s.left = true,
-                b'+' => s.plus = true,
-                b' ' => s.blank = true,
-                b'#' => s.alternate = true,
-                b'0' => s.zero = true,
-                _ => break,
-            }
-            i += 1;
-        }
-        let mut number = |i: &mut usize, r: &mut dyn Reader| -> Option<Option<i64>> {
-            if f.get(*i) == Some(&b'*') {
-                *i += 1;
-                return Some(Some(i64::from(take(r, 4)? as i32)));
-            }
-            let from = *i;
-            while f.get(*i).is_some_and(u8::is_ascii_digit) {
-                *i += 1;
-            }
-            Some(std::str::from_utf8(&f[from..*i]).ok().and_then(|t| t.parse().ok()))
-        };
-        if let Some(w) = number(&mut i, r)? {
-            s.left |= w < 0;
-            s.width = (w.unsigned_abs() as usize).min(1 << 16);
-        }
-        if f.get(i) == Some(&b'.') {
-            i += 1;
-            s.precision = Some((number(&mut i, r)?.unwrap_or(0).max(0) as usize).min(1 << 16));
-        }
-        let mut size = 4;
-        while let Some(&c) = f.get(i) {
-            match c {
-                b'l' | b'j' | b'z' | b't' => size = 8,
-                b'h' => size = if size == 2 { 1 } else { 2 },
-                b'L' | b'q' => size = 8,
-                _ => break,
-            }
-            i += 1;
-        }
+        s.scan(&f, &mut i, &mut arguments)?;
+        let size = size(&f, &mut i);
         let Some(&conversion) = f.get(i) else {
             out.extend_from_slice(&f[start..]);
             break;
         };
         i += 1;
-        let wide = if size == 8 { 8 } else { 4 };
-        match conversion {
-            b'd' | b'i' => {
-                let v = take(r, wide)?;
-                let v = match size {
-                    8 => v as i64,
-                    2 => i64::from(v as i16),
-                    1 => i64::from(v as i8),
-                    _ => i64::from(v as i32),
-                };
-                s.integer(&mut out, v < 0, v.unsigned_abs().to_string(), "");
-            }
-            b'u' | b'x' | b'X' | b'o' => {
-                let v = take(r, wide)?;
-                let v = match size {
-                    8 => v,
-                    2 => v & 0xffff,
-                    1 => v & 0xff,
-                    _ => v & 0xffff_ffff,
-                };
-                s.plus = false;
-                s.blank = false;
-                let (digits, prefix) = match conversion {
-                    b'u' => (v.to_string(), ""),
-                    b'x' => (format!("{v:x}"), "0x"),
-                    b'X' => (format!("{v:X}"), "0X"),
-                    _ => (format!("{v:o}"), "0"),
-                };
-                let prefix = if s.alternate && v != 0 { prefix } else { "" };
-                s.integer(&mut out, false, digits, prefix);
-            }
-            b'c' => {
-                let v = take(r, 4)? as u8;
-                s.pad(&mut out, "", &[v], false);
-            }
-            b'p' => {
-                let v = take(r, 8)?;
-                s.pad(&mut out, "", format!("0x{v:x}").as_bytes(), false);
-            }
-            b's' => {
-                let at = take(r, 8)?;
-                let mut text = if at == 0 { b"(null)".to_vec() } else { c_string(r, at)? };
-                text.truncate(s.precision.unwrap_or(usize::MAX));
-                s.pad(&mut out, "", &text, false);
-            }
-            b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
-                let v = f64::from_bits(take(r, 8)?);
-                s.float(&mut out, v, conversion);
-            }
-            _ => out.extend_from_slice(&f[start..i]),
+        if !convert(&mut out, s, size, conversion, &mut arguments)? {
+            out.extend_from_slice(&f[start..i]);
         }
     }
-    Some((out, count))
+    Some((out, arguments.count))
+}
+
+/// The arguments of one call, one behind the other.
+struct Arguments<'a> {
+    reader: &'a mut dyn Reader,
+    at: u64,
+    count: u32,
+}
+
+impl Arguments<'_> {
+    fn take(&mut self, n: usize) -> Option<u64> {
+        self.at = self.at.next_multiple_of(n as u64);
+        let v = self.reader.bytes(self.at, n)?;
+        self.at += n as u64;
+        self.count += 1;
+        Some(v)
+    }
+}
+
+/// A width or precision: digits, or an argument. `None` inside where there is neither.
+fn number(f: &[u8], i: &mut usize, arguments: &mut Arguments) -> Option<Option<i64>> {
+    if f.get(*i) == Some(&b'*') {
+        *i += 1;
+        return Some(Some(i64::from(arguments.take(4)? as i32)));
+    }
+    let from = *i;
+    while f.get(*i).is_some_and(u8::is_ascii_digit) {
+        *i += 1;
+    }
+    Some(std::str::from_utf8(&f[from..*i]).ok().and_then(|t| t.parse().ok()))
+}
+
+/// Bytes of an integer, as the modifiers have it.
+fn size(f: &[u8], i: &mut usize) -> usize {
+    let mut size = 4;
+    while let Some(&c) = f.get(*i) {
+        match c {
+            b'l' | b'j' | b'z' | b't' => size = 8,
+            b'h' => size = if size == 2 { 1 } else { 2 },
+            b'L' | b'q' => size = 8,
+            _ => break,
+        }
+        *i += 1;
+    }
+    size
+}
+
+/// Writes the next argument. False for a conversion that there is not.
+fn convert(out: &mut Vec<u8>, s: Spec, size: usize, conversion: u8, arguments: &mut Arguments) -> Option<bool> {
+    match conversion {
+        b'd' | b'i' | b'u' | b'x' | b'X' | b'o' => {
+            let v = arguments.take(if size == 8 { 8 } else { 4 })?;
+            if matches!(conversion, b'd' | b'i') {
+                signed(out, s, size, v)
+            } else {
+                unsigned(out, s, size, conversion, v)
+            }
+        }
+        b'c' => {
+            let v = arguments.take(4)? as u8;
+            s.pad(out, "", &[v], false);
+        }
+        b'p' => {
+            let v = arguments.take(8)?;
+            s.pad(out, "", format!("0x{v:x}").as_bytes(), false);
+        }
+        b's' => {
+            let at = arguments.take(8)?;
+            let mut text = if at == 0 { b"(null)".to_vec() } else { c_string(arguments.reader, at)? };
+            text.truncate(s.precision.unwrap_or(usize::MAX));
+            s.pad(out, "", &text, false);
+        }
+        b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
+            let v = f64::from_bits(arguments.take(8)?);
+            s.float(out, v, conversion);
+        }
+        _ => return Some(false),
+    }
+    Some(true)
+}
+
+fn signed(out: &mut Vec<u8>, s: Spec, size: usize, v: u64) {
+    let v = match size {
+        8 => v as i64,
+        2 => i64::from(v as i16),
+        1 => i64::from(v as i8),
+        _ => i64::from(v as i32),
+    };
+    s.integer(out, v < 0, v.unsigned_abs().to_string(), "");
+}
+
+fn unsigned(out: &mut Vec<u8>, mut s: Spec, size: usize, conversion: u8, v: u64) {
+    let v = match size {
+        8 => v,
+        2 => v & 0xffff,
+        1 => v & 0xff,
+        _ => v & 0xffff_ffff,
+    };
+    s.plus = false;
+    s.blank = false;
+    let (digits, prefix) = match conversion {
+        b'u' => (v.to_string(), ""),
+        b'x' => (format!("{v:x}"), "0x"),
+        b'X' => (format!("{v:X}"), "0X"),
+        _ => (format!("{v:o}"), "0"),
+    };
+    let prefix = if s.alternate && v != 0 { prefix } else { "" };
+    s.integer(out, false, digits, prefix);
 }
 
 #[derive(Default)]
@@ -160,6 +176,30 @@ struct Spec {
 }
 
 impl Spec {
+    /// Flags, width and precision.
+    fn scan(&mut self, f: &[u8], i: &mut usize, arguments: &mut Arguments) -> Option<()> {
+        while let Some(&c) = f.get(*i) {
+            match c {
+                b'-' => self.left = true,
+                b'+' => self.plus = true,
+                b' ' => self.blank = true,
+                b'#' => self.alternate = true,
+                b'0' => self.zero = true,
+                _ => break,
+            }
+            *i += 1;
+        }
+        if let Some(w) = number(f, i, arguments)? {
+            self.left |= w < 0;
+            self.width = (w.unsigned_abs() as usize).min(1 << 16);
+        }
+        if f.get(*i) == Some(&b'.') {
+            *i += 1;
+            self.precision = Some((number(f, i, arguments)?.unwrap_or(0).max(0) as usize).min(1 << 16));
+        }
+        Some(())
+    }
+
     fn sign(&self, negative: bool) -> &'static str {
         match (negative, self.plus, self.blank) {
             (true, ..) => "-",

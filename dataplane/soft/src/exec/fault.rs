@@ -36,3 +36,7 @@ pub fn incomplete(here: u32, line: u32) -> Fault {
     );
     Fault::new(FaultKind::Trap, &what)
 }
+
+pub fn out_of_place() -> Fault {
+    Fault::new(FaultKind::Unsupported, "instruction out of place")
+}

@@ -6,6 +6,7 @@
 use crate::clock::now_ns;
 use crate::device;
 use crate::exec::state::{Env, Frame, Warp};
+use crate::ptx::isa::instruction::Instr;
 use crate::ptx::isa::operand::{RESERVED_SHARED, Reg, Special, Src};
 
 /// A value of a lane, however its register is stored.
@@ -51,36 +52,24 @@ impl Lane for f64 {
 
 pub type Row<T> = [T; 32];
 
-#[inline(always)]
-pub fn map1<A: Copy, R: Copy + Default>(a: &Row<A>, f: impl Fn(A) -> R) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l]);
-    }
-    row
+/// Functions of as many rows, lane by lane.
+macro_rules! maps {
+    ($($name:ident: $($t:ident $v:ident),+;)*) => {$(
+        #[inline(always)]
+        pub fn $name<$($t: Copy,)+ R: Copy + Default>($($v: &Row<$t>,)+ f: impl Fn($($t),+) -> R) -> Row<R> {
+            let mut row = [R::default(); 32];
+            for l in 0..32 {
+                row[l] = f($($v[l]),+);
+            }
+            row
+        }
+    )*};
 }
 
-#[inline(always)]
-pub fn map2<A: Copy, B: Copy, R: Copy + Default>(a: &Row<A>, b: &Row<B>, f: impl Fn(A, B) -> R) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l], b[l]);
-    }
-    row
-}
-
-#[inline(always)]
-pub fn map3<A: Copy, B: Copy, C: Copy, R: Copy + Default>(
-    a: &Row<A>,
-    b: &Row<B>,
-    c: &Row<C>,
-    f: impl Fn(A, B, C) -> R,
-) -> Row<R> {
-    let mut row = [R::default(); 32];
-    for l in 0..32 {
-        row[l] = f(a[l], b[l], c[l]);
-    }
-    row
+maps! {
+    map1: A a;
+    map2: A a, B b;
+    map3: A a, B b, C c;
 }
 
 #[inline(always)]
@@ -92,7 +81,32 @@ pub fn bits<T: Copy>(v: &Row<T>, f: impl Fn(T) -> bool) -> u32 {
     p
 }
 
+/// Runs `$body` with `$t` bound to the Rust type of an integer PTX type.
+macro_rules! by_int {
+    ($ty:expr, $t:ident => $body:expr) => {
+        match $ty {
+            Ty::S16 => by_int!(i16, $t, $body),
+            Ty::U16 | Ty::B16 => by_int!(u16, $t, $body),
+            Ty::S32 => by_int!(i32, $t, $body),
+            Ty::S64 => by_int!(i64, $t, $body),
+            Ty::U64 | Ty::B64 => by_int!(u64, $t, $body),
+            Ty::S8 => by_int!(i8, $t, $body),
+            Ty::U8 | Ty::B8 => by_int!(u8, $t, $body),
+            _ => by_int!(u32, $t, $body),
+        }
+    };
+    ($int:ident, $t:ident, $body:expr) => {{
+        type $t = $int;
+        $body
+    }};
+}
+pub(crate) use by_int;
+
 impl Warp {
+    pub fn three<T: Lane>(&self, ins: &Instr, f: &Frame, env: &Env) -> (Row<T>, Row<T>, Row<T>) {
+        (self.read(ins.a, f, env), self.read(ins.b, f, env), self.read(ins.c, f, env))
+    }
+
     #[inline]
     pub fn read<T: Lane>(&self, s: Src, f: &Frame, env: &Env) -> Row<T> {
         match s {

@@ -7,9 +7,9 @@
 // UNSAFETY: calls the functions of `fast` with the rows of the frame.
 
 use crate::exec::fault::{Fault, FaultKind, incomplete};
+use crate::exec::floating::extreme_of;
 use crate::exec::lanes::{Lanes, alike, lanes, shuffled};
 use crate::exec::memory::combine;
-use crate::exec::ops::extreme_of;
 use crate::exec::range_cache::RangeCache;
 use crate::exec::state::{Env, Frame, Kind, Launch, Return, Rows, Warp};
 use crate::ptx::isa::instruction::{Call, Instr, Op, Target};
@@ -18,6 +18,7 @@ use crate::ptx::isa::program::{Program, function_index};
 
 /// Hardware stops at 512 KiB of local memory per thread.
 const LOCAL_BYTES_MAX: usize = 512 << 10;
+
 const CALL_DEPTH_MAX: usize = 16 << 10;
 
 /// Instructions a group may run while another group of its warp waits.

@@ -79,55 +79,36 @@ unsafe fn put<const FULL: bool, T: Cell>(row: *mut [T::Stored; 32], at: usize, m
     *to = stored;
 }
 
-#[inline(always)]
-unsafe fn map1<const FULL: bool, A: Cell, D: Cell>(r: &Rows, x: &Step, m: u32, f: impl Fn(A) -> D) {
-    // SAFETY: rows of the frame or constants, as `bind` resolved them.
-    unsafe {
-        let (a, d) = (A::row(r, x.a), D::row(r, x.d));
-        for at in (0..32).step_by(PIECE) {
-            let (a, mut v) = (piece::<A>(a, at), [D::default(); PIECE]);
-            for l in 0..PIECE {
-                v[l] = f(a[l]);
+/// Functions of as many rows: from operands to the result, piece by piece.
+macro_rules! maps {
+    ($($name:ident: $($t:ident $v:ident),+;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name<const FULL: bool, $($t: Cell,)+ D: Cell>(
+            r: &Rows,
+            x: &Step,
+            m: u32,
+            f: impl Fn($($t),+) -> D,
+        ) {
+            // SAFETY: rows of the frame or constants, as `bind` resolved them.
+            unsafe {
+                let ($($v,)+ d) = ($($t::row(r, x.$v),)+ D::row(r, x.d));
+                for at in (0..32).step_by(PIECE) {
+                    $(let $v = piece::<$t>($v, at);)+
+                    let mut v = [D::default(); PIECE];
+                    for l in 0..PIECE {
+                        v[l] = f($($v[l]),+);
+                    }
+                    put::<FULL, D>(d, at, m, v);
+                }
             }
-            put::<FULL, D>(d, at, m, v);
         }
-    }
+    )*};
 }
 
-#[inline(always)]
-unsafe fn map2<const FULL: bool, A: Cell, B: Cell, D: Cell>(r: &Rows, x: &Step, m: u32, f: impl Fn(A, B) -> D) {
-    // SAFETY: as in map1.
-    unsafe {
-        let (a, b, d) = (A::row(r, x.a), B::row(r, x.b), D::row(r, x.d));
-        for at in (0..32).step_by(PIECE) {
-            let (a, b, mut v) = (piece::<A>(a, at), piece::<B>(b, at), [D::default(); PIECE]);
-            for l in 0..PIECE {
-                v[l] = f(a[l], b[l]);
-            }
-            put::<FULL, D>(d, at, m, v);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn map3<const FULL: bool, A: Cell, B: Cell, C: Cell, D: Cell>(
-    r: &Rows,
-    x: &Step,
-    m: u32,
-    f: impl Fn(A, B, C) -> D,
-) {
-    // SAFETY: as in map1.
-    unsafe {
-        let (a, b, c, d) = (A::row(r, x.a), B::row(r, x.b), C::row(r, x.c), D::row(r, x.d));
-        for at in (0..32).step_by(PIECE) {
-            let (a, b, c) = (piece::<A>(a, at), piece::<B>(b, at), piece::<C>(c, at));
-            let mut v = [D::default(); PIECE];
-            for l in 0..PIECE {
-                v[l] = f(a[l], b[l], c[l]);
-            }
-            put::<FULL, D>(d, at, m, v);
-        }
-    }
+maps! {
+    map1: A a;
+    map2: A a, B b;
+    map3: A a, B b, C c;
 }
 
 /// One bit for each lane in which `f` holds.
@@ -135,7 +116,7 @@ unsafe fn map3<const FULL: bool, A: Cell, B: Cell, C: Cell, D: Cell>(
 #[inline]
 unsafe fn bits2<A: Cell>(r: &Rows, x: &Step, f: impl Fn(A, A) -> bool) -> u32 {
     let mut bits = 0;
-    // SAFETY: as in map1; the arrays are as large as the vectors.
+    // SAFETY: as in `maps`; the arrays are as large as the vectors.
     unsafe {
         let (a, b) = (A::row(r, x.a), A::row(r, x.b));
         for at in (0..32).step_by(PIECE) {
@@ -495,7 +476,7 @@ pub unsafe fn select<const WIDE: bool, const FULL: bool>(
 
 #[inline(always)]
 unsafe fn choose<const FULL: bool, T: Cell>(r: &Rows, x: &Step, m: u32, p: u32) {
-    // SAFETY: as in map1.
+    // SAFETY: as in `maps`.
     unsafe {
         let (a, b, d) = (T::row(r, x.a), T::row(r, x.b), T::row(r, x.d));
         for at in (0..32).step_by(PIECE) {

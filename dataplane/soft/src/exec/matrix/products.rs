@@ -129,57 +129,44 @@ trait Wide: Copy + Default + std::ops::Mul<Output = Self> {
         Self: 'a;
 }
 
-/// Products of half-precision numbers have 22 bits, and are between 2^-48 and 2^32.
-impl Wide for f32 {
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn row_avx2<'a>(count: usize, product: impl Fn(usize) -> Product<'a, Self>, top: &mut [i32; 8]) -> [i32; 8] {
-        // SAFETY: the caller's promise.
-        unsafe { vector::row_f32(count, product, top) }
-    }
-    #[inline(always)]
-    fn of(v: f32) -> Self {
-        v
-    }
-    #[inline(always)]
-    fn to64(self) -> f64 {
-        f64::from(self)
-    }
-    #[inline(always)]
-    fn power(n: i32) -> Self {
-        Self::from_bits(((n.min(127) + 127) as u32) << 23)
-    }
-    #[inline(always)]
-    unsafe fn whole(self) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { self.to_int_unchecked() }
-    }
+macro_rules! wide {
+    ($($t:ty, $row:ident, |$n:ident| $power:expr;)*) => {$(
+        impl Wide for $t {
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn row_avx2<'a>(
+                count: usize,
+                product: impl Fn(usize) -> Product<'a, Self>,
+                top: &mut [i32; 8],
+            ) -> [i32; 8] {
+                // SAFETY: the caller's promise.
+                unsafe { vector::$row(count, product, top) }
+            }
+            #[inline(always)]
+            fn of(v: f32) -> Self {
+                v.into()
+            }
+            #[inline(always)]
+            fn to64(self) -> f64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn power($n: i32) -> Self {
+                Self::from_bits($power)
+            }
+            #[inline(always)]
+            unsafe fn whole(self) -> i32 {
+                // SAFETY: the caller's promise.
+                unsafe { self.to_int_unchecked() }
+            }
+        }
+    )*};
 }
 
-impl Wide for f64 {
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn row_avx2<'a>(count: usize, product: impl Fn(usize) -> Product<'a, Self>, top: &mut [i32; 8]) -> [i32; 8] {
-        // SAFETY: the caller's promise.
-        unsafe { vector::row_f64(count, product, top) }
-    }
-    #[inline(always)]
-    fn of(v: f32) -> Self {
-        Self::from(v)
-    }
-    #[inline(always)]
-    fn to64(self) -> f64 {
-        self
-    }
-    #[inline(always)]
-    fn power(n: i32) -> Self {
-        Self::from_bits(((n + 1023) as u64) << 52)
-    }
-    #[inline(always)]
-    unsafe fn whole(self) -> i32 {
-        // SAFETY: the caller's promise.
-        unsafe { self.to_int_unchecked() }
-    }
+wide! {
+    // Products of half-precision numbers have 22 bits, and are between 2^-48 and 2^32.
+    f32, row_f32, |n| ((n.min(127) + 127) as u32) << 23;
+    f64, row_f64, |n| ((n + 1023) as u64) << 52;
 }
 
 #[inline(always)]

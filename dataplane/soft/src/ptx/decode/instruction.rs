@@ -621,45 +621,20 @@ impl<'a> Decoder<'a> {
 
     fn other(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
         let get = |n: usize| ops.get(n).ok_or_else(|| "too few operands".to_string());
-        let window = |s: Space| match s {
-            Space::Shared => SHARED_WINDOW,
-            Space::Local => LOCAL_WINDOW,
-            _ => 0,
-        };
-        let (op, wants) = match base {
-            "ret" => (Op::Ret, 0),
-            "exit" => (Op::Exit, 0),
-            "trap" | "brkpt" => (Op::Trap, 0),
-            "membar" | "fence" => (Op::Fence, 0),
+        match base {
             "nanosleep" => {
                 let a = self.src(get(0)?, Ty::U32)?;
                 self.emit(Op::Nanosleep).a = a;
-                return Ok(());
-            }
-            "prefetch" | "prefetchu" | "pmevent" | "setmaxnreg" | "griddepcontrol" | "discard" | "applypriority" => {
-                (Op::Nop, 0)
+                Ok(())
             }
             "createpolicy" => {
                 let d = self.dst(get(0)?)?;
                 let i = self.emit(Op::Mov);
                 i.d = d;
                 i.a = Src::Imm(0);
-                return Ok(());
+                Ok(())
             }
-            "mapa" => (Op::Cluster(ClusterOp::Mapa { generic: mods.space()? == Space::Generic }), 3),
-            "getctarank" => (Op::Cluster(ClusterOp::CtaRank { generic: mods.space()? == Space::Generic }), 2),
-            "mbarrier" => return self.mbarrier(mods, ops),
-            "cvta" => {
-                let mut space = mods.space()?;
-                if space == Space::Param && !self.f.is_entry {
-                    space = Space::Local;
-                }
-                let w = if space == Space::Param { PARAM_WINDOW } else { window(space) };
-                (if mods.has("to") { Op::CvtaTo { window: w } } else { Op::Cvta { window: w } }, 2)
-            }
-            "isspacep" if mods.has("shared::cluster") => (Op::Cluster(ClusterOp::IsShared), 2),
-            "isspacep" => (Op::IsSpace(mods.space()?), 2),
-            "selp" => (Op::Selp(mods.ty()?), 4),
+            "mbarrier" => self.mbarrier(mods, ops),
             "slct" => {
                 let types = mods.types();
                 let (Some(&ty), Some(&by)) = (types.first(), types.get(1)) else { return unsupported("types") };
@@ -668,11 +643,61 @@ impl<'a> Decoder<'a> {
                 let c = if mods.has("ftz") { self.flushed(c) } else { c };
                 let i = self.emit(Op::Slct(ty, by == Ty::F32));
                 (i.d, i.a, i.b, i.c) = (d, a, b, c);
-                return Ok(());
+                Ok(())
             }
+            "bmsk" | "szext" if mods.has("wrap") => self.wrapped(base, mods, ops),
+            "cp" if mods.has("async") && !mods.has("tensor") => {
+                if mods.has("bulk") {
+                    self.bulk_copy(mods, ops)
+                } else if mods.has("mbarrier") {
+                    self.arrive_after_copies(mods, ops)
+                } else {
+                    self.copy_async(mods, ops)
+                }
+            }
+            _ => self.regular(base, mods, ops),
+        }
+    }
+
+    /// An instruction of a result and up to four operands of one type.
+    fn regular(&mut self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<()> {
+        let get = |n: usize| ops.get(n).ok_or_else(|| "too few operands".to_string());
+        let (op, wants) = self.regular_op(base, mods, ops)?;
+        let ty = mods.ty().unwrap_or(Ty::B32);
+        let d = if wants > 1 { self.dst(get(0)?)? } else { Reg::None };
+        let operand =
+            |me: &Self, n: usize| -> Result<Src> { if wants > n { me.src(get(n)?, ty) } else { Ok(Src::None) } };
+        let (a, b, c, e) = (operand(self, 1)?, operand(self, 2)?, operand(self, 3)?, operand(self, 4)?);
+        let i = self.emit(op);
+        (i.d, i.a, i.b, i.c, i.e) = (d, a, b, c, e);
+        Ok(())
+    }
+
+    /// What such an instruction does, and how many operands it names.
+    fn regular_op(&self, base: &str, mods: &Mods, ops: &[Operand]) -> Result<(Op, usize)> {
+        Ok(match base {
+            "ret" => (Op::Ret, 0),
+            "exit" => (Op::Exit, 0),
+            "trap" | "brkpt" => (Op::Trap, 0),
+            "membar" | "fence" => (Op::Fence, 0),
+            "prefetch" | "prefetchu" | "pmevent" | "setmaxnreg" | "griddepcontrol" | "discard" | "applypriority" => {
+                (Op::Nop, 0)
+            }
+            "mapa" => (Op::Cluster(ClusterOp::Mapa { generic: mods.space()? == Space::Generic }), 3),
+            "getctarank" => (Op::Cluster(ClusterOp::CtaRank { generic: mods.space()? == Space::Generic }), 2),
+            "cvta" => {
+                let mut space = mods.space()?;
+                if space == Space::Param && !self.f.is_entry {
+                    space = Space::Local;
+                }
+                let w = window(space);
+                (if mods.has("to") { Op::CvtaTo { window: w } } else { Op::Cvta { window: w } }, 2)
+            }
+            "isspacep" if mods.has("shared::cluster") => (Op::Cluster(ClusterOp::IsShared), 2),
+            "isspacep" => (Op::IsSpace(mods.space()?), 2),
+            "selp" => (Op::Selp(mods.ty()?), 4),
             "bfe" => (Op::Bfe(mods.ty()?), 4),
             "bfi" => (Op::Bfi(mods.ty()?), 5),
-            "bmsk" | "szext" if mods.has("wrap") => return self.wrapped(base, mods, ops),
             "bmsk" if mods.has("clamp") => (Op::Bmsk, 3),
             "szext" => (Op::Szext(mods.ty()?.is_signed()), 3),
             "fns" => (Op::Fns, 4),
@@ -693,7 +718,9 @@ impl<'a> Decoder<'a> {
                 if mods.has("or") || mods.has("and") {
                     return unsupported("predicate form");
                 }
-                let Operand::Int(table) = get(4)? else { return unsupported("table operand") };
+                let Operand::Int(table) = ops.get(4).ok_or("too few operands")? else {
+                    return unsupported("table operand");
+                };
                 (Op::Lop3(*table as u8), 4)
             }
             "dp4a" | "dp2a" => {
@@ -713,25 +740,8 @@ impl<'a> Decoder<'a> {
                 };
                 (Op::Testp(kind, mods.ty()?), 2)
             }
-            "cp" if mods.has("async") && !mods.has("tensor") => {
-                return if mods.has("bulk") {
-                    self.bulk_copy(mods, ops)
-                } else if mods.has("mbarrier") {
-                    self.arrive_after_copies(mods, ops)
-                } else {
-                    self.copy_async(mods, ops)
-                };
-            }
             _ => return unsupported("an instruction that it does not know"),
-        };
-        let ty = mods.ty().unwrap_or(Ty::B32);
-        let d = if wants > 1 { self.dst(get(0)?)? } else { Reg::None };
-        let operand =
-            |me: &Self, n: usize| -> Result<Src> { if wants > n { me.src(get(n)?, ty) } else { Ok(Src::None) } };
-        let (a, b, c, e) = (operand(self, 1)?, operand(self, 2)?, operand(self, 3)?, operand(self, 4)?);
-        let i = self.emit(op);
-        (i.d, i.a, i.b, i.c, i.e) = (d, a, b, c, e);
-        Ok(())
+        })
     }
 
     fn copy_async(&mut self, mods: &Mods, ops: &[Operand]) -> Result<()> {
@@ -754,6 +764,15 @@ impl<'a> Decoder<'a> {
         let i = self.emit(Op::CpAsync { bytes: *bytes as u32, to, from });
         (i.a, i.b, i.c) = (a, b, c);
         Ok(())
+    }
+}
+
+fn window(space: Space) -> u64 {
+    match space {
+        Space::Shared => SHARED_WINDOW,
+        Space::Local => LOCAL_WINDOW,
+        Space::Param => PARAM_WINDOW,
+        _ => 0,
     }
 }
 

@@ -195,25 +195,9 @@ impl Decoder<'_> {
         if !is_quads && (!a_rows || b_rows) {
             return unsupported("layouts other than .row.col");
         }
-        let mut m = Multiply {
-            shape,
-            a,
-            b,
-            c: sum_type(c, a)?,
-            d: sum_type(d, a)?,
-            a_regs: Box::default(),
-            b_regs: Box::default(),
-            c_regs: Box::default(),
-            d_regs: Box::default(),
-            sparse: None,
-            quads: is_quads.then_some([a_rows, b_rows]),
-            saturates: mods.has("satfinite"),
-            is_and: mods.has("and"),
-            round: Round::Nearest,
-        };
-        if a == Element::B1 && !(mods.has("popc") && (mods.has("xor") || mods.has("and"))) {
-            return unsupported("the operation on single bits");
-        }
+        let mut m = product(mods, shape, [a, b], [sum_type(c, a)?, sum_type(d, a)?]);
+        m.quads = is_quads.then_some([a_rows, b_rows]);
+        check_operation(mods, a)?;
         let needed = if is_sparse { 6 } else { 4 };
         if ops.len() != needed {
             return Err(format!("{} operands, not {needed}", ops.len()));
@@ -278,28 +262,12 @@ impl Decoder<'_> {
         if a.family() != b.family() || !is_wmma_shape(shape, a) {
             return Err(format!("{}x{}x{} of {a:?} and {b:?}", shape.m, shape.n, shape.k));
         }
-        if a == Element::B1 && !(mods.has("popc") && (mods.has("xor") || mods.has("and"))) {
-            return unsupported("the operation on single bits");
-        }
+        check_operation(mods, a)?;
         if ops.len() != 4 {
             return Err(format!("{} operands, not 4", ops.len()));
         }
-        let mut m = Multiply {
-            shape,
-            a,
-            b,
-            c: sum_type(c, a)?,
-            d: sum_type(d, a)?,
-            a_regs: Box::default(),
-            b_regs: Box::default(),
-            c_regs: Box::default(),
-            d_regs: Box::default(),
-            sparse: None,
-            quads: None,
-            saturates: mods.has("satfinite"),
-            is_and: mods.has("and"),
-            round: mods.round().unwrap_or(Round::Nearest),
-        };
+        let mut m = product(mods, shape, [a, b], [sum_type(c, a)?, sum_type(d, a)?]);
+        m.round = mods.round().unwrap_or(Round::Nearest);
         self.factors_and_sums(&mut m, ops)?;
         let is_half = a == Element::F16;
         let (a_all, a_distinct) = wmma_registers(Part::A, shape, a.bits(), is_half);
@@ -368,6 +336,34 @@ impl Decoder<'_> {
         }
         self.emit_matrix(MatrixOp::StoreFragment(fragment, values.into()), address)
     }
+}
+
+/// A product whose registers are not known yet.
+fn product(mods: &Mods, shape: Shape, [a, b]: [Element; 2], [c, d]: [Ty; 2]) -> Multiply {
+    Multiply {
+        shape,
+        a,
+        b,
+        c,
+        d,
+        a_regs: Box::default(),
+        b_regs: Box::default(),
+        c_regs: Box::default(),
+        d_regs: Box::default(),
+        sparse: None,
+        quads: None,
+        saturates: mods.has("satfinite"),
+        is_and: mods.has("and"),
+        round: Round::Nearest,
+    }
+}
+
+/// Single bits are counted where both factors have them, or where they differ.
+fn check_operation(mods: &Mods, of: Element) -> Result<()> {
+    if of == Element::B1 && !(mods.has("popc") && (mods.has("xor") || mods.has("and"))) {
+        return unsupported("the operation on single bits");
+    }
+    Ok(())
 }
 
 fn check_counts(m: &Multiply, expected: [usize; 4]) -> Result<()> {

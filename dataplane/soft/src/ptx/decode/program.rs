@@ -105,19 +105,15 @@ fn spread_unsupported(funcs: &mut [Func], calls: &[Vec<u32>]) {
     }
 }
 
+/// Shared variables with the function that has them, or `usize::MAX`.
+type Owned<'a> = Vec<(usize, &'a Variable)>;
+
+/// The functions and the shared variables that a function names.
+type Mentions<'a> = (HashSet<usize>, HashSet<&'a str>);
+
 impl SharedLayout {
     pub fn new(module: &Module, names: &HashMap<&str, usize>) -> Self {
-        let mut vars: Vec<(usize, &Variable)> =
-            module.variables.iter().filter(|v| v.space == Space::Shared).map(|v| (usize::MAX, v)).collect();
-        for (i, f) in module.functions.iter().enumerate() {
-            for s in &f.body {
-                if let Stmt::Var(v) = s
-                    && v.space == Space::Shared
-                {
-                    vars.push((i, v));
-                }
-            }
-        }
+        let mut vars = shared_variables(module);
         let mut layout = Self { offsets: HashMap::new(), externs: HashSet::new(), entry_bytes: HashMap::new() };
         vars.retain(|(_, v)| {
             let dynamic = v.linkage == Linkage::Extern || v.count.is_none();
@@ -126,87 +122,102 @@ impl SharedLayout {
             }
             !dynamic
         });
-        if vars.is_empty() {
-            return layout;
+        if !vars.is_empty() {
+            let users = users(module, &vars, &mentions(module, &vars, names));
+            layout.place(&vars, &users);
         }
-        let interesting: HashSet<&str> = vars.iter().map(|(_, v)| v.name.as_str()).collect();
-        let mentions: Vec<(HashSet<usize>, HashSet<&str>)> = module
-            .functions
-            .iter()
-            .map(|f| {
-                let (mut called, mut used) = (HashSet::new(), HashSet::new());
-                for s in &f.body {
-                    if let Stmt::Instruction(i) = s {
-                        for o in &i.operands {
-                            visit_names(o, &mut |n| {
-                                if let Some(&t) = names.get(n) {
-                                    called.insert(t);
-                                }
-                                if let Some(&n) = interesting.get(n) {
-                                    used.insert(n);
-                                }
-                            });
-                        }
-                    }
-                }
-                (called, used)
-            })
-            .collect();
-        let mut users: Vec<Vec<usize>> = vec![Vec::new(); vars.len()];
-        for (entry, f) in module.functions.iter().enumerate() {
-            if !f.is_entry {
-                continue;
-            }
-            let mut reached = HashSet::from([entry]);
-            let mut queue = vec![entry];
-            while let Some(i) = queue.pop() {
-                for &c in &mentions[i].0 {
-                    if reached.insert(c) {
-                        queue.push(c);
-                    }
-                }
-            }
-            for (k, (owner, v)) in vars.iter().enumerate() {
-                let uses = if *owner == usize::MAX {
-                    reached.iter().any(|&i| mentions[i].1.contains(v.name.as_str()))
-                } else {
-                    reached.contains(owner)
-                };
-                if uses {
-                    users[k].push(entry);
-                }
-            }
-        }
+        layout
+    }
+
+    /// What several kernels use lies at the same place in all of them, before what only one uses.
+    fn place(&mut self, vars: &Owned, users: &[Vec<usize>]) {
         let mut common = 0;
-        for (k, (owner, v)) in vars.iter().enumerate() {
-            if users[k].len() > 1 {
-                common = align_up(common, v.align);
-                layout.offsets.insert((*owner, v.name.clone()), common);
-                common += v.bytes() as u32;
-                for &e in &users[k] {
-                    layout.entry_bytes.insert(e, 0);
-                }
+        for ((owner, v), users) in vars.iter().zip(users).filter(|(_, users)| users.len() > 1) {
+            common = align_up(common, v.align);
+            self.offsets.insert((*owner, v.name.clone()), common);
+            common += v.bytes() as u32;
+            for &e in users {
+                self.entry_bytes.insert(e, 0);
             }
         }
-        for bytes in layout.entry_bytes.values_mut() {
+        for bytes in self.entry_bytes.values_mut() {
             *bytes = common;
         }
-        for (k, (owner, v)) in vars.iter().enumerate() {
-            match users[k].as_slice() {
+        for ((owner, v), users) in vars.iter().zip(users) {
+            match users.as_slice() {
                 [entry] => {
-                    let top = layout.entry_bytes.entry(*entry).or_insert(0);
+                    let top = self.entry_bytes.entry(*entry).or_insert(0);
                     let at = align_up(*top, v.align);
                     *top = at + v.bytes() as u32;
-                    layout.offsets.insert((*owner, v.name.clone()), at);
+                    self.offsets.insert((*owner, v.name.clone()), at);
                 }
                 [] => {
-                    layout.offsets.insert((*owner, v.name.clone()), 0);
+                    self.offsets.insert((*owner, v.name.clone()), 0);
                 }
                 _ => {}
             }
         }
-        layout
     }
+}
+
+fn shared_variables(module: &Module) -> Owned<'_> {
+    let mut vars: Owned =
+        module.variables.iter().filter(|v| v.space == Space::Shared).map(|v| (usize::MAX, v)).collect();
+    for (i, f) in module.functions.iter().enumerate() {
+        for s in &f.body {
+            if let Stmt::Var(v) = s
+                && v.space == Space::Shared
+            {
+                vars.push((i, v));
+            }
+        }
+    }
+    vars
+}
+
+fn mentions<'a>(module: &Module, vars: &Owned<'a>, names: &HashMap<&str, usize>) -> Vec<Mentions<'a>> {
+    let interesting: HashSet<&str> = vars.iter().map(|(_, v)| v.name.as_str()).collect();
+    let of = |f: &Function| {
+        let (mut called, mut used) = (HashSet::new(), HashSet::new());
+        for s in &f.body {
+            let Stmt::Instruction(i) = s else { continue };
+            for o in &i.operands {
+                visit_names(o, &mut |n| {
+                    called.extend(names.get(n).copied());
+                    used.extend(interesting.get(n).copied());
+                });
+            }
+        }
+        (called, used)
+    };
+    module.functions.iter().map(of).collect()
+}
+
+/// The kernels that can reach each variable.
+fn users(module: &Module, vars: &Owned, mentions: &[Mentions]) -> Vec<Vec<usize>> {
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); vars.len()];
+    for (entry, _) in module.functions.iter().enumerate().filter(|(_, f)| f.is_entry) {
+        let mut reached = HashSet::from([entry]);
+        let mut queue = vec![entry];
+        while let Some(i) = queue.pop() {
+            for &c in &mentions[i].0 {
+                if reached.insert(c) {
+                    queue.push(c);
+                }
+            }
+        }
+        for ((owner, v), users) in vars.iter().zip(&mut users) {
+            let uses = if *owner == usize::MAX {
+                reached.iter().any(|&i| mentions[i].1.contains(v.name.as_str()))
+            } else {
+                reached.contains(owner)
+            };
+            if uses {
+                users.push(entry);
+            }
+        }
+    }
+    users
 }
 
 fn visit_names<'a>(o: &'a Operand, f: &mut impl FnMut(&'a str)) {
