@@ -4,7 +4,6 @@
 
 // UNSAFETY: reads the arguments of calls that succeeded, as the call itself did.
 
-use crate::objects::graph::nodes_of;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -12,11 +11,12 @@ use std::ptr::{null, null_mut};
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
-use crate::activity::choice::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
 use crate::activity::generated::cbids;
 use crate::activity::subscriber::{self, Subject, calling};
+use crate::objects::graph::nodes_of;
 use crate::session::context::resolve;
 use crate::state::context;
+use crate::state::recording::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
 
 /// What cudart says about a call of it, before and after, as seen in cudart 12 and 13.
 #[repr(C)]
@@ -64,14 +64,14 @@ impl DriverCall {
             call.symbol = call.symbol();
             call.tell(CUPTI_API_ENTER, null_mut());
         }
-        if choice::any_resource() {
+        if recording::any_resource() {
             call.what_ends();
         }
         Some(call)
     }
 
     pub fn exit(mut self, mut result: CUresult) {
-        if choice::any_resource() && result == CUDA_SUCCESS {
+        if recording::any_resource() && result == CUDA_SUCCESS {
             self.what_began();
         }
         if DRIVER_CALLBACKS.has(self.cbid) {

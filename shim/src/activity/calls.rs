@@ -9,12 +9,8 @@ use orion_cuda::sys::*;
 
 use crate::activity::api_callbacks::{self, RuntimeCall};
 use crate::activity::buffers::{self, State};
-use crate::activity::choice;
 use crate::activity::time::{now, thread_id};
-use crate::state::recording::{
-    CALLED_BACK, DRIVER, DRIVER_CALLS, EXTERNAL, EXTERNAL_IDS, GPU, HOOKS, ON, RUNTIME, RUNTIME_CALLS, THREAD, begin,
-    leave, on, wants,
-};
+use crate::state::recording::{self, CALLED_BACK, DRIVER, DRIVER_CALLS, EXTERNAL, EXTERNAL_IDS, GPU, HOOKS, ON, RUNTIME, RUNTIME_CALLS, THREAD, begin, leave, on, wants};
 
 /// A call of the driver API, which is part of another if the thread is inside of one.
 pub fn driver_call<P>(cbid: u32, parameters: &P, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -97,7 +93,7 @@ extern "C" fn in_child() {
     ON.store(0, Ordering::Relaxed);
     DRIVER_CALLS.choose_all(false);
     RUNTIME_CALLS.choose_all(false);
-    choice::choose_no_callback();
+    recording::choose_no_callback();
     HOOKS.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     leave();
     State::forget();

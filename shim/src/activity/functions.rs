@@ -15,13 +15,13 @@ use orion_cuda::cupti_table::*;
 use orion_cuda::sys::*;
 use orion_wire::activity;
 
+use crate::activity::{gpu, subscriber};
 use crate::activity::buffers::{self, State, lock};
 use crate::activity::calls::{pop_external, push_external, register_fork_handler};
 use crate::activity::generated::cbids;
-use crate::activity::time::{SYSTEM_THREAD_IDS, now, set_timestamp};
-use crate::activity::{choice, gpu, subscriber};
+use crate::activity::time::{now, set_timestamp};
 use crate::report::refuse;
-use crate::state::recording::{Chosen, DRIVER_CALLS, EXTERNAL, RUNTIME_CALLS, set};
+use crate::state::recording::{self, Chosen, DRIVER_CALLS, EXTERNAL, RUNTIME_CALLS, SYSTEM_THREAD_IDS, set};
 
 /// The table that `cuGetExportTable` hands out.
 pub fn table() -> *const c_void {
@@ -123,7 +123,7 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         }
         _ => {}
     }
-    choice::choice_changed();
+    recording::choice_changed();
     CUPTI_SUCCESS
 }
 
@@ -155,7 +155,7 @@ fn choose(calls: &Chosen, names: &[&CStr], id: u32, enable: u8) -> CUptiResult {
         register_fork_handler();
     }
     calls.choose(id, enable != 0);
-    choice::choice_changed();
+    recording::choice_changed();
     CUPTI_SUCCESS
 }
 
@@ -379,9 +379,9 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
     if subscriber::is_subscriber(subscriber) {
         let known = |names: &[&CStr]| names.get(id as usize).is_some_and(|name| !name.is_empty());
         match domain {
-            CUPTI_CB_DOMAIN_RESOURCE if subscriber::happens(id) => choice::choose_resource(id, enable != 0),
-            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => choice::DRIVER_CALLBACKS.choose(id, enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => choice::RUNTIME_CALLBACKS.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if subscriber::happens(id) => recording::choose_resource(id, enable != 0),
+            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => recording::DRIVER_CALLBACKS.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => recording::RUNTIME_CALLBACKS.choose(id, enable != 0),
             CUPTI_CB_DOMAIN_DRIVER_API | CUPTI_CB_DOMAIN_RUNTIME_API => return CUPTI_ERROR_INVALID_PARAMETER,
             _ => return callbacks(enable, subscriber, "cuptiEnableCallback", is_domain(domain)),
         }
@@ -393,9 +393,9 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
     if subscriber::is_subscriber(subscriber) {
         match domain {
-            CUPTI_CB_DOMAIN_DRIVER_API => choice::DRIVER_CALLBACKS.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API => choice::RUNTIME_CALLBACKS.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => choice::choose_no_resource(),
+            CUPTI_CB_DOMAIN_DRIVER_API => recording::DRIVER_CALLBACKS.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API => recording::RUNTIME_CALLBACKS.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => recording::choose_no_resource(),
             _ => return callbacks(enable, subscriber, "cuptiEnableDomain", is_domain(domain)),
         }
         return called_back();
@@ -410,16 +410,16 @@ fn is_domain(domain: u32) -> bool {
 /// The choice of callbacks has changed.
 fn called_back() -> CUptiResult {
     register_fork_handler();
-    choice::choice_changed();
+    recording::choice_changed();
     CUPTI_SUCCESS
 }
 
 unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
     let code = callbacks(enable, subscriber, "cuptiEnableAllDomains", true);
     if code == CUPTI_SUCCESS {
-        choice::choose_no_resource();
-        choice::choose_no_callback();
-        choice::choice_changed();
+        recording::choose_no_resource();
+        recording::choose_no_callback();
+        recording::choice_changed();
     }
     code
 }

@@ -9,7 +9,6 @@
 pub mod api_callbacks;
 pub mod buffers;
 pub mod calls;
-pub mod choice;
 pub mod clock;
 pub mod functions;
 pub mod generated;

@@ -2,28 +2,20 @@
 
 // UNSAFETY: calls the application's function with its own word.
 
-use crate::objects::graph::type_of;
-use crate::state::recording;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::{Callback, Subscriber};
 use orion_cuda::sys::*;
 
-use crate::activity::choice;
+use crate::objects::graph::type_of;
 use crate::state::context;
+use crate::state::recording::{self, SUBSCRIBER, Subscribed};
 
-struct Subscribed {
-    callback: Callback,
-    user: *mut c_void,
-}
-
-/// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
-static SUBSCRIBER: AtomicPtr<Subscribed> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// Whether this thread is in the subscriber's function: what that calls does not call back.
     static CALLING: Cell<bool> = const { Cell::new(false) };
@@ -51,9 +43,9 @@ pub fn is_subscriber(subscriber: Subscriber) -> bool {
 }
 
 pub fn unsubscribe() {
-    choice::choose_no_resource();
-    choice::choose_no_callback();
-    choice::choice_changed();
+    recording::choose_no_resource();
+    recording::choose_no_callback();
+    recording::choice_changed();
     SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
 }
 
@@ -80,7 +72,7 @@ pub fn happens(id: u32) -> bool {
 fn register_exit_handler() {
     static REGISTERED: Once = Once::new();
     extern "C" fn at_exit() {
-        choice::choose_no_resource();
+        recording::choose_no_resource();
     }
     REGISTERED.call_once(|| {
         // SAFETY: the handler stores to one static.
@@ -113,7 +105,7 @@ pub struct Subject {
 }
 
 pub fn graph(id: u32, subject: Subject) {
-    if !choice::has_resource(id) {
+    if !recording::has_resource(id) {
         return;
     }
     let node_type = match subject.node {
@@ -134,7 +126,7 @@ pub fn graph(id: u32, subject: Subject) {
 }
 
 fn resource(id: u32, data: CUpti_ResourceData) {
-    if choice::has_resource(id) {
+    if recording::has_resource(id) {
         calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
     }
 }

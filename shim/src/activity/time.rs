@@ -3,12 +3,11 @@
 // UNSAFETY: a C ABI of raw pointers; reads structures of cudart's.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use orion_cuda::cupti_table::Timestamp;
 
-/// The clock of the application's records: its own, or the one CUPTI has otherwise.
-static TIMESTAMP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+use crate::state::recording::{SYSTEM_THREAD_IDS, TIMESTAMP};
 
 pub fn set_timestamp(callback: Option<Timestamp>) -> bool {
     let new = callback.map_or(std::ptr::null_mut(), |f| f as *mut c_void);
@@ -28,9 +27,6 @@ pub fn now() -> u64 {
     // SAFETY: the application's own function, which takes nothing.
     unsafe { callback() }
 }
-
-/// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM` instead of the default, the pthread's number.
-pub static SYSTEM_THREAD_IDS: AtomicU32 = AtomicU32::new(0);
 
 pub fn thread_id() -> u32 {
     // SAFETY: neither has conditions.

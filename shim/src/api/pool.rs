@@ -5,40 +5,20 @@
 
 // UNSAFETY: reads and writes values through the application's pointers.
 
-use crate::answer::code;
-use crate::answer::posted;
-use crate::session::call::put_words;
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::answer::write;
+use crate::answer::{code, posted, write};
 use crate::objects::capture;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
-use crate::state::address_map::{self, Range};
+use crate::session::call::{call, post, put_words};
 use crate::state::{context, device, handles};
-
-#[derive(Default)]
-struct Pools {
-    /// Default pool by device.
-    defaults: HashMap<u32, u64>,
-    /// Current pool by device, where it is not the default.
-    current: HashMap<u32, u64>,
-    /// Created pools and their devices.
-    created: HashMap<u64, u32>,
-}
-
-static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
-
-fn pools<T>(f: impl FnOnce(&mut Pools) -> T) -> T {
-    f(POOLS.lock().expect("no panic happens under this lock").get_or_insert_default())
-}
+use crate::state::address_map::{self, Range};
+use crate::state::pool::pools;
 
 fn checked(dev: CUdevice) -> Result<u32, CUresult> {
     let s = session()?;

@@ -8,33 +8,18 @@
 // UNSAFETY: reads arguments from the application's arrays and writes maps to its memory.
 
 use std::ffi::c_void;
-use std::sync::RwLock;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::{Fault, Reader, Writer};
-use rustc_hash::FxHashMap;
+use orion_wire::generated::ops;
 
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::context;
-
-type Map = [u64; 16];
+use crate::state::tensor_map::{MEMORY, Map, remember, remembered, tail};
 
 const DIMENSIONS_MAX: u32 = 5;
-/// Programs use some hundred; one that never repeats itself starts over.
-const REMEMBERED_MAX: usize = 8192;
 const ADDRESS_MAX: u64 = 1 << 48;
-
-#[derive(Default)]
-struct Memory {
-    /// By all arguments but the address.
-    encoded: FxHashMap<Vec<u64>, Map>,
-    /// Alignment that the address of a known map needs, by the map without its address.
-    alignment: FxHashMap<[u64; 15], u64>,
-}
-
-static MEMORY: RwLock<Option<Memory>> = RwLock::new(None);
 
 /// A request: which function, and its arguments as words.
 struct Arguments {
@@ -114,26 +99,6 @@ fn read_map(r: &mut Reader<'_>) -> Result<Map, Fault> {
         *word = r.word()?;
     }
     Ok(map)
-}
-
-pub fn remembered(words: &[u64]) -> Option<Map> {
-    MEMORY.read().expect("no panic happens under this lock").as_ref()?.encoded.get(words).copied()
-}
-
-pub fn tail(map: &Map) -> [u64; 15] {
-    let mut tail = [0; 15];
-    tail.copy_from_slice(&map[1..]);
-    tail
-}
-
-pub fn remember(alignment: u64, words: Vec<u64>, map: &Map) {
-    let mut memory = MEMORY.write().expect("no panic happens under this lock");
-    let memory = memory.get_or_insert_default();
-    if memory.encoded.len() >= REMEMBERED_MAX {
-        *memory = Memory::default();
-    }
-    memory.alignment.insert(tail(map), alignment);
-    memory.encoded.insert(words, *map);
 }
 
 /// Writes the map, or zeros with an error, as the driver does.
@@ -303,6 +268,7 @@ pub unsafe fn cuTensorMapReplaceAddress(map: *mut CUtensorMap, address: *mut c_v
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::tensor_map::{MEMORY, remember, remembered, tail};
 
     #[test]
     fn a_map_is_found_by_its_arguments() {

@@ -7,4 +7,5 @@ pub mod host_memory;
 pub mod in_step;
 pub mod parallel_copy;
 pub mod payload;
+pub mod reading;
 pub mod staging;

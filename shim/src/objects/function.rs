@@ -177,6 +177,7 @@ impl Parameters {
     /// # Safety
     /// As `cuLaunchKernel`: `each` has one pointer a parameter, `extra` is a list that ends with
     /// `CU_LAUNCH_PARAM_END`.
+    #[inline]
     pub unsafe fn new(
         f: &Function,
         each: *mut *mut c_void,

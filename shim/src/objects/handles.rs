@@ -1,10 +1,19 @@
 //! Giving handles back, and what ends with an object.
 
-use orion_cuda::sys::CUresult;
+use std::collections::HashSet;
+
+use orion_cuda::sys::{*, CUresult};
 use orion_wire::handle::{Handle, Kind};
 
+use crate::state::{address_map, capture, context};
+use crate::state::array::{ARRAYS, MIPMAPPED};
+use crate::state::event::{HOMES, SHARED, any_shared};
+use crate::state::function::FUNCTIONS;
 use crate::state::handles::{KINDS, give_back, kind_of, made_in};
-use crate::state::{array, event, function, link, module, stream};
+use crate::state::jit::Options;
+use crate::state::link::LINKS;
+use crate::state::module::{LIBRARIES, MODULES};
+use crate::state::stream::STREAMS;
 
 /// Gives a handle back: its creation failed, or its object was destroyed. Those of what lives in the object go too.
 pub fn release(handle: Handle) {
@@ -28,12 +37,12 @@ pub fn release_all_in(context: u64) {
 /// An object is gone, and what is known of it. Answers what lived in it and goes with it.
 fn object_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
     match kind {
-        Kind::Module | Kind::Library => return module::ended(handle),
-        Kind::Array | Kind::MipmappedArray => return array::ended(kind, handle),
-        Kind::Function => function::ended(handle),
-        Kind::Stream => stream::ended(handle),
-        Kind::Event => event::ended(handle),
-        Kind::LinkState => link::ended(handle),
+        Kind::Module | Kind::Library => return module_ended(handle),
+        Kind::Array | Kind::MipmappedArray => return array_ended(kind, handle),
+        Kind::Function => function_ended(handle),
+        Kind::Stream => stream_ended(handle),
+        Kind::Event => event_ended(handle),
+        Kind::LinkState => link_ended(handle),
         _ => {}
     }
     Vec::new()
@@ -72,4 +81,54 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.is(Kind::Array) && a.index() >= PRIMARY_CONTEXTS_MAX);
     }
+}
+
+/// An array was destroyed, or its context was; its levels end with it.
+pub fn array_ended(kind: Kind, handle: Handle) -> Vec<Handle> {
+    let table = if kind == Kind::Array { &ARRAYS } else { &MIPMAPPED };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
+    let levels = std::mem::take(&mut *gone.levels.lock().expect("no panic happens under this lock"));
+    levels.into_values().map(Handle).collect()
+}
+
+/// The module or library of a function is gone.
+pub fn function_ended(handle: Handle) {
+    FUNCTIONS.remove(handle);
+}
+
+/// An event was destroyed, or its context was.
+pub fn event_ended(handle: Handle) {
+    if any_shared() {
+        SHARED.lock().expect("no panic happens under this lock").remove(&handle.0);
+    }
+    if context::several() {
+        HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
+    }
+}
+
+/// Functions, globals and the modules of a library end with it.
+pub fn module_ended(handle: Handle) -> Vec<Handle> {
+    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
+    let Some(gone) = table.remove(handle) else { return Vec::new() };
+    let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
+    let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
+    for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
+        address_map::remove(*base);
+    }
+    functions.into_values().chain(modules.into_values()).map(Handle).collect()
+}
+
+/// A stream was destroyed, or its context was.
+pub fn stream_ended(handle: Handle) {
+    if STREAMS.remove(handle).is_some() {
+        capture::stream_destroyed(handle.0);
+    }
+}
+
+/// A link was destroyed, or its context was.
+pub fn link_ended(handle: Handle) {
+    let Some(gone) = LINKS.remove(handle) else { return };
+    // The table keeps its values for a while; what is large goes now.
+    gone.cubin.lock().expect("no panic happens under this lock").take();
+    *gone.options.lock().expect("no panic happens under this lock") = Options::default();
 }

@@ -5,9 +5,7 @@
 
 // UNSAFETY: writes to the C library's stdout.
 
-use std::sync::Mutex;
-
-static KEPT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+use crate::state::output::KEPT;
 
 pub fn keep(bytes: &[u8]) {
     KEPT.lock().expect("no panic happens under this lock").extend_from_slice(bytes);

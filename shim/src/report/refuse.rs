@@ -1,11 +1,8 @@
 //! Functions that this shim does not answer: each is counted, and said once on stderr.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use orion_cuda::sys::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
-static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+use crate::state::refuse::COUNTS;
 
 /// Counts the refusal of `function`. The application gets its code from the caller.
 pub fn refused(function: &'static str, reason: &str) {

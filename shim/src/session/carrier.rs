@@ -6,15 +6,16 @@
 // UNSAFETY: closes descriptors in a forked child, where nothing else may be touched.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
 use orion_transport::client;
-use orion_transport::client::{Caller, Link, NoSession, Server, Tuning};
+use orion_transport::client::{Caller, NoSession, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::hello::Welcome;
+
+use crate::state::carrier::{CONNECTION, SOCKETS};
 
 /// What the environment says about the server and this program.
 pub struct Settings {
@@ -37,8 +38,6 @@ pub struct Attached {
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a symbol of the library, not a constant of the program")]
 pub static orion_shim_marker: u8 = 1;
-
-static CONNECTION: OnceLock<std::sync::Arc<dyn Link>> = OnceLock::new();
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
 pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
@@ -73,9 +72,6 @@ pub fn note_that_a_gpu_was_asked_for() {
 pub fn lost() -> bool {
     CONNECTION.get().is_some_and(|link| link.lost())
 }
-
-/// The session's sockets, for [`forget_in_child`].
-static SOCKETS: [AtomicI32; 1] = [const { AtomicI32::new(-1) }; 1];
 
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
 /// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing

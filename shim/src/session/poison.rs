@@ -1,22 +1,23 @@
 //! Contexts that a kernel broke. The driver answers everything in such a context with the same error, and so
 //! does the shim once it has seen it, also to calls that are only posted.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::record::op;
 
-static ANY: AtomicBool = AtomicBool::new(false);
-static CONTEXTS: Mutex<Vec<(u64, CUresult)>> = Mutex::new(Vec::new());
+use crate::state::poison::{ANY, CONTEXTS};
 
 /// The error that a context is broken by.
-#[inline]
+#[inline(always)]
 pub fn of(context: u64) -> Option<CUresult> {
-    if !ANY.load(Ordering::Relaxed) {
-        return None;
-    }
+    if ANY.load(Ordering::Relaxed) { find(context) } else { None }
+}
+
+#[cold]
+#[inline(never)]
+fn find(context: u64) -> Option<CUresult> {
     // What a kernel breaks in a green context it breaks in the context that this one shares.
     let context = crate::session::context::home_of(context);
     let contexts = CONTEXTS.lock().expect("no panic happens under this lock");

@@ -1,18 +1,13 @@
 //! How far the service thread has come.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orion_cuda::sys::CUresult;
 
 use crate::report::output;
+use crate::state::service::{SERVICE, STOPPED};
 use crate::state::session::Session;
-
-/// The service thread has ended; no event will be handled any more.
-pub static STOPPED: AtomicBool = AtomicBool::new(false);
-
-pub static SERVICE: OnceLock<std::thread::ThreadId> = OnceLock::new();
 
 /// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
 /// all in the service thread itself: a host function may ask for what fails.

@@ -5,19 +5,19 @@
 
 // UNSAFETY: writes records straight into the ring, and waits on futexes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, TryLockError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::{Consumer, Spin};
 use orion_wire::record::op;
 
-use crate::session::lost::{SESSION_LOST, broken, lost_now};
 use crate::session::poison;
+use crate::session::lost::{SESSION_LOST, broken, lost_now};
 use crate::session::thread::thread_slot;
 use crate::state::replies::{Inbox, Replies, Reply};
-use crate::state::session::Session;
+use crate::state::session::{ANSWERED, Session};
 use crate::system::futex::{futex_wait, futex_wake};
 
 /// A call under way.
@@ -35,9 +35,6 @@ fn reply_spin() -> Spin {
     static SPIN: OnceLock<Spin> = OnceLock::new();
     *SPIN.get_or_init(|| Spin::adaptive(Duration::from_millis(20)))
 }
-
-/// Calls of this process whose reply was waited for. Posted commands do not come by here.
-static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
 /// How many calls with an answer this process has made: over a network each costs a round trip. For measurements, which
 /// ask for the symbol by name and find none in NVIDIA's library.

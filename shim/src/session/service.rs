@@ -13,11 +13,9 @@ use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
 
 use crate::report::output;
-use crate::session::progress::{SERVICE, STOPPED};
+use crate::state::service::{CONSUMER, SERVICE, STOPPED};
 use crate::state::session::Session;
 use crate::system::threads::with_signals_blocked;
-
-static CONSUMER: Mutex<Option<Consumer>> = Mutex::new(None);
 
 /// Keeps the event ring's reading end until the service thread starts.
 pub fn keep_consumer(consumer: Consumer) {

@@ -4,13 +4,14 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_wire::record::THREADS_MAX;
 
 use crate::state::session::Session;
+use crate::state::thread::{FREE_SLOTS, SLOT_SEQUENCES};
 
 /// Has no destructor, so that it can be used to the very end: cudart unloads its libraries from an exit handler,
 /// after the thread's destructors have run.
@@ -35,10 +36,6 @@ thread_local! {
         }
     };
 }
-
-static FREE_SLOTS: Mutex<(u16, Vec<u16>)> = Mutex::new((0, Vec::new()));
-/// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
-static SLOT_SEQUENCES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// Has `thread_ended` called when the calling thread ends: after the destructors of its variables, which may still call
 /// CUDA, and once more after any other destructor that does.

@@ -1,10 +1,10 @@
 //! Arrays, with what they were made from.
 
-use orion_wire::handle::{Handle, Kind};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use orion_cuda::sys::*;
+use orion_wire::handle::Handle;
 
 use crate::state::table::Table;
 
@@ -16,14 +16,6 @@ pub struct Array {
 
 pub static ARRAYS: Table<Array> = Table::new();
 pub static MIPMAPPED: Table<Array> = Table::new();
-
-/// An array was destroyed, or its context was; its levels end with it.
-pub fn ended(kind: Kind, handle: Handle) -> Vec<Handle> {
-    let table = if kind == Kind::Array { &ARRAYS } else { &MIPMAPPED };
-    let Some(gone) = table.remove(handle) else { return Vec::new() };
-    let levels = std::mem::take(&mut *gone.levels.lock().expect("no panic happens under this lock"));
-    levels.into_values().map(Handle).collect()
-}
 
 /// Bytes of an element of an array. `None` for what is no array, and for formats whose elements are blocks.
 pub fn element_bytes(array: CUarray) -> Option<usize> {

@@ -5,14 +5,12 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 use orion_wire::record::HeapRange;
-
-use crate::state::session::Session;
 
 /// What the worker asks for; the same numbers as in its `callback::kind`.
 pub const HOST_FUNCTION: u64 = 0;
@@ -156,60 +154,21 @@ pub fn any_in_graphs() -> bool {
 /// Pinned memory that a copy under way reads. Where the worker has its own copy of the heap the bytes were brought over
 /// when the copy was made, and a host function ahead of it may write to them.
 pub struct Source {
-    token: u64,
+    pub token: u64,
     /// Which of this process's commands reads it; 0 until it is in the ring.
-    number: u64,
+    pub number: u64,
     pub ranges: Vec<HeapRange>,
 }
 
 static SOURCES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
 static ANY_SOURCE: AtomicBool = AtomicBool::new(false);
-static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+pub static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 pub fn change_sources<T>(change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
     let mut all = SOURCES.lock().expect("no panic happens under this lock");
     let answer = change(&mut all);
     ANY_SOURCE.store(!all.is_empty(), Ordering::SeqCst);
     answer
-}
-
-/// A copy that is about to be made. Its source is noted from before its bytes are brought over until the worker says
-/// that the copy is done.
-pub struct Reading {
-    token: u64,
-}
-
-impl Reading {
-    /// Nothing where no host function can be ahead of the copy.
-    pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
-        if !s.mirrored || !may_run() {
-            return Reading { token: 0 };
-        }
-        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
-        change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
-        Reading { token }
-    }
-
-    /// Whether the worker has to say when the copy is done.
-    pub fn is_noted(&self) -> bool {
-        self.token != 0
-    }
-
-    /// The copy goes into the ring as this command.
-    pub fn posted(&self, number: u64) {
-        if self.is_noted() {
-            change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
-        }
-    }
-}
-
-impl Drop for Reading {
-    /// A copy that was waited for, or never sent, reads nothing any more.
-    fn drop(&mut self) {
-        if self.is_noted() {
-            change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
-        }
-    }
 }
 
 /// A command, perhaps a copy from pinned memory, is done.

@@ -1,9 +1,8 @@
 //! Events of other contexts, and those that other processes may look at.
 
-use crate::state::context;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
@@ -31,14 +30,4 @@ pub fn is_shared(event: CUevent) -> bool {
 /// launched, because it may record one.
 pub fn any_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed)
-}
-
-/// An event was destroyed, or its context was.
-pub fn ended(handle: Handle) {
-    if any_shared() {
-        SHARED.lock().expect("no panic happens under this lock").remove(&handle.0);
-    }
-    if context::several() {
-        HOMES.lock().expect("no panic happens under this lock").remove(&handle.0);
-    }
 }

@@ -54,8 +54,3 @@ impl Function {
         }
     }
 }
-
-/// The module or library of a function is gone.
-pub fn ended(handle: Handle) {
-    FUNCTIONS.remove(handle);
-}

@@ -1,7 +1,5 @@
 //! Modules and libraries, with what was found in them.
 
-use crate::state::address_map;
-use orion_wire::handle::{Handle, Kind};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -23,15 +21,3 @@ pub struct Loaded {
 
 pub static MODULES: Table<Loaded> = Table::new();
 pub static LIBRARIES: Table<Loaded> = Table::new();
-
-/// Functions, globals and the modules of a library end with it.
-pub fn ended(handle: Handle) -> Vec<Handle> {
-    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
-    let Some(gone) = table.remove(handle) else { return Vec::new() };
-    let functions = std::mem::take(&mut *gone.functions.lock().expect("no panic happens under this lock"));
-    let modules = std::mem::take(&mut *gone.modules.lock().expect("no panic happens under this lock"));
-    for (base, _) in std::mem::take(&mut *gone.globals.lock().expect("no panic happens under this lock")).values() {
-        address_map::remove(*base);
-    }
-    functions.into_values().chain(modules.into_values()).map(Handle).collect()
-}

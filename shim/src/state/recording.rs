@@ -1,9 +1,70 @@
 //! What a profiler wants to see, and the call under way in each thread.
 
-use orion_cuda::sys::CUcontext;
 use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use orion_cuda::cupti::*;
+use orion_cuda::cupti_table::Callback;
+use orion_cuda::sys::{*, CUcontext};
+
+pub struct Subscribed {
+    callback: Callback,
+    user: *mut c_void,
+}
+
+/// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
+pub static SUBSCRIBER: AtomicPtr<Subscribed> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Functions whose calls call the subscriber back.
+pub static DRIVER_CALLBACKS: Chosen = Chosen::new();
+pub static RUNTIME_CALLBACKS: Chosen = Chosen::new();
+/// CUPTI's numbers of the events of contexts, streams and graphs that call back, as bits.
+static RESOURCES: AtomicU32 = AtomicU32::new(0);
+
+/// After the choice has changed.
+pub fn choice_changed() {
+    set(DRIVER, DRIVER_CALLS.any());
+    let runtime = RUNTIME_CALLS.any();
+    set(RUNTIME, runtime);
+    // All of them: what a call does inside belongs to it, recorded or not.
+    let hooked = runtime || RUNTIME_CALLBACKS.any();
+    HOOKS.iter().for_each(|word| word.store(hooked as u32, Ordering::Relaxed));
+    set(CALLED_BACK, DRIVER_CALLBACKS.any() || RUNTIME_CALLBACKS.any() || any_resource());
+}
+
+pub fn choose_no_callback() {
+    DRIVER_CALLBACKS.choose_all(false);
+    RUNTIME_CALLBACKS.choose_all(false);
+}
+
+pub fn any_resource() -> bool {
+    RESOURCES.load(Ordering::Relaxed) != 0
+}
+
+pub fn has_resource(id: u32) -> bool {
+    RESOURCES.load(Ordering::Relaxed) & 1 << id != 0
+}
+
+pub fn choose_resource(id: u32, value: bool) {
+    if value {
+        RESOURCES.fetch_or(1 << id, Ordering::Relaxed);
+    } else {
+        RESOURCES.fetch_and(!(1 << id), Ordering::Relaxed);
+    }
+}
+
+pub fn choose_no_resource() {
+    RESOURCES.store(0, Ordering::Relaxed);
+}
+
+/// The clock of the application's records: its own, or the one CUPTI has otherwise.
+pub static TIMESTAMP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM` instead of the default, the pthread's number.
+pub static SYSTEM_THREAD_IDS: AtomicU32 = AtomicU32::new(0);
 
 /// What is recorded, as bits; 0 nearly always.
 pub static ON: AtomicU32 = AtomicU32::new(0);

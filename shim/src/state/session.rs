@@ -1,8 +1,8 @@
 //! The one session of this process: what it is made of, and how far it has come.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Producer};
@@ -10,6 +10,9 @@ use orion_wire::hello::{Device, Welcome};
 
 use crate::state::heap::HeapAllocator;
 use crate::state::replies::Replies;
+
+/// Calls of this process whose reply was waited for. Posted commands do not come by here.
+pub static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
 /// Everything that exists once `cuInit` has succeeded.
 pub struct Session {

@@ -1,7 +1,5 @@
 //! Streams.
 
-use crate::state::capture;
-use orion_wire::handle::Handle;
 use std::sync::atomic::AtomicU64;
 
 use crate::state::table::Table;
@@ -18,10 +16,3 @@ pub struct Stream {
 pub static STREAMS: Table<Stream> = Table::new();
 /// The driver counts streams per process, default streams first; so does this.
 pub static NEXT_ID: AtomicU64 = AtomicU64::new(16);
-
-/// A stream was destroyed, or its context was.
-pub fn ended(handle: Handle) {
-    if STREAMS.remove(handle).is_some() {
-        capture::stream_destroyed(handle.0);
-    }
-}

@@ -2,9 +2,6 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
-use crate::answer::posted;
-use crate::session::call::put_words;
-use crate::session::context::needs_context;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
@@ -13,16 +10,18 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
+use crate::answer::posted;
+use crate::memory::{host_memory, in_step};
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
+use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
-use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
-use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
+use crate::session::call::{call, post, post_sealed, put_words, start, start_sealed, try_post};
+use crate::session::context::needs_context;
 use crate::session::reply::{Ticket, wait};
 use crate::state::address_map;
-use crate::state::callback::Reading;
 use crate::state::graph_copies::Shape;
 use crate::state::session::Session;
 

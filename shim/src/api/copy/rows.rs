@@ -2,23 +2,22 @@
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
-use crate::answer::posted;
-use crate::session::context::needs_context;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::record::{HeapRange, op};
 
+use crate::answer::posted;
 use crate::api::copy::linear::{Bringing, Side, side};
-
-use crate::memory::payload::announce;
 use crate::memory::{host_memory, in_step};
+use crate::memory::payload::announce;
+use crate::memory::reading::Reading;
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
+use crate::session::context::needs_context;
 use crate::session::reply::wait;
-use crate::state::callback::Reading;
 use crate::state::graph_copies::Shape;
 
 /// Two-dimensional copies are three-dimensional ones of depth 1.

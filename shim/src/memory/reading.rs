@@ -1,0 +1,48 @@
+//! Pinned memory that copies under way read.
+
+use std::sync::atomic::Ordering;
+
+use orion_cuda::sys::*;
+use orion_wire::record::HeapRange;
+
+use crate::state::callback::{NEXT_TOKEN, Source, change_sources, may_run};
+use crate::state::session::Session;
+
+/// A copy that is about to be made. Its source is noted from before its bytes are brought over until the worker says
+/// that the copy is done.
+pub struct Reading {
+    token: u64,
+}
+
+impl Reading {
+    /// Nothing where no host function can be ahead of the copy.
+    pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
+        if !s.mirrored || !may_run() {
+            return Reading { token: 0 };
+        }
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
+        Reading { token }
+    }
+
+    /// Whether the worker has to say when the copy is done.
+    pub fn is_noted(&self) -> bool {
+        self.token != 0
+    }
+
+    /// The copy goes into the ring as this command.
+    pub fn posted(&self, number: u64) {
+        if self.is_noted() {
+            change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
+        }
+    }
+}
+
+impl Drop for Reading {
+    /// A copy that was waited for, or never sent, reads nothing any more.
+    fn drop(&mut self) {
+        if self.is_noted() {
+            change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
+        }
+    }
+}
