@@ -16,7 +16,7 @@ use crate::activity::subscriber::{self, Subject, calling};
 use crate::objects::graph::nodes_of;
 use crate::session::context::resolve;
 use crate::state::context;
-use crate::state::recording::{self, DRIVER_CALLBACKS, RUNTIME_CALLBACKS};
+use crate::state::process::state;
 
 /// What cudart says about a call of it, before and after, as seen in cudart 12 and 13.
 #[repr(C)]
@@ -60,21 +60,21 @@ impl DriverCall {
             return None;
         }
         let mut call = DriverCall { cbid, parameters, symbol: null(), correlation_id, word: 0 };
-        if DRIVER_CALLBACKS.has(cbid) {
+        if state().recording.driver_callbacks.has(cbid) {
             call.symbol = call.symbol();
             call.tell(CUPTI_API_ENTER, null_mut());
         }
-        if recording::any_resource() {
+        if state().recording.any_resource() {
             call.what_ends();
         }
         Some(call)
     }
 
     pub fn exit(mut self, mut result: CUresult) {
-        if recording::any_resource() && result == CUDA_SUCCESS {
+        if state().recording.any_resource() && result == CUDA_SUCCESS {
             self.what_began();
         }
-        if DRIVER_CALLBACKS.has(self.cbid) {
+        if state().recording.driver_callbacks.has(self.cbid) {
             self.tell(CUPTI_API_EXIT, &mut result);
         }
     }
@@ -197,7 +197,7 @@ fn context_number() -> u32 {
 /// A call of the runtime, on entry (without a result) and on exit. The kernel of a launch is not known here: cudart
 /// passes the address of a function of the application.
 pub fn runtime_call(call: &RuntimeCall, cbid: u32, correlation_id: u32, site: u32) {
-    if !RUNTIME_CALLBACKS.has(cbid) || subscriber::is_calling() {
+    if !state().recording.runtime_callbacks.has(cbid) || subscriber::is_calling() {
         return;
     }
     let mut word = if site == CUPTI_API_ENTER { 0 } else { RUNTIME_WORD.get() };

@@ -6,9 +6,9 @@
 
 // UNSAFETY: writes into the application's buffers and calls its functions.
 
+use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use orion_cuda::cupti::*;
@@ -26,13 +26,13 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 pub struct State {
     /// Records, one after the other: all are words.
-    queue: Mutex<Vec<u64>>,
+    queue: Lock<Vec<u64>>,
     queued: AtomicUsize,
     calls: AtomicU32,
-    delivery: Mutex<Delivery>,
+    delivery: Lock<Delivery>,
     /// Whether the application was asked for the buffer that comes next.
     asked: AtomicBool,
-    pub gpu: Mutex<Gpu>,
+    pub gpu: Lock<Gpu>,
     pub dropped: AtomicUsize,
     /// Milliseconds between two looks, or 0; and when the last one was.
     pub period: AtomicU64,
@@ -76,12 +76,12 @@ impl State {
             return unsafe { &*p };
         }
         let new = Box::into_raw(Box::new(State {
-            queue: Mutex::new(Vec::new()),
+            queue: Lock::new(Rank::Leaf, Vec::new()),
             queued: AtomicUsize::new(0),
             calls: AtomicU32::new(0),
-            delivery: Mutex::new(Delivery { callbacks: None, open: None }),
+            delivery: Lock::new(Rank::Delivery, Delivery { callbacks: None, open: None }),
             asked: AtomicBool::new(false),
-            gpu: Mutex::new(Gpu::new()),
+            gpu: Lock::new(Rank::Gpu, Gpu::new()),
             dropped: AtomicUsize::new(0),
             period: AtomicU64::new(0),
             looked: AtomicU64::new(0),
@@ -108,7 +108,7 @@ impl State {
 
     /// One call, and before it what it belongs to.
     pub fn push(&self, call: &CUpti_ActivityAPI, external: impl Iterator<Item = (u32, u64)>) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock_after_panic();
         if queue.len() * 8 > QUEUE_BYTES_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
@@ -143,11 +143,7 @@ impl State {
         if asked && !(full || calls || late) || delivering() {
             return;
         }
-        let mut delivery = match self.delivery.try_lock() {
-            Ok(delivery) => delivery,
-            Err(TryLockError::WouldBlock) => return,
-            Err(TryLockError::Poisoned(p)) => p.into_inner(),
-        };
+        let Some(mut delivery) = self.delivery.try_lock() else { return };
         // Nobody takes any; then it is the worker that bounds its own.
         if delivery.callbacks.is_none() {
             return;
@@ -174,7 +170,7 @@ impl State {
         if delivering() {
             return CUPTI_ERROR_INVALID_OPERATION;
         }
-        let mut delivery = lock(&self.delivery);
+        let mut delivery = self.delivery.lock_after_panic();
         if delivery.callbacks.is_none() {
             return CUPTI_ERROR_INVALID_OPERATION;
         }
@@ -188,13 +184,13 @@ impl State {
 
     fn collect(&self, delivery: &mut Delivery, all: bool) -> Result<(), CUresult> {
         let calls = {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock_after_panic();
             self.queued.store(0, Ordering::Relaxed);
             std::mem::take(&mut *queue)
         };
         self.deliver(delivery, &calls);
         // Taken before it is delivered: the application's functions run without this lock.
-        let taken = lock(&self.gpu).take(all);
+        let taken = self.gpu.lock_after_panic().take(all);
         self.dropped.fetch_add(taken.lost as usize, Ordering::Relaxed);
         self.deliver(delivery, &taken.records);
         taken.result
@@ -216,14 +212,9 @@ impl State {
         if delivering() {
             return false;
         }
-        lock(&self.delivery).callbacks = Some((request, complete));
+        self.delivery.lock_after_panic().callbacks = Some((request, complete));
         true
     }
-}
-
-/// A panic under one of these locks is one of the application's functions unwinding.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// `record` is one of CUPTI's structures, all of which are words.
@@ -308,6 +299,7 @@ pub unsafe fn next(buffer: *mut u8, valid: usize, record: *mut u8) -> Result<*mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     fn walk(words: &mut [u64], valid: usize) -> (Vec<u32>, CUptiResult) {
         let (mut kinds, mut record) = (Vec::new(), std::ptr::null_mut());

@@ -8,14 +8,22 @@ use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
 
 use crate::activity::api_callbacks::{self, RuntimeCall};
-use crate::activity::buffers::{self, State};
+use crate::activity::buffers::State;
 use crate::activity::time::{now, thread_id};
-use crate::state::recording::{self, CALLED_BACK, DRIVER, DRIVER_CALLS, EXTERNAL, EXTERNAL_IDS, GPU, HOOKS, ON, RUNTIME, RUNTIME_CALLS, THREAD, begin, leave, on, wants};
+use crate::state::process::state;
+use crate::state::recording::CALLED_BACK;
+use crate::state::recording::DRIVER;
+use crate::state::recording::EXTERNAL;
+use crate::state::recording::EXTERNAL_IDS;
+use crate::state::recording::GPU;
+use crate::state::recording::RUNTIME;
+use crate::state::recording::THREAD;
+use crate::state::recording::leave;
 
 /// A call of the driver API, which is part of another if the thread is inside of one.
 pub fn driver_call<P>(cbid: u32, parameters: &P, call: impl FnOnce() -> CUresult) -> CUresult {
     let begun = enter();
-    let called_back = wants(CALLED_BACK).then(|| {
+    let called_back = state().recording.wants(CALLED_BACK).then(|| {
         let id = THREAD.with(|t| t.inside.get());
         api_callbacks::DriverCall::enter(cbid, std::ptr::from_ref(parameters).cast(), id)
     });
@@ -36,13 +44,13 @@ struct Begun {
 
 #[inline(never)]
 fn enter() -> Option<Begun> {
-    THREAD.with(|t| (t.inside.get() == 0).then(|| Begun { id: begin(t), start: now() }))
+    THREAD.with(|t| (t.inside.get() == 0).then(|| Begun { id: state().recording.begin(t), start: now() }))
 }
 
 #[inline(never)]
 fn exit(cbid: u32, call: Begun, result: CUresult) {
     leave();
-    if wants(DRIVER) && DRIVER_CALLS.has(cbid) {
+    if state().recording.wants(DRIVER) && state().recording.driver_calls.has(cbid) {
         record(CUPTI_ACTIVITY_KIND_DRIVER, cbid, call.id, call.start, result);
     }
     State::get().collect_if_due();
@@ -60,7 +68,7 @@ pub fn record(kind: u32, cbid: u32, id: u32, start: u64, result: u32) {
         returnValue: result,
     };
     let mut external = [None; CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2 as usize + 1];
-    if wants(EXTERNAL) {
+    if state().recording.wants(EXTERNAL) {
         // Fails only while the thread ends.
         let _ = EXTERNAL_IDS.try_with(|ids| ids.borrow().iter().for_each(|(k, id)| external[*k as usize] = Some(*id)));
     }
@@ -83,18 +91,18 @@ pub fn pop_external(kind: u32) -> Option<u64> {
 
 /// The session exists: what was asked for before it did.
 pub fn session_started() {
-    if wants(GPU) {
-        buffers::lock(&State::get().gpu).session_started();
+    if state().recording.wants(GPU) {
+        State::get().gpu.lock_after_panic().session_started();
     }
 }
 
 /// Nothing is recorded in a forked child until it asks for it.
 extern "C" fn in_child() {
-    ON.store(0, Ordering::Relaxed);
-    DRIVER_CALLS.choose_all(false);
-    RUNTIME_CALLS.choose_all(false);
-    recording::choose_no_callback();
-    HOOKS.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    state().recording.on.store(0, Ordering::Relaxed);
+    state().recording.driver_calls.choose_all(false);
+    state().recording.runtime_calls.choose_all(false);
+    state().recording.choose_no_callback();
+    state().recording.hooks.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     leave();
     State::forget();
 }
@@ -126,8 +134,8 @@ pub unsafe extern "C" fn runtime_call(cbid: u32, call: *const RuntimeCall) {
     }
     THREAD.with(|t| {
         if call.leaving == 0 {
-            let outermost = on() && t.inside.get() == 0;
-            let id = if outermost { begin(t) } else { 0 };
+            let outermost = state().recording.on() && t.inside.get() == 0;
+            let id = if outermost { state().recording.begin(t) } else { 0 };
             t.began.set(if outermost { now() } else { t.began.get() });
             // SAFETY: not null; cudart's word for this.
             unsafe { call.scratch.write(id.into()) };
@@ -144,7 +152,7 @@ pub unsafe extern "C" fn runtime_call(cbid: u32, call: *const RuntimeCall) {
         }
         api_callbacks::runtime_call(call, cbid, id, CUPTI_API_EXIT);
         leave();
-        if wants(RUNTIME) && RUNTIME_CALLS.has(cbid) {
+        if state().recording.wants(RUNTIME) && state().recording.runtime_calls.has(cbid) {
             // SAFETY: null or cudart's place for the result, which is there by now.
             let result = if call.result.is_null() { 0 } else { unsafe { call.result.read() } };
             record(CUPTI_ACTIVITY_KIND_RUNTIME, cbid, id, t.began.get(), result);

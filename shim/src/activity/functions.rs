@@ -5,9 +5,9 @@
 
 #![allow(non_snake_case)]
 
+use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::cupti::*;
@@ -15,13 +15,15 @@ use orion_cuda::cupti_table::*;
 use orion_cuda::sys::*;
 use orion_wire::activity;
 
-use crate::activity::{gpu, subscriber};
-use crate::activity::buffers::{self, State, lock};
+use crate::activity::buffers::{self, State};
 use crate::activity::calls::{pop_external, push_external, register_fork_handler};
 use crate::activity::generated::cbids;
 use crate::activity::time::{now, set_timestamp};
+use crate::activity::{gpu, subscriber};
 use crate::report::refuse;
-use crate::state::recording::{self, Chosen, DRIVER_CALLS, EXTERNAL, RUNTIME_CALLS, SYSTEM_THREAD_IDS, set};
+use crate::state::process::state;
+use crate::state::recording::Chosen;
+use crate::state::recording::EXTERNAL;
 
 /// The table that `cuGetExportTable` hands out.
 pub fn table() -> *const c_void {
@@ -108,29 +110,29 @@ fn enable(kind: u32, value: bool) -> CUptiResult {
         register_fork_handler();
     }
     match kind {
-        CUPTI_ACTIVITY_KIND_DRIVER => DRIVER_CALLS.choose_all(value),
-        CUPTI_ACTIVITY_KIND_RUNTIME => RUNTIME_CALLS.choose_all(value),
-        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => set(EXTERNAL, value),
+        CUPTI_ACTIVITY_KIND_DRIVER => state().recording.driver_calls.choose_all(value),
+        CUPTI_ACTIVITY_KIND_RUNTIME => state().recording.runtime_calls.choose_all(value),
+        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => state().recording.set(EXTERNAL, value),
         // What CUPTI itself costs: there are no such records where CUPTI is elsewhere.
         CUPTI_ACTIVITY_KIND_OVERHEAD => {}
         // NVTX hands its ranges to a library that the application names so. Otherwise CUPTI has none.
         CUPTI_ACTIVITY_KIND_MARKER | CUPTI_ACTIVITY_KIND_MARKER_DATA
             if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => {}
-        _ if gpu::mask(kind).is_some() => return lock(&State::get().gpu).choose(kind, value),
+        _ if gpu::mask(kind).is_some() => return State::get().gpu.lock_after_panic().choose(kind, value),
         _ if value => {
             let name = format!("cuptiActivityEnable of kind {kind}");
             return refuse(interned(name), "records of this kind are not made");
         }
         _ => {}
     }
-    recording::choice_changed();
+    state().recording.choice_changed();
     CUPTI_SUCCESS
 }
 
 /// Kept for good; there are few different ones.
 fn interned(text: String) -> &'static str {
-    static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let mut known = lock(&KNOWN);
+    static KNOWN: Lock<Vec<&'static str>> = Lock::new(Rank::Leaf, Vec::new());
+    let mut known = KNOWN.lock_after_panic();
     if let Some(found) = known.iter().find(|k| **k == text) {
         return found;
     }
@@ -139,11 +141,11 @@ fn interned(text: String) -> &'static str {
 }
 
 unsafe fn cuptiActivityEnableDriverApi(id: u32, enable: u8) -> CUptiResult {
-    choose(&DRIVER_CALLS, &cbids::DRIVER, id, enable)
+    choose(&state().recording.driver_calls, &cbids::DRIVER, id, enable)
 }
 
 unsafe fn cuptiActivityEnableRuntimeApi(id: u32, enable: u8) -> CUptiResult {
-    choose(&RUNTIME_CALLS, &cbids::RUNTIME, id, enable)
+    choose(&state().recording.runtime_calls, &cbids::RUNTIME, id, enable)
 }
 
 fn choose(calls: &Chosen, names: &[&CStr], id: u32, enable: u8) -> CUptiResult {
@@ -155,7 +157,7 @@ fn choose(calls: &Chosen, names: &[&CStr], id: u32, enable: u8) -> CUptiResult {
         register_fork_handler();
     }
     calls.choose(id, enable != 0);
-    recording::choice_changed();
+    state().recording.choice_changed();
     CUPTI_SUCCESS
 }
 
@@ -230,7 +232,7 @@ unsafe fn cuptiActivityRegisterTimestampCallback(callback: Option<Timestamp>) ->
         return CUPTI_ERROR_INVALID_PARAMETER;
     }
     if set_timestamp(callback) {
-        lock(&State::get().gpu).clock_changed();
+        State::get().gpu.lock_after_panic().clock_changed();
     }
     CUPTI_SUCCESS
 }
@@ -297,14 +299,14 @@ unsafe fn cuptiGetTimestamp(time: *mut u64) -> CUptiResult {
 
 unsafe fn cuptiSetThreadIdType(kind: u32) -> CUptiResult {
     if kind < 2 {
-        SYSTEM_THREAD_IDS.store(kind, Ordering::Relaxed);
+        state().recording.system_thread_ids.store(kind, Ordering::Relaxed);
     }
     checked(kind < 2)
 }
 
 unsafe fn cuptiGetThreadIdType(kind: *mut u32) -> CUptiResult {
     // SAFETY: the caller's promise.
-    unsafe { put(kind, SYSTEM_THREAD_IDS.load(Ordering::Relaxed)) }
+    unsafe { put(kind, state().recording.system_thread_ids.load(Ordering::Relaxed)) }
 }
 
 unsafe fn cuptiGetDeviceId(context: CUcontext, device: *mut u32) -> CUptiResult {
@@ -379,9 +381,13 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
     if subscriber::is_subscriber(subscriber) {
         let known = |names: &[&CStr]| names.get(id as usize).is_some_and(|name| !name.is_empty());
         match domain {
-            CUPTI_CB_DOMAIN_RESOURCE if subscriber::happens(id) => recording::choose_resource(id, enable != 0),
-            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => recording::DRIVER_CALLBACKS.choose(id, enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => recording::RUNTIME_CALLBACKS.choose(id, enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if subscriber::happens(id) => state().recording.choose_resource(id, enable != 0),
+            CUPTI_CB_DOMAIN_DRIVER_API if known(&cbids::DRIVER) => {
+                state().recording.driver_callbacks.choose(id, enable != 0)
+            }
+            CUPTI_CB_DOMAIN_RUNTIME_API if known(&cbids::RUNTIME) => {
+                state().recording.runtime_callbacks.choose(id, enable != 0)
+            }
             CUPTI_CB_DOMAIN_DRIVER_API | CUPTI_CB_DOMAIN_RUNTIME_API => return CUPTI_ERROR_INVALID_PARAMETER,
             _ => return callbacks(enable, subscriber, "cuptiEnableCallback", is_domain(domain)),
         }
@@ -393,9 +399,9 @@ unsafe fn cuptiEnableCallback(enable: u32, subscriber: Subscriber, domain: u32, 
 unsafe fn cuptiEnableDomain(enable: u32, subscriber: Subscriber, domain: u32) -> CUptiResult {
     if subscriber::is_subscriber(subscriber) {
         match domain {
-            CUPTI_CB_DOMAIN_DRIVER_API => recording::DRIVER_CALLBACKS.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RUNTIME_API => recording::RUNTIME_CALLBACKS.choose_all(enable != 0),
-            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => recording::choose_no_resource(),
+            CUPTI_CB_DOMAIN_DRIVER_API => state().recording.driver_callbacks.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RUNTIME_API => state().recording.runtime_callbacks.choose_all(enable != 0),
+            CUPTI_CB_DOMAIN_RESOURCE if enable == 0 => state().recording.choose_no_resource(),
             _ => return callbacks(enable, subscriber, "cuptiEnableDomain", is_domain(domain)),
         }
         return called_back();
@@ -410,16 +416,16 @@ fn is_domain(domain: u32) -> bool {
 /// The choice of callbacks has changed.
 fn called_back() -> CUptiResult {
     register_fork_handler();
-    recording::choice_changed();
+    state().recording.choice_changed();
     CUPTI_SUCCESS
 }
 
 unsafe fn cuptiEnableAllDomains(enable: u32, subscriber: Subscriber) -> CUptiResult {
     let code = callbacks(enable, subscriber, "cuptiEnableAllDomains", true);
     if code == CUPTI_SUCCESS {
-        recording::choose_no_resource();
-        recording::choose_no_callback();
-        recording::choice_changed();
+        state().recording.choose_no_resource();
+        state().recording.choose_no_callback();
+        state().recording.choice_changed();
     }
     code
 }

@@ -15,7 +15,8 @@ use crate::activity::clock::{Clock, Sample};
 use crate::activity::time::now;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any};
-use crate::state::recording::{GPU, set, wants};
+use crate::state::process::state;
+use crate::state::recording::GPU;
 
 /// Round trips for one anchor: the shortest is not disturbed by anything else.
 const SAMPLES: usize = 8;
@@ -80,7 +81,7 @@ impl Gpu {
             return CUPTI_SUCCESS;
         }
         if session().is_err() {
-            set(GPU, self.mask() != 0);
+            state().recording.set(GPU, self.mask() != 0);
             return CUPTI_SUCCESS;
         }
         match self.tell() {
@@ -96,7 +97,7 @@ impl Gpu {
     /// What was enabled before there was a session.
     pub fn session_started(&mut self) {
         // The reason has been said; what is not recorded can be given up without another word.
-        if wants(GPU) && self.tell().is_err() {
+        if state().recording.wants(GPU) && self.tell().is_err() {
             self.kinds = 0;
         }
     }
@@ -117,7 +118,7 @@ impl Gpu {
             },
         )
         .and_then(|told| told);
-        set(GPU, mask != 0 && told.is_ok());
+        state().recording.set(GPU, mask != 0 && told.is_ok());
         told?;
         if mask != 0 {
             self.recording = true;

@@ -14,7 +14,8 @@ use orion_cuda::sys::*;
 
 use crate::objects::graph::type_of;
 use crate::state::context;
-use crate::state::recording::{self, SUBSCRIBER, Subscribed};
+use crate::state::process::state;
+use crate::state::recording::Subscribed;
 
 thread_local! {
     /// Whether this thread is in the subscriber's function: what that calls does not call back.
@@ -24,10 +25,11 @@ thread_local! {
 /// Nothing if there is one already.
 pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
     let new = Box::into_raw(Box::new(Subscribed { callback, user }));
-    match SUBSCRIBER.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed) {
+    match state().recording.subscriber.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed)
+    {
         Ok(_) => {
             register_exit_handler();
-            recording::tell_of_contexts(context_lives);
+            state().recording.tell_of_contexts(context_lives);
             Some(new.cast())
         }
         Err(_) => {
@@ -39,14 +41,14 @@ pub fn subscribe(callback: Callback, user: *mut c_void) -> Option<Subscriber> {
 }
 
 pub fn is_subscriber(subscriber: Subscriber) -> bool {
-    !subscriber.is_null() && SUBSCRIBER.load(Ordering::Relaxed) == subscriber.cast()
+    !subscriber.is_null() && state().recording.subscriber.load(Ordering::Relaxed) == subscriber.cast()
 }
 
 pub fn unsubscribe() {
-    recording::choose_no_resource();
-    recording::choose_no_callback();
-    recording::choice_changed();
-    SUBSCRIBER.store(std::ptr::null_mut(), Ordering::Release);
+    state().recording.choose_no_resource();
+    state().recording.choose_no_callback();
+    state().recording.choice_changed();
+    state().recording.subscriber.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 /// What calls back at all. Modules do not: their machine code is on the GPU's node.
@@ -72,7 +74,7 @@ pub fn happens(id: u32) -> bool {
 fn register_exit_handler() {
     static REGISTERED: Once = Once::new();
     extern "C" fn at_exit() {
-        recording::choose_no_resource();
+        state().recording.choose_no_resource();
     }
     REGISTERED.call_once(|| {
         // SAFETY: the handler stores to one static.
@@ -105,7 +107,7 @@ pub struct Subject {
 }
 
 pub fn graph(id: u32, subject: Subject) {
-    if !recording::has_resource(id) {
+    if !state().recording.has_resource(id) {
         return;
     }
     let node_type = match subject.node {
@@ -126,7 +128,7 @@ pub fn graph(id: u32, subject: Subject) {
 }
 
 fn resource(id: u32, data: CUpti_ResourceData) {
-    if recording::has_resource(id) {
+    if state().recording.has_resource(id) {
         calling(|| call_back(CUPTI_CB_DOMAIN_RESOURCE, id, (&raw const data).cast()));
     }
 }
@@ -134,7 +136,11 @@ fn resource(id: u32, data: CUpti_ResourceData) {
 /// Calls the subscriber, if there is one.
 pub fn call_back(domain: u32, id: u32, data: *const c_void) {
     // SAFETY: null or never freed.
-    let Some(Subscribed { callback, user }) = (unsafe { SUBSCRIBER.load(Ordering::Acquire).as_ref() }) else { return };
+    let Some(Subscribed { callback, user }) =
+        (unsafe { state().recording.subscriber.load(Ordering::Acquire).as_ref() })
+    else {
+        return;
+    };
     // SAFETY: the application's own function, with its own word.
     unsafe { callback(*user, domain, id, data) };
 }

@@ -5,17 +5,16 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
+use crate::state::process::state;
 use orion_cuda::cupti_table::Timestamp;
-
-use crate::state::recording::{SYSTEM_THREAD_IDS, TIMESTAMP};
 
 pub fn set_timestamp(callback: Option<Timestamp>) -> bool {
     let new = callback.map_or(std::ptr::null_mut(), |f| f as *mut c_void);
-    TIMESTAMP.swap(new, Ordering::SeqCst) != new
+    state().recording.timestamp.swap(new, Ordering::SeqCst) != new
 }
 
 pub fn now() -> u64 {
-    let callback = TIMESTAMP.load(Ordering::Relaxed);
+    let callback = state().recording.timestamp.load(Ordering::Relaxed);
     if callback.is_null() {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a valid place; this clock always exists.
@@ -31,7 +30,7 @@ pub fn now() -> u64 {
 pub fn thread_id() -> u32 {
     // SAFETY: neither has conditions.
     unsafe {
-        match SYSTEM_THREAD_IDS.load(Ordering::Relaxed) {
+        match state().recording.system_thread_ids.load(Ordering::Relaxed) {
             0 => libc::pthread_self() as u32,
             _ => libc::syscall(libc::SYS_gettid) as u32,
         }

@@ -5,7 +5,7 @@
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
 use crate::session::call::put_words;
-use std::sync::Mutex;
+use crate::state::lock::{Lock, Rank};
 
 use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
@@ -16,12 +16,13 @@ use crate::answer::write;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::context::needs_context;
-use crate::state::array::{ARRAYS, Array, MIPMAPPED};
+use crate::state::array::Array;
+use crate::state::context;
+use crate::state::process::state;
 use crate::state::table::Table;
-use crate::state::{context, handles};
 
 fn remember(table: &'static Table<Array>, handle: Handle, descriptor: CUDA_ARRAY3D_DESCRIPTOR) {
-    table.insert(handle, Array { descriptor, levels: Mutex::default() });
+    table.insert(handle, Array { descriptor, levels: Lock::new(Rank::Object, Default::default()) });
 }
 
 /// The bytes of a C structure without pointers and without gaps.
@@ -43,7 +44,7 @@ pub unsafe fn cuArrayCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRAY_
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve_in(Kind::Array, context::current_home());
+        let handle = state().handles.reserve_in(Kind::Array, context::current_home());
         // SAFETY: two sizes and two 32-bit numbers: no gaps.
         let request = calls::cuArrayCreate_v2 { pHandle: handle.0, pAllocateArray: unsafe { bytes_of(&d) } };
         crate::objects::handles::made(handle, call(ops::CU_ARRAY_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
@@ -55,7 +56,7 @@ pub unsafe fn cuArrayCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRAY_
             NumChannels: d.NumChannels,
             Flags: 0,
         };
-        remember(&ARRAYS, handle, descriptor);
+        remember(&state().arrays.arrays, handle, descriptor);
         Ok(handle.0 as CUarray)
     })();
     // SAFETY: the caller's promise.
@@ -87,11 +88,11 @@ pub unsafe fn cuArray3DCreate_v2(out: *mut CUarray, descriptor: *const CUDA_ARRA
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve_in(Kind::Array, context::current_home());
+        let handle = state().handles.reserve_in(Kind::Array, context::current_home());
         let plain = Plain3D::new(&d);
         let request = calls::cuArray3DCreate_v2 { pHandle: handle.0, pAllocateArray: &plain.0 };
         crate::objects::handles::made(handle, call(ops::CU_ARRAY3_D_CREATE_V2, |w| request.encode(w), |_| Ok(())))?;
-        remember(&ARRAYS, handle, d);
+        remember(&state().arrays.arrays, handle, d);
         Ok(handle.0 as CUarray)
     })();
     // SAFETY: the caller's promise.
@@ -112,12 +113,12 @@ pub unsafe fn cuMipmappedArrayCreate(
         }
         // SAFETY: not null, valid by the caller's promise.
         let d = unsafe { descriptor.read() };
-        let handle = handles::reserve_in(Kind::MipmappedArray, context::current_home());
+        let handle = state().handles.reserve_in(Kind::MipmappedArray, context::current_home());
         let plain = Plain3D::new(&d);
         let request =
             calls::cuMipmappedArrayCreate { pHandle: handle.0, pMipmappedArrayDesc: &plain.0, numMipmapLevels: levels };
         crate::objects::handles::made(handle, call(ops::CU_MIPMAPPED_ARRAY_CREATE, |w| request.encode(w), |_| Ok(())))?;
-        remember(&MIPMAPPED, handle, d);
+        remember(&state().arrays.mipmapped, handle, d);
         Ok(handle.0 as CUmipmappedArray)
     })();
     // SAFETY: the caller's promise.
@@ -132,7 +133,7 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> CUresult {
     }
     let handle = Handle(array as u64);
     // A level or a plane goes with the array it belongs to.
-    if !handle.is(Kind::Array) || ARRAYS.get(handle).is_none() {
+    if !handle.is(Kind::Array) || state().arrays.arrays.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     let result = post(ops::CU_ARRAY_DESTROY, |w| calls::cuArrayDestroy { hArray: handle.0 }.encode(w));
@@ -147,7 +148,7 @@ pub unsafe fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult {
         return code;
     }
     let handle = Handle(array as u64);
-    if !handle.is(Kind::MipmappedArray) || MIPMAPPED.get(handle).is_none() {
+    if !handle.is(Kind::MipmappedArray) || state().arrays.mipmapped.get(handle).is_none() {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     let request = calls::cuMipmappedArrayDestroy { hMipmappedArray: handle.0 };
@@ -166,13 +167,15 @@ pub unsafe fn cuMipmappedArrayGetLevel(out: *mut CUarray, array: CUmipmappedArra
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let owner = Some(Handle(array as u64)).filter(|h| h.is(Kind::MipmappedArray)).and_then(|h| MIPMAPPED.get(h));
+        let owner = Some(Handle(array as u64))
+            .filter(|h| h.is(Kind::MipmappedArray))
+            .and_then(|h| state().arrays.mipmapped.get(h));
         let owner = owner.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let mut levels = owner.levels.lock().expect("no panic happens under this lock");
+        let mut levels = owner.levels.lock();
         if let Some(known) = levels.get(&level) {
             return Ok(*known as CUarray);
         }
-        let handle = handles::reserve(Kind::Array);
+        let handle = state().handles.reserve(Kind::Array);
         let request = calls::cuMipmappedArrayGetLevel { pLevelArray: handle.0, hMipmappedArray: array as u64, level };
         crate::objects::handles::made(
             handle,
@@ -202,7 +205,7 @@ unsafe fn plain<T>(bytes: &[u8]) -> Result<T, Fault> {
 pub unsafe fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) -> CUresult {
     let answer = session().and_then(|_| {
         let handle = Some(Handle(array as u64)).filter(|h| h.is(Kind::Array)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        if let Some(known) = ARRAYS.get(handle) {
+        if let Some(known) = state().arrays.arrays.get(handle) {
             return Ok(known.descriptor);
         }
         let request = calls::cuArray3DGetDescriptor_v2 { hArray: handle.0 };

@@ -19,16 +19,17 @@ use orion_wire::generated::ops;
 use crate::objects::capture::check_stream;
 use crate::session::attached::session;
 use crate::session::call::post;
-use crate::state::callback::{Function, OUTSTANDING, note_in_graph, register};
+use crate::state::callback::Function;
+use crate::state::process::state;
 
 /// Posts the command that enqueues a host function.
 fn enqueue(op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     // What is captured runs once a launch, or never.
-    if crate::state::capture::any_open() {
-        note_in_graph();
+    if state().captures.any_open() {
+        state().callbacks.note_in_graph();
     }
     // Counted first: it may run before `post` returns.
-    OUTSTANDING.fetch_add(1, Ordering::SeqCst);
+    state().callbacks.outstanding.fetch_add(1, Ordering::SeqCst);
     post(op, encode)
 }
 
@@ -40,8 +41,8 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     }
     let Some(function) = function else { return CUDA_ERROR_INVALID_VALUE };
     // A captured one runs at every launch of its graph.
-    let kept = crate::state::capture::any_open();
-    let number = register(Function::Host(function), data, kept);
+    let kept = state().captures.any_open();
+    let number = state().callbacks.register(Function::Host(function), data, kept);
     enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
         put_words(w, &[stream as u64, number, kept as u64]);
     })
@@ -59,7 +60,7 @@ pub unsafe fn cuStreamAddCallback(
         return code;
     }
     let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
-    let number = register(Function::Stream(function, stream as usize), data, false);
+    let number = state().callbacks.register(Function::Stream(function, stream as usize), data, false);
     enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
         put_words(w, &[stream as u64, number, flags as u64]);
     })

@@ -15,24 +15,26 @@ use crate::objects::capture::{ask, check_stream, key, origin_gone, status};
 use crate::objects::graph::{Spare, put_nodes};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
-use crate::state::capture::{Found, OPEN, ORIGINS, Origin, SET_ASIDE, any_open, change_origins, found};
+use crate::state::capture::Found;
+use crate::state::capture::Origin;
+use crate::state::process::state;
 
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
 fn captures_to_graph(stream: CUstream) -> bool {
-    let origins = ORIGINS.lock().expect("no panic happens under this lock");
+    let origins = state().captures.origins.lock();
     origins.iter().any(|o| o.stream == key(stream) && o.to_graph)
 }
 
 /// What was set aside for the capture on `stream`.
 fn take_set_aside(stream: CUstream) -> Result<Vec<u64>, CUresult> {
-    if SET_ASIDE.lock().expect("no panic happens under this lock").is_empty() {
+    if state().captures.set_aside.lock().is_empty() {
         return Ok(Vec::new());
     }
     let graph = ask(stream, 0)?.graph;
-    let mut all = SET_ASIDE.lock().expect("no panic happens under this lock");
+    let mut all = state().captures.set_aside.lock();
     let (mine, rest) = all.iter().partition::<Vec<(u64, u64)>, _>(|(g, _)| *g == graph);
     *all = rest;
     Ok(mine.into_iter().map(|(_, offset)| offset).collect())
@@ -42,7 +44,7 @@ fn take_set_aside(stream: CUstream) -> Result<Vec<u64>, CUresult> {
 /// As CUDA's `cuStreamIsCapturing`.
 pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut CUstreamCaptureStatus) -> CUresult {
     let answer = session().and_then(|_| {
-        if any_open() {
+        if state().captures.any_open() {
             return status(stream);
         }
         check_stream(stream).map(|()| CU_STREAM_CAPTURE_STATUS_NONE)
@@ -101,7 +103,7 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
 fn begun(stream: CUstream, to_graph: bool, result: Result<(), CUresult>) -> CUresult {
     match result {
         Ok(()) => {
-            change_origins(|origins| origins.push(Origin { stream: key(stream), to_graph }));
+            state().captures.change_origins(|origins| origins.push(Origin { stream: key(stream), to_graph }));
             CUDA_SUCCESS
         }
         Err(code) => code,
@@ -142,7 +144,7 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
     };
     if over {
         origin_gone(stream);
-        found().remove(&key(stream));
+        state().captures.found().remove(&key(stream));
     }
     spare.settle(&[graph]);
     // A graph that exists is the application's even if an earlier command's failure is the result.
@@ -210,7 +212,7 @@ unsafe fn info(
     }
     let answer = (|| {
         session()?;
-        let before = OPEN.load(Ordering::Relaxed);
+        let before = state().captures.open.load(Ordering::Relaxed);
         if before == 0 {
             check_stream(stream)?;
             return Ok(None);
@@ -222,7 +224,7 @@ unsafe fn info(
         }
         if answer.open == 0 {
             // Captures ended with their context; none was begun since we asked.
-            change_origins(|origins| {
+            state().captures.change_origins(|origins| {
                 if origins.len() as u32 == before {
                     origins.clear()
                 }
@@ -250,7 +252,7 @@ unsafe fn info(
             graph.write(answer.graph as CUgraph);
         }
         if let Some((nodes, edges, count)) = outs {
-            let mut found = found();
+            let mut found = state().captures.found();
             let fresh = Found {
                 nodes: answer.dependencies.iter().map(|(node, _)| *node as usize).collect(),
                 edges: answer.dependencies.iter().map(|(_, edge)| crate::objects::graph::edge_data(*edge)).collect(),

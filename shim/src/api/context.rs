@@ -20,9 +20,14 @@ use crate::objects::context_wire;
 use crate::objects::synchronize::synchronize;
 use crate::session::context::{current_active, current_any, lookup, resolve};
 use crate::session::device::facts;
-use crate::state::context::{self, API_VERSION, CREATED, Context, LIMIT_UNTOUCHED, pop, push, top};
-use crate::state::handles;
-use crate::state::recording;
+use crate::state::context;
+use crate::state::context::API_VERSION;
+use crate::state::context::Context;
+use crate::state::context::LIMIT_UNTOUCHED;
+use crate::state::context::pop;
+use crate::state::context::push;
+use crate::state::context::top;
+use crate::state::process::state;
 
 /// # Safety
 /// None beyond the C ABI.
@@ -187,16 +192,16 @@ unsafe fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice, api_version: u
     not_null(pctx)?;
     f.device(dev)?;
     check_flags(flags, CU_CTX_FLAGS_MASK)?;
-    let handle = handles::reserve(Kind::Context);
+    let handle = state().handles.reserve(Kind::Context);
     let context = Context::new(handle.0, dev as u32, false, api_version);
     if let Err(code) = context_wire::create(handle.0, flags, dev as u32) {
         crate::objects::handles::release(handle);
         return Err(code);
     }
-    let context = CREATED.insert(handle, context);
-    context.bring_to_life(flags);
+    let context = state().contexts.created.insert(handle, context);
+    state().contexts.bring_to_life(context, flags);
     push(context);
-    recording::context_created(context.as_cuda());
+    state().recording.context_created(context.as_cuda());
     // SAFETY: null or valid, as the caller says.
     unsafe { put(pctx, context.as_cuda()) }
 }
@@ -220,7 +225,7 @@ pub unsafe fn cuCtxAttach(pctx: *mut CUcontext, flags: u32) -> CUresult {
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        *c.users.lock().expect("no panic happens under this lock") += 1;
+        *c.users.lock() += 1;
         // SAFETY: a pointer of the C API: null or valid.
         unsafe { put(pctx, c.as_cuda()) }
     }))
@@ -239,7 +244,7 @@ pub unsafe fn cuCtxDetach(ctx: CUcontext) -> CUresult {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let left = {
-            let mut users = c.users.lock().expect("no panic happens under this lock");
+            let mut users = c.users.lock();
             *users -= 1;
             *users
         };
@@ -461,15 +466,8 @@ pub mod tests {
     use crate::objects::context_wire::tests::{CREATE, DESTROY, RELEASE, RESET, sent};
     use crate::session::context::{current_active, device_of, with_current};
     use crate::state::context::{current, current_device};
+    use crate::state::device::fixture::initialise;
     use orion_wire::handle::Handle;
-    use std::sync::{Mutex, MutexGuard};
-
-    /// Tests that retain primary contexts take turns; each starts with an empty stack in its own thread.
-    pub fn serial() -> MutexGuard<'static, ()> {
-        static TURN: Mutex<()> = Mutex::new(());
-        crate::state::device::fixture::initialise();
-        TURN.lock().unwrap_or_else(|e| e.into_inner())
-    }
 
     pub fn primary(ordinal: u32) -> CUcontext {
         std::ptr::without_provenance_mut(Handle::primary_context(ordinal).0 as usize)
@@ -516,7 +514,7 @@ pub mod tests {
 
     #[test]
     fn without_a_context_calls_say_so() {
-        let _turn = serial();
+        initialise();
         let (mut v, mut u, mut p, mut size) = (0, 0, NULL, 0);
         // SAFETY: valid places or null.
         unsafe {
@@ -554,7 +552,7 @@ pub mod tests {
 
     #[test]
     fn a_primary_context_may_be_current_before_it_is_retained() {
-        let _turn = serial();
+        initialise();
         let mut v = -1;
         // SAFETY: valid places.
         unsafe {
@@ -579,7 +577,7 @@ pub mod tests {
 
     #[test]
     fn users_of_a_primary_context_survive_its_reset() {
-        let _turn = serial();
+        initialise();
         // SAFETY: plain calls.
         unsafe {
             retain(0);
@@ -602,7 +600,7 @@ pub mod tests {
 
     #[test]
     fn flags_of_a_primary_context() {
-        let _turn = serial();
+        initialise();
         // SAFETY: plain calls.
         unsafe {
             for bad in [3, 8, 0x100, 0x200] {
@@ -631,7 +629,7 @@ pub mod tests {
 
     #[test]
     fn creating_makes_current_and_destroying_pops() {
-        let _turn = serial();
+        initialise();
         let mut p = NULL;
         // SAFETY: valid places or null.
         unsafe {
@@ -663,7 +661,7 @@ pub mod tests {
 
     #[test]
     fn destroying_pops_once() {
-        let _turn = serial();
+        initialise();
         let a = make(8);
         // SAFETY: plain calls.
         unsafe {
@@ -682,7 +680,7 @@ pub mod tests {
 
     #[test]
     fn versions_of_creating() {
-        let _turn = serial();
+        initialise();
         let (mut c, mut version) = (NULL, 0);
         let mut params: CUctxCreateParams = CUctxCreateParams {
             execAffinityParams: std::ptr::null_mut(),
@@ -711,7 +709,7 @@ pub mod tests {
 
     #[test]
     fn attaching_counts_users() {
-        let _turn = serial();
+        initialise();
         let a = make(0);
         let mut p = NULL;
         // SAFETY: valid places or null.
@@ -728,7 +726,7 @@ pub mod tests {
 
     #[test]
     fn limits_are_those_of_a_fresh_context_until_set() {
-        let _turn = serial();
+        initialise();
         let a = make(0);
         let mut v = 0;
         // SAFETY: valid places or null.
@@ -747,7 +745,7 @@ pub mod tests {
 
     #[test]
     fn configurations() {
-        let _turn = serial();
+        initialise();
         let a = make(0);
         let (mut u, mut least, mut greatest) = (77, 7, 7);
         let mut affinity = CUexecAffinityParam {
@@ -774,7 +772,7 @@ pub mod tests {
 
     #[test]
     fn another_context_can_be_current_for_a_call() {
-        let _turn = serial();
+        initialise();
         let a = make(0);
         let ask = |handle: CUcontext| {
             let mut seen = 0;
@@ -801,7 +799,7 @@ pub mod tests {
 
     #[test]
     fn deep_stacks_unwind_in_order() {
-        let _turn = serial();
+        initialise();
         // SAFETY: plain calls.
         unsafe {
             for i in 0..50 {
@@ -817,7 +815,7 @@ pub mod tests {
 
     #[test]
     fn nothing_works_in_a_forked_child() {
-        let _turn = serial();
+        initialise();
         crate::start::fork::register_fork_handler();
         // SAFETY: the child makes calls that take no lock another thread may hold, and leaves.
         let status = unsafe {

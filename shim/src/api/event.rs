@@ -13,8 +13,8 @@ use crate::objects::stream;
 use crate::objects::synchronize::{query, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{call, post};
-use crate::state::event::{HOMES, is_shared, share};
-use crate::state::{context, handles};
+use crate::state::context;
+use crate::state::process::state;
 
 /// # Safety
 /// None beyond the C ABI.
@@ -30,15 +30,15 @@ pub unsafe fn cuEventQuery(hEvent: CUevent) -> CUresult {
 
 /// The driver refuses to record an event on another context's stream.
 fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
-    let home = || HOMES.lock().expect("no panic happens under this lock").get(&(event as u64)).copied();
-    context::several() && home().unwrap_or_else(context::first) != stream::home(stream)
+    let home = || state().events.homes.lock().get(&(event as u64)).copied();
+    state().contexts.several() && home().unwrap_or_else(|| state().contexts.first()) != stream::home(stream)
 }
 
 /// Without waiting, unless the driver may refuse it, or another process may act on it: what that one waits for has to
 /// have reached the driver when the call returns, for the two are told of each other by other ways.
 fn record(op: u16, event: CUevent, stream: CUstream, words: &[u64]) -> CUresult {
     let encode = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
-    match is_elsewhere(event, stream) || is_shared(event) {
+    match is_elsewhere(event, stream) || state().events.is_shared(event) {
         false => post(op, encode),
         true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
     }
@@ -57,16 +57,16 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
         if context::current() == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
-        let handle = handles::reserve_in(Kind::Event, context::current_home());
-        if context::several() {
-            HOMES.lock().expect("no panic happens under this lock").insert(handle.0, context::current_home());
+        let handle = state().handles.reserve_in(Kind::Event, context::current_home());
+        if state().contexts.several() {
+            state().events.homes.lock().insert(handle.0, context::current_home());
         }
         let code = post(ops::CU_EVENT_CREATE, |w| {
             w.word(handle.0);
             w.word(flags as u64);
         });
         if flags & CU_EVENT_INTERPROCESS != 0 {
-            share(handle);
+            state().events.share(handle);
         }
         // A handle whose creation was refused stays reserved: the worker may have bound it before.
         if code == CUDA_SUCCESS { Ok(handle.0 as CUevent) } else { Err(code) }

@@ -20,6 +20,7 @@ use crate::session::call::{call, send_with, start_with};
 use crate::session::reply::wait;
 use crate::state::context;
 use crate::state::function::Function;
+use crate::state::process::state;
 
 /// The current context's device, or the first one: questions about functions need no context.
 fn any_device() -> u32 {
@@ -132,9 +133,7 @@ unsafe fn launch(
         }
     };
     let question = (!attributes.is_empty()).then(|| acceptance(&geometry, attributes));
-    let accepted = question.as_ref().is_none_or(|q| {
-        divides(&geometry, attributes) && f.accepted.lock().expect("no panic happens under this lock").contains(q)
-    });
+    let accepted = question.as_ref().is_none_or(|q| divides(&geometry, attributes) && f.accepted.lock().contains(q));
     if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx) {
         return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
@@ -145,7 +144,7 @@ unsafe fn launch(
     match start_with(s, ops::CU_LAUNCH_KERNEL, len, fill).and_then(|ticket| wait(s, ticket)) {
         Ok(reply) => {
             if let (CUDA_SUCCESS, Some(q)) = (reply.result, question) {
-                f.accepted.lock().expect("no panic happens under this lock").insert(q);
+                f.accepted.lock().insert(q);
             }
             match reply.result {
                 CUDA_SUCCESS if launches_block() => after_blocking_launch(stream),
@@ -171,7 +170,7 @@ fn launches_block() -> bool {
 #[cold]
 fn after_blocking_launch(stream: CUstream) -> CUresult {
     // What is captured does not run, and asking about a stream that is being captured ends the capture.
-    match crate::state::capture::any_open() {
+    match state().captures.any_open() {
         true => crate::session::call::settle(),
         false => crate::objects::synchronize::stream(stream),
     }

@@ -11,8 +11,8 @@
 
 // UNSAFETY: a C ABI of raw pointers, and tables of functions with different signatures.
 
+use crate::state::lock::{Lock, Rank};
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
@@ -24,10 +24,14 @@ use crate::session::context;
 use crate::session::device::facts;
 use crate::start::attach;
 use crate::state::context::Context;
+use crate::state::device;
 use crate::state::storage::Destructor;
-use crate::state::{device, recording};
 use crate::tables::compile_cache;
 use crate::tables::integrity::Statement;
+
+use crate::state::process::state;
+#[cfg(test)]
+use fake::{functions_of, id_of_stream, load_image};
 
 /// Needs neither `cuInit` nor a context.
 pub unsafe fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) -> CUresult {
@@ -81,10 +85,16 @@ fn note_unknown(id: u128) {
     if std::env::var_os("ORION_VERBOSE").is_none_or(|v| v == "0") {
         return;
     }
-    static NOTED: Mutex<Vec<u128>> = Mutex::new(Vec::new());
-    let mut noted = NOTED.lock().expect("no panic happens under this lock");
-    if noted.len() < 64 && !noted.contains(&id) {
-        noted.push(id);
+    static NOTED: Lock<Vec<u128>> = Lock::new(Rank::Leaf, Vec::new());
+    let is_new = {
+        let mut noted = NOTED.lock();
+        let is_new = noted.len() < 64 && !noted.contains(&id);
+        if is_new {
+            noted.push(id);
+        }
+        is_new
+    };
+    if is_new {
         let name = format!("private driver table {id:032x}");
         refuse::refused(name.leak(), "of use to profilers and debuggers only, as far as is known");
     }
@@ -270,7 +280,7 @@ const HOOKED_DOMAINS: usize = 14;
 
 pub unsafe extern "C" fn hooks_callbacks(words: *mut *const c_void, count: *mut usize) {
     // SAFETY: pointers of the table's contract: null or valid.
-    let _ = unsafe { put(words, recording::HOOKS.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
+    let _ = unsafe { put(words, state().recording.hooks.as_ptr().cast()).and(put(count, HOOKED_CALLBACKS)) };
 }
 
 pub unsafe extern "C" fn hooks_domains(words: *mut *const c_void, count: *mut usize) {
@@ -534,9 +544,6 @@ pub fn id_of_stream(ctx: CUcontext, stream: CUstream) -> Option<u64> {
     crate::objects::stream::stream_id(ctx.addr() as u64, stream)
 }
 
-#[cfg(test)]
-use fake::{functions_of, id_of_stream, load_image};
-
 /// Modules and streams without a worker behind them.
 #[cfg(test)]
 mod fake {
@@ -565,8 +572,10 @@ mod fake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::context::tests::{primary, retain, serial};
+    use crate::api::context::tests::{primary, retain};
     use crate::api::context::{cuCtxPopCurrent_v2, cuCtxSetCurrent, cuDevicePrimaryCtxRelease_v2};
+    use crate::state::device::fixture::initialise;
+    use std::sync::Mutex;
 
     const NULL: CUcontext = std::ptr::null_mut();
 
@@ -684,7 +693,7 @@ mod tests {
     /// The calls that cudart 13 makes until its first context is in use.
     #[test]
     fn cudart_starts() {
-        let _turn = serial();
+        initialise();
         let (mut ctx, mut value, mut flags, mut id) = (NULL, 0, 77, 77);
         // SAFETY: valid places.
         unsafe {
@@ -736,7 +745,7 @@ mod tests {
 
     #[test]
     fn a_dying_context_runs_the_destructors() {
-        let _turn = serial();
+        initialise();
         retain(0);
         let ctx = primary(0);
         // SAFETY: valid places.
@@ -773,7 +782,7 @@ mod tests {
 
     #[test]
     fn streams_have_objects_and_ids() {
-        let _turn = serial();
+        initialise();
         retain(0);
         let stream = |s: usize| -> CUstream { std::ptr::without_provenance_mut(s) };
         let id = |s: usize| {
@@ -800,7 +809,7 @@ mod tests {
 
     #[test]
     fn sums_are_about_this_process() {
-        let _turn = serial();
+        initialise();
         let mut out = [[0; 2]; 4];
         // SAFETY: valid places.
         unsafe {

@@ -19,9 +19,9 @@ use crate::objects::stream::clamped;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::{context, device};
-use crate::state::green_context::{DESCRIPTORS, GREENS, Green};
-use crate::state::handles;
-use crate::state::stream::{NEXT_ID, STREAMS, Stream};
+use crate::state::green_context::Green;
+use crate::state::process::state;
+use crate::state::stream::Stream;
 
 /// Awaited, unlike the others: the driver has to judge the green context.
 ///
@@ -34,7 +34,7 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let priority = clamped(priority, context::device_of(ctx).unwrap_or(0))?;
-        let handle = handles::reserve(Kind::Stream);
+        let handle = state().handles.reserve(Kind::Stream);
         let request = |w: &mut Vec<u8>| {
             put_words(w, &[handle.0, green as u64, flags as u64, priority as u32 as u64]);
         };
@@ -42,8 +42,8 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
             crate::objects::handles::release(handle);
             return Err(code);
         }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green: true, id });
+        let id = state().streams.next_id.fetch_add(1, Ordering::Relaxed);
+        state().streams.table.insert(handle, Stream { flags, priority, context: ctx, in_green: true, id });
         Ok(handle.0 as CUstream)
     })();
     // SAFETY: the caller's promise.
@@ -59,7 +59,7 @@ fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
     if !handle.is(Kind::GreenContext) {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let g = GREENS.get(handle).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    let g = state().green_contexts.table.get(handle).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     match context::device_of(g.context.0) {
         Some(_) => Ok(g),
         None => Err(CUDA_ERROR_CONTEXT_IS_DESTROYED),
@@ -92,12 +92,12 @@ pub unsafe fn cuDevResourceGenerateDesc(
                 unsafe { std::slice::from_raw_parts(resources.cast::<u8>(), count as usize * RESOURCE_BYTES) }.to_vec()
             }
         };
-        let mut known = DESCRIPTORS.lock().expect("no panic happens under this lock");
+        let mut known = state().green_contexts.descriptors.lock();
         let known = known.get_or_insert_default();
         if let Some(descriptor) = known.get(&bytes) {
             return Ok(*descriptor as CUdevResourceDesc);
         }
-        let handle = handles::reserve(Kind::DevResourceDesc);
+        let handle = state().handles.reserve(Kind::DevResourceDesc);
         let request = |w: &mut Vec<u8>| {
             w.word(handle.0);
             w.word(count as u64);
@@ -128,7 +128,7 @@ pub unsafe fn cuGreenCtxCreate(
         if !Handle(descriptor as u64).is(Kind::DevResourceDesc) || flags != CU_GREEN_CTX_DEFAULT_STREAM {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let (green, context) = (handles::reserve(Kind::GreenContext), handles::reserve(Kind::Context));
+        let (green, context) = (state().handles.reserve(Kind::GreenContext), state().handles.reserve(Kind::Context));
         let request = |w: &mut Vec<u8>| {
             put_words(w, &[green.0, context.0, descriptor as u64, dev as u64, flags as u64]);
         };
@@ -138,7 +138,7 @@ pub unsafe fn cuGreenCtxCreate(
             crate::objects::handles::release(context);
             return Err(code);
         }
-        GREENS.insert(green, Green { context, device: dev });
+        state().green_contexts.table.insert(green, Green { context, device: dev });
         Ok(green.0 as CUgreenCtx)
     })();
     // SAFETY: the caller's promise.
@@ -151,7 +151,9 @@ pub unsafe fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult {
     code((|| {
         let g = find(green)?;
         // Of two threads that destroy it, one does.
-        if GREENS.remove(Handle(green as u64)).is_none() || !crate::objects::context::disown(g.context) {
+        if state().green_contexts.table.remove(Handle(green as u64)).is_none()
+            || !crate::objects::context::disown(g.context)
+        {
             return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         let destroyed = call(ops::CU_GREEN_CTX_DESTROY, |w| w.word(green as u64), |_| Ok(()));

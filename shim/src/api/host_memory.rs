@@ -17,10 +17,11 @@ use crate::memory::in_step::{forget_mirrored, mirror};
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
 use crate::session::poison;
-use crate::state::address_map::{self, Kind, Range};
+use crate::state::address_map::{Kind, Range};
 use crate::state::context;
 use crate::state::heap::PAGE;
-use crate::state::host_memory::{ANY_REGISTERED, BLOCK, FREED, MOVED};
+use crate::state::host_memory::BLOCK;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 fn needs_context() -> Result<(&'static Session, u64, u32), CUresult> {
@@ -53,7 +54,7 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
             _ => flags & !CU_MEMHOSTALLOC_PORTABLE,
         };
         entry.owner = range.offset;
-        address_map::insert(entry);
+        state().addresses.insert(entry);
         Ok(base as *mut c_void)
     })();
     // SAFETY: the caller's promise.
@@ -77,13 +78,13 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Ok(());
         }
-        let gone = address_map::remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
+        let gone = state().addresses.remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
         forget_mirrored(range);
-        crate::state::on_the_way::freed(range);
+        state().on_the_way.freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
-        FREED.lock().expect("no panic happens under this lock").insert(range.offset, registered_alone);
+        state().host_memory.freed.lock().insert(range.offset, registered_alone);
         let request = |w: &mut Vec<u8>| {
             range.put(w);
             w.word(registered_alone as u64);
@@ -104,7 +105,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
 /// # Safety
 /// As CUDA's `cuMemHostGetFlags`.
 pub unsafe fn cuMemHostGetFlags(out: *mut u32, p: *mut c_void) -> CUresult {
-    let answer = session().and_then(|_| match address_map::find(p as u64) {
+    let answer = session().and_then(|_| match state().addresses.find(p as u64) {
         Some(r) if !r.is_device() => Ok(r.flags),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     });
@@ -120,7 +121,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
         if flags != 0 || out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let range = match address_map::find(p as u64) {
+        let range = match state().addresses.find(p as u64) {
             Some(r) if !r.is_device() => r,
             _ => {
                 // SAFETY: not null, and valid by the caller's promise; the driver writes 0 too.
@@ -164,8 +165,8 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         // One at a time: two registrations may share a page.
-        let mut moved = MOVED.lock().expect("no panic happens under this lock");
-        match address_map::overlapping(base, bytes as u64) {
+        let mut moved = state().host_memory.moved.lock();
+        match state().addresses.overlapping(base, bytes as u64) {
             Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
             Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
             None => {}
@@ -189,8 +190,8 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
             entry.device_pointer = base;
             moved.insert(first, (last - first, offset));
         }
-        ANY_REGISTERED.store(true, Ordering::Relaxed);
-        address_map::insert(entry);
+        state().host_memory.any_registered.store(true, Ordering::Relaxed);
+        state().addresses.insert(entry);
         Ok(())
     })())
 }
@@ -203,12 +204,12 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut moved = MOVED.lock().expect("no panic happens under this lock");
-        let found = address_map::find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+        let mut moved = state().host_memory.moved.lock();
+        let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
         if found.kind != Kind::RegisteredHost || found.base != p as u64 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        address_map::remove(found.base);
+        state().addresses.remove(found.base);
         if found.device_pointer == 0 {
             return Ok(());
         }
@@ -216,7 +217,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let Some((bytes, offset)) = moved.remove(&first) else { return Ok(()) };
         let range = HeapRange { offset, bytes };
         forget_mirrored(range);
-        crate::state::on_the_way::freed(range);
+        state().on_the_way.freed(range);
         let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.
         for (at, len) in pieces(first, bytes) {

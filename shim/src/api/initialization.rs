@@ -11,6 +11,7 @@ use orion_wire::record::op;
 
 use crate::session::attached;
 use crate::start::attach::{self, driver_version};
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Attaches to a worker. Flags other than 0 are refused, as the driver does.
@@ -22,7 +23,7 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
         return CUDA_ERROR_INVALID_VALUE;
     }
     match attach::attach() {
-        Ok(s) => match crate::state::device::init_result(s) {
+        Ok(s) => match state().devices.init_result(s) {
             CUDA_SUCCESS => {
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
@@ -42,7 +43,7 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
 /// on is the application's.
 fn announce_devices(s: &'static Session) {
     crate::session::call::post_to(s, op::VISIBLE_DEVICES, |w| {
-        for ordinal in 0..crate::state::device::count(s) {
+        for ordinal in 0..state().devices.count(s) {
             w.word(crate::session::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
         }
     });

@@ -11,8 +11,8 @@ use crate::answer::write;
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::address_map::{self, Range};
-use crate::state::event::share;
-use crate::state::{context, handles};
+use crate::state::context;
+use crate::state::process::state;
 
 /// # Safety
 /// As CUDA's `cuIpcOpenEventHandle`.
@@ -22,11 +22,11 @@ pub unsafe fn cuIpcOpenEventHandle(out: *mut CUevent, handle: CUipcEventHandle) 
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let event = handles::reserve_in(Kind::Event, context::current_home());
+        let event = state().handles.reserve_in(Kind::Event, context::current_home());
         let name = handle.reserved.map(|b| b as u8);
         let request = calls::cuIpcOpenEventHandle { phEvent: event.0, handle: &name };
         crate::objects::handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
-        share(event);
+        state().events.share(event);
         Ok(event.0 as CUevent)
     })();
     // SAFETY: the caller's promise.
@@ -50,9 +50,9 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
         };
         let (base, bytes) = call(ops::CU_IPC_OPEN_MEM_HANDLE_V2, request, |r| Ok((r.word()?, r.word()?)))?;
         // The driver counts: one allocation opened twice is at one address and has to be closed twice.
-        let again = address_map::find(base).is_some_and(|r| r.kind == address_map::Kind::Ipc && r.base == base);
-        if !again || !address_map::update(base, |r| r.flags += 1) {
-            address_map::insert(Range::new(base, bytes, address_map::Kind::Ipc, ctx, device));
+        let again = state().addresses.find(base).is_some_and(|r| r.kind == address_map::Kind::Ipc && r.base == base);
+        if !again || !state().addresses.update(base, |r| r.flags += 1) {
+            state().addresses.insert(Range::new(base, bytes, address_map::Kind::Ipc, ctx, device));
         }
         Ok(base)
     })();
@@ -66,16 +66,17 @@ pub unsafe fn cuIpcCloseMemHandle(base: CUdeviceptr) -> CUresult {
     if let Err(code) = session() {
         return code;
     }
-    let Some(range) = address_map::find(base).filter(|r| r.kind == address_map::Kind::Ipc && r.base == base) else {
+    let Some(range) = state().addresses.find(base).filter(|r| r.kind == address_map::Kind::Ipc && r.base == base)
+    else {
         return CUDA_ERROR_INVALID_VALUE;
     };
     match call(ops::CU_IPC_CLOSE_MEM_HANDLE, |w| w.word(base), |_| Ok(())) {
         Ok(()) if range.flags > 0 => {
-            address_map::update(base, |r| r.flags -= 1);
+            state().addresses.update(base, |r| r.flags -= 1);
             CUDA_SUCCESS
         }
         Ok(()) => {
-            address_map::remove(base);
+            state().addresses.remove(base);
             CUDA_SUCCESS
         }
         Err(code) => code,

@@ -17,6 +17,7 @@ use crate::objects::module::{file, find, global, load, loaded, name_of, names, u
 use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::poison;
+use crate::state::process::state;
 use crate::state::{context, jit};
 
 /// # Safety
@@ -29,7 +30,7 @@ pub unsafe fn cuKernelGetAttribute(
 ) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        if device < 0 || device as u32 >= crate::state::device::count(s) {
+        if device < 0 || device as u32 >= state().devices.count(s) {
             return Err(CUDA_ERROR_INVALID_DEVICE);
         }
         function(kernel.cast())?.attribute(id, device as u32)
@@ -49,7 +50,7 @@ pub unsafe fn cuKernelSetAttribute(
     match (session(), function(kernel.cast())) {
         (Err(code), _) | (_, Err(code)) => code,
         (Ok(s), Ok(f)) => {
-            if device < 0 || device as u32 >= crate::state::device::count(s) {
+            if device < 0 || device as u32 >= state().devices.count(s) {
                 return CUDA_ERROR_INVALID_DEVICE;
             }
             f.set_attribute(id, value, device as u32)
@@ -75,7 +76,7 @@ pub unsafe fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: *mut 
 /// None beyond the C ABI.
 pub unsafe fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, device: CUdevice) -> CUresult {
     match session() {
-        Ok(s) if device < 0 || device as u32 >= crate::state::device::count(s) => CUDA_ERROR_INVALID_DEVICE,
+        Ok(s) if device < 0 || device as u32 >= state().devices.count(s) => CUDA_ERROR_INVALID_DEVICE,
         Ok(_) => set_cache_config(kernel.cast(), config, device as u32),
         Err(code) => code,
     }
@@ -180,7 +181,7 @@ pub unsafe fn cuLibraryGetManaged(
         );
         match context::current() {
             // It asks before it has made a context its own, and will use a device's primary one.
-            0 => (0..crate::state::device::count(session()?))
+            0 => (0..state().devices.count(session()?))
                 .for_each(|d| poison::end(Handle::primary_context(d).0, CUDA_ERROR_NOT_SUPPORTED)),
             current => poison::end(current, CUDA_ERROR_NOT_SUPPORTED),
         }

@@ -4,8 +4,8 @@
 
 use crate::answer::code;
 use crate::answer::posted;
+use crate::state::lock::{Lock, Rank};
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
@@ -16,13 +16,17 @@ use crate::answer::write;
 use crate::memory::payload::{Loan, Payload};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
+use crate::state::context;
 use crate::state::jit::Options;
-use crate::state::link::{LINKS, Link};
-use crate::state::{context, handles};
+use crate::state::link::Link;
+use crate::state::process::state;
 
-fn link(state: CUlinkState) -> Result<&'static Link, CUresult> {
-    let handle = Handle(state as u64);
-    Some(handle).filter(|h| h.is(Kind::LinkState)).and_then(|h| LINKS.get(h)).ok_or(CUDA_ERROR_INVALID_HANDLE)
+fn link(handle: CUlinkState) -> Result<&'static Link, CUresult> {
+    let handle = Handle(handle as u64);
+    Some(handle)
+        .filter(|h| h.is(Kind::LinkState))
+        .and_then(|h| state().links.table.get(h))
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// Logs come back whatever the result is, unless the command failed before the driver was asked.
@@ -48,13 +52,16 @@ pub unsafe fn cuLinkCreate_v2(
         }
         // SAFETY: the caller's promise: two arrays of `count` elements that outlive the link.
         let options = unsafe { Options::from_raw(count, options, values) }?;
-        let handle = handles::reserve_in(Kind::LinkState, context::current_home());
+        let handle = state().handles.reserve_in(Kind::LinkState, context::current_home());
         let request = |w: &mut Vec<u8>| {
             w.word(handle.0);
             options.encode(w);
         };
         crate::objects::handles::made(handle, call(ops::CU_LINK_CREATE_V2, request, |_| Ok(())))?;
-        LINKS.insert(handle, Link { options: Mutex::new(options), cubin: Mutex::default() });
+        state().links.table.insert(
+            handle,
+            Link { options: Lock::new(Rank::Object, options), cubin: Lock::new(Rank::Leaf, Default::default()) },
+        );
         Ok(handle.0 as CUlinkState)
     })();
     // SAFETY: the caller's promise.
@@ -65,7 +72,7 @@ pub unsafe fn cuLinkCreate_v2(
 /// As CUDA's `cuLinkAddData_v2`.
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn cuLinkAddData_v2(
-    state: CUlinkState,
+    handle: CUlinkState,
     kind: CUjitInputType,
     data: *mut c_void,
     bytes: usize,
@@ -81,19 +88,19 @@ pub unsafe fn cuLinkAddData_v2(
     unsafe {
         let data = std::slice::from_raw_parts(data.cast_const().cast::<u8>(), bytes);
         let name = if name.is_null() { c"" } else { CStr::from_ptr(name) };
-        code(Options::from_raw(count, options, values).and_then(|o| add(state, kind, data, name, &o)))
+        code(Options::from_raw(count, options, values).and_then(|o| add(handle, kind, data, name, &o)))
     }
 }
 
-fn add(state: CUlinkState, kind: CUjitInputType, data: &[u8], name: &CStr, options: &Options) -> Result<(), CUresult> {
+fn add(handle: CUlinkState, kind: CUjitInputType, data: &[u8], name: &CStr, options: &Options) -> Result<(), CUresult> {
     let s = session()?;
-    let link = link(state)?;
+    let link = link(handle)?;
     let payload = Payload::new(s, data)?;
-    let of_link = link.options.lock().expect("no panic happens under this lock");
+    let of_link = link.options.lock();
     let code = call_any(
         ops::CU_LINK_ADD_DATA_V2,
         |w| {
-            w.word(state as u64);
+            w.word(handle as u64);
             w.word(kind as u64);
             payload.encode(w);
             w.bytes(name.to_bytes());
@@ -113,7 +120,7 @@ fn add(state: CUlinkState, kind: CUjitInputType, data: &[u8], name: &CStr, optio
 /// # Safety
 /// As CUDA's `cuLinkAddFile_v2`.
 pub unsafe fn cuLinkAddFile_v2(
-    state: CUlinkState,
+    handle: CUlinkState,
     kind: CUjitInputType,
     path: *const c_char,
     count: u32,
@@ -134,20 +141,20 @@ pub unsafe fn cuLinkAddFile_v2(
     }
     // SAFETY: the caller's promise: two arrays of `count` elements.
     let options = unsafe { Options::from_raw(count, options, values) };
-    code(options.and_then(|o| add(state, kind, &data, name, &o)))
+    code(options.and_then(|o| add(handle, kind, &data, name, &o)))
 }
 
 /// The cubin belongs to the link and lives as long.
 ///
 /// # Safety
 /// As CUDA's `cuLinkComplete`.
-pub unsafe fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize) -> CUresult {
+pub unsafe fn cuLinkComplete(handle: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        let link = link(state)?;
-        let of_link = link.options.lock().expect("no panic happens under this lock");
+        let link = link(handle)?;
+        let of_link = link.options.lock();
         let request = |w: &mut Vec<u8>| {
-            w.word(state as u64);
+            w.word(handle as u64);
             w.word(request::COMPLETE);
         };
         let (code, size) = call_any(ops::CU_LINK_COMPLETE, request, |code, r| {
@@ -158,7 +165,7 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes:
         // Cubins are larger than a record: the worker writes this one to the heap.
         let loan = Loan::general(s, size as usize)?;
         let request = |w: &mut Vec<u8>| {
-            w.word(state as u64);
+            w.word(handle as u64);
             w.word(request::FETCH);
             loan.range.put(w);
         };
@@ -167,7 +174,7 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes:
         // SAFETY: the loan has as many bytes, and the worker has written them.
         unsafe { std::ptr::copy_nonoverlapping(loan.pointer(), copy.as_mut_ptr(), copy.len()) };
         let at = copy.as_mut_ptr();
-        *link.cubin.lock().expect("no panic happens under this lock") = Some(copy);
+        *link.cubin.lock() = Some(copy);
         Ok((at, size as usize))
     })();
     match answer {
@@ -195,11 +202,11 @@ mod request {
 
 /// # Safety
 /// None beyond the C ABI.
-pub unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+pub unsafe fn cuLinkDestroy(handle: CUlinkState) -> CUresult {
     code((|| {
         session()?;
-        let handle = Handle(state as u64);
-        link(state)?;
+        link(handle)?;
+        let handle = Handle(handle as u64);
         let destroyed = posted(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
         crate::objects::handles::release(handle);
         destroyed

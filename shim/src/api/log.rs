@@ -10,8 +10,9 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::code;
 use crate::report::log::{IN_CALLBACK, error};
-use crate::state::handles;
-use crate::state::log::{CALLBACKS, CALLING, Callback, LOG, fitted};
+use crate::state::log::Callback;
+use crate::state::log::fitted;
+use crate::state::process::state;
 
 /// What the worker's driver logged about commands that had no reply comes with this one's.
 fn fetch() {
@@ -35,10 +36,8 @@ pub unsafe fn cuLogsRegisterCallback(
     let Some(function) = callbackFunc else {
         return code(refused("cuLogsRegisterCallback", "callbackFunc cannot be NULL"));
     };
-    let handle = handles::reserve(Kind::LogCallback).0;
-    if let Ok(mut callbacks) = CALLBACKS.lock() {
-        callbacks.push(Callback { handle, function, data: userData.addr() });
-    }
+    let handle = state().handles.reserve(Kind::LogCallback).0;
+    state().log.callbacks.lock().push(Callback { handle, function, data: userData.addr() });
     if !callback_out.is_null() {
         // SAFETY: not null; valid for a write by the C API's contract.
         unsafe { callback_out.write(std::ptr::without_provenance_mut(handle as usize)) };
@@ -48,17 +47,18 @@ pub unsafe fn cuLogsRegisterCallback(
 
 pub unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
     let handle = callback.addr() as u64;
-    let found = CALLBACKS.lock().is_ok_and(|mut callbacks| {
+    let found = {
+        let mut callbacks = state().log.callbacks.lock();
         let before = callbacks.len();
         callbacks.retain(|c| c.handle != handle);
         callbacks.len() < before
-    });
+    };
     if !found {
         return code(refused("cuLogsUnregisterCallback", "callback is not registered"));
     }
     // Whoever unregisters frees the data next, so nobody may be in the callback any more but the caller itself.
     if !IN_CALLBACK.get() {
-        drop(CALLING.lock());
+        drop(state().log.calling.lock_after_panic());
     }
     crate::objects::handles::release(Handle(handle));
     CUDA_SUCCESS
@@ -72,7 +72,7 @@ pub unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, _flags: u32) -> CU
             return refused(NAME, "iterator_out cannot be NULL");
         }
         fetch();
-        let next = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?.next;
+        let next = state().log.lines.lock().next;
         // SAFETY: not null; valid for a write by the C API's contract.
         unsafe { iterator_out.write(next) };
         Ok(())
@@ -92,7 +92,7 @@ pub unsafe fn cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const 
         // SAFETY: null or valid, and a C string, by the C API's contract.
         let (from, path) = unsafe { (iterator.as_ref().copied(), CStr::from_ptr(pathToFile)) };
         let (text, next) = {
-            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+            let log = state().log.lines.lock();
             let (overwritten, lines) = log.since(from);
             (fitted(usize::MAX, overwritten, &lines).unwrap_or_default(), log.next)
         };
@@ -129,7 +129,7 @@ pub unsafe fn cuLogsDumpToMemory(
         // SAFETY: null or valid, and not null, by the C API's contract.
         let (from, room) = unsafe { (iterator.as_ref().copied(), size.read()) };
         let (text, next) = {
-            let log = LOG.lock().map_err(|_| CUDA_ERROR_UNKNOWN)?;
+            let log = state().log.lines.lock();
             let (overwritten, lines) = log.since(from);
             (fitted(room.saturating_sub(1), overwritten, &lines).filter(|_| room > 0 || lines.is_empty()), log.next)
         };

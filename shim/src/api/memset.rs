@@ -9,13 +9,14 @@ use orion_wire::generated::ops;
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::in_step;
 use crate::session::attached::session;
+use crate::state::context;
+use crate::state::process::state;
 use crate::state::session::Session;
-use crate::state::{address_map, context};
 
 /// Whether a memset of this is done without doubt. What is another device's may be out of reach.
 fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
-    let elsewhere =
-        context::several() && address_map::find(to).is_some_and(|r| Some(r.device) != context::current_device());
+    let elsewhere = state().contexts.several()
+        && state().addresses.find(to).is_some_and(|r| Some(r.device) != context::current_device());
     is_known(s, to, bytes) && to.is_multiple_of(align) && !elsewhere
 }
 

@@ -10,8 +10,8 @@ use orion_cuda::sys::*;
 
 use crate::answer::{code, not_null};
 use crate::session::attached::session;
-use crate::state::address_map::{self, Kind, Range};
-use crate::state::virtual_memory;
+use crate::state::address_map::{Kind, Range};
+use crate::state::process::state;
 
 /// Small allocations share blocks of this size in the driver.
 const BLOCK: u64 = 2 << 20;
@@ -47,7 +47,7 @@ pub unsafe fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attr
     code((|| {
         session()?;
         not_null(data)?;
-        let range = address_map::find(ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let range = state().addresses.find(ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let value = known(&range, attribute, ptr).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: not null; the caller's place for this attribute.
         unsafe { value.write(data) };
@@ -73,7 +73,7 @@ pub unsafe fn cuPointerGetAttributes(
         if count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let range = address_map::find(ptr);
+        let range = state().addresses.find(ptr);
         for i in 0..count as usize {
             // SAFETY: two arrays of `count` elements, by the caller's promise.
             let (attribute, place) = unsafe { (attributes.add(i).read(), data.add(i).read()) };
@@ -112,7 +112,7 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Word(reserved(r).1),
         CU_POINTER_ATTRIBUTE_MAPPED => Int(1),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
-            Word(if r.kind == Kind::Vmm { virtual_memory::handle_types(r.owner) } else { 0 })
+            Word(if r.kind == Kind::Vmm { state().virtual_memory.handle_types(r.owner) } else { 0 })
         }
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => flag(is_plain),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Int(r.access as i32),
@@ -131,7 +131,7 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
 
 /// Start and size of the range of addresses an allocation lies in: the whole reservation for VMM.
 fn reserved(r: &Range) -> (u64, u64) {
-    virtual_memory::reservation(r.base).filter(|_| r.kind == Kind::Vmm).unwrap_or((r.base, r.bytes))
+    state().virtual_memory.reservation(r.base).filter(|_| r.kind == Kind::Vmm).unwrap_or((r.base, r.bytes))
 }
 
 /// Start and size of the physical block behind an allocation.
@@ -150,8 +150,10 @@ pub fn unknown(attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
     Some(match attribute {
         CU_POINTER_ATTRIBUTE_HOST_POINTER => Word(ptr),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Int(NO_DEVICE),
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => virtual_memory::reservation(ptr).map_or(Untouched, |(at, _)| Word(at)),
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE => virtual_memory::reservation(ptr).map_or(Untouched, |(_, n)| Word(n)),
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => {
+            state().virtual_memory.reservation(ptr).map_or(Untouched, |(at, _)| Word(at))
+        }
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE => state().virtual_memory.reservation(ptr).map_or(Untouched, |(_, n)| Word(n)),
         CU_POINTER_ATTRIBUTE_CONTEXT
         | CU_POINTER_ATTRIBUTE_DEVICE_POINTER
         | CU_POINTER_ATTRIBUTE_BUFFER_ID
@@ -187,7 +189,7 @@ pub unsafe fn cuPointerSetAttribute(
         }
         // SAFETY: not null; an unsigned int by the attribute's definition.
         let on = unsafe { value.cast::<u32>().read() } != 0;
-        if address_map::update(ptr, |r| r.sync_memops = on) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+        if state().addresses.update(ptr, |r| r.sync_memops = on) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     })())
 }
 

@@ -16,31 +16,31 @@ use crate::answer::{code, posted, write};
 use crate::objects::capture;
 use crate::session::attached::session;
 use crate::session::call::{call, post, put_words};
-use crate::state::{context, device, handles};
 use crate::state::address_map::{self, Range};
-use crate::state::pool::pools;
+use crate::state::context;
+use crate::state::process::state;
 
 fn checked(dev: CUdevice) -> Result<u32, CUresult> {
     let s = session()?;
-    u32::try_from(dev).ok().filter(|d| *d < device::count(s)).ok_or(CUDA_ERROR_INVALID_DEVICE)
+    u32::try_from(dev).ok().filter(|d| *d < state().devices.count(s)).ok_or(CUDA_ERROR_INVALID_DEVICE)
 }
 
 fn default_pool(device: u32) -> Result<u64, CUresult> {
-    if let Some(known) = pools(|p| p.defaults.get(&device).copied()) {
+    if let Some(known) = state().pools.pools(|p| p.defaults.get(&device).copied()) {
         return Ok(known);
     }
-    let handle = handles::reserve(Kind::MemPool);
+    let handle = state().handles.reserve(Kind::MemPool);
     let request = |w: &mut Vec<u8>| {
         w.word(handle.0);
         w.word(device as u64);
     };
     crate::objects::handles::made(handle, call(ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, request, |_| Ok(())))?;
     // Two threads may have asked at once: the first answer stays, because handles are compared.
-    Ok(pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
+    Ok(state().pools.pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
 }
 
 fn current_pool(device: u32) -> Result<u64, CUresult> {
-    match pools(|p| p.current.get(&device).copied()) {
+    match state().pools.pools(|p| p.current.get(&device).copied()) {
         Some(pool) => Ok(pool),
         None => default_pool(device),
     }
@@ -49,7 +49,7 @@ fn current_pool(device: u32) -> Result<u64, CUresult> {
 /// Whether a handle names a pool that exists.
 fn exists(pool: CUmemoryPool) -> Result<u64, CUresult> {
     let word = pool as u64;
-    let known = pools(|p| p.created.contains_key(&word) || p.defaults.values().any(|d| *d == word));
+    let known = state().pools.pools(|p| p.created.contains_key(&word) || p.defaults.values().any(|d| *d == word));
     if known { Ok(word) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
@@ -69,13 +69,13 @@ fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream, op: u16) -> Resul
         |r| r.word(),
     )?;
     let (owner, device) = match pool {
-        Some(pool) => (pool, pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
+        Some(pool) => (pool, state().pools.pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
         None => (current_pool(device)?, device),
     };
     let kind = if capture::capturing(stream) { address_map::Kind::Graph } else { address_map::Kind::Pool };
     let mut range = Range::new(base, bytes as u64, kind, 0, device);
     range.owner = owner;
-    address_map::insert(range);
+    state().addresses.insert(range);
     Ok(base)
 }
 
@@ -114,9 +114,9 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
             return Ok(());
         }
         // The next launch of its graph allocates it again.
-        if address_map::find(base).is_none_or(|r| r.base != base || r.kind != address_map::Kind::Graph) {
+        if state().addresses.find(base).is_none_or(|r| r.base != base || r.kind != address_map::Kind::Graph) {
             let freeable = |r: &Range| matches!(r.kind, address_map::Kind::Pool | address_map::Kind::Device);
-            address_map::remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            state().addresses.remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         }
         posted(post(ops::CU_MEM_FREE_ASYNC, |w| {
             w.word(base);
@@ -201,12 +201,12 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolPro
         let p = unsafe { props.read() };
         only_device_memory(&p.location, p.allocType)?;
         let device = checked(p.location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let handle = handles::reserve(Kind::MemPool);
+        let handle = state().handles.reserve(Kind::MemPool);
         let (kind, types) = (p.allocType as u64, p.handleTypes as u64);
         let words = [handle.0, kind, types, device as u64, p.maxSize as u64, p.usage as u64];
         let request = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
         crate::objects::handles::made(handle, call(ops::CU_MEM_POOL_CREATE, request, |_| Ok(())))?;
-        pools(|all| all.created.insert(handle.0, device));
+        state().pools.pools(|all| all.created.insert(handle.0, device));
         Ok(handle.0 as CUmemoryPool)
     })();
     // SAFETY: the caller's promise.
@@ -231,7 +231,7 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
     code((|| {
         session()?;
         let word = pool as u64;
-        let known = pools(|p| {
+        let known = state().pools.pools(|p| {
             p.current.retain(|_, current| *current != word);
             p.created.remove(&word).is_some()
         });
@@ -272,7 +272,7 @@ pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult 
             },
             |_| Ok(()),
         )?;
-        pools(|p| {
+        state().pools.pools(|p| {
             if p.defaults.get(&device) == Some(&pool) {
                 p.current.remove(&device)
             } else {

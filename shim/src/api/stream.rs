@@ -16,9 +16,9 @@ use crate::objects::synchronize::{query, stream};
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::thread::known_synchronized;
-use crate::state::event::is_shared;
-use crate::state::stream::{NEXT_ID, STREAMS, Stream};
-use crate::state::{context, handles};
+use crate::state::context;
+use crate::state::process::state;
+use crate::state::stream::Stream;
 
 /// # Safety
 /// None beyond the C ABI.
@@ -42,7 +42,7 @@ pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) ->
     match check(event, stream, flags, CU_EVENT_WAIT_EXTERNAL) {
         Ok(()) => {
             let encode = |w: &mut Vec<u8>| [stream as u64, event as u64, flags as u64].iter().for_each(|v| w.word(*v));
-            match is_shared(event) {
+            match state().events.is_shared(event) {
                 false => post(ops::CU_STREAM_WAIT_EVENT, encode),
                 // The other process may record it again.
                 true => call(ops::CU_STREAM_WAIT_EVENT, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
@@ -77,7 +77,7 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let priority = clamped(priority, context::current_device().unwrap_or(0))?;
-        let handle = handles::reserve_in(Kind::Stream, context::current_home());
+        let handle = state().handles.reserve_in(Kind::Stream, context::current_home());
         let code = post(ops::CU_STREAM_CREATE_WITH_PRIORITY, |w| {
             w.word(handle.0);
             w.word(flags as u64);
@@ -87,9 +87,9 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
             crate::objects::handles::release(handle);
             return Err(code);
         }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let id = state().streams.next_id.fetch_add(1, Ordering::Relaxed);
         let in_green = crate::session::context::green_of(ctx) != 0;
-        STREAMS.insert(handle, Stream { flags, priority, context: ctx, in_green, id });
+        state().streams.table.insert(handle, Stream { flags, priority, context: ctx, in_green, id });
         Ok(handle.0 as CUstream)
     })();
     // SAFETY: the caller's promise.

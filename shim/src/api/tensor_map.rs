@@ -10,13 +10,15 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::{Fault, Reader, Writer};
 use orion_wire::generated::ops;
+use orion_wire::{Fault, Reader, Writer};
 
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::context;
-use crate::state::tensor_map::{MEMORY, Map, remember, remembered, tail};
+use crate::state::process::state;
+use crate::state::tensor_map::Map;
+use crate::state::tensor_map::tail;
 
 const DIMENSIONS_MAX: u32 = 5;
 const ADDRESS_MAX: u64 = 1 << 48;
@@ -72,7 +74,7 @@ impl Arguments {
     /// The map, remembered or from the worker.
     fn encode(self, op: u16) -> Result<Map, CUresult> {
         let plain = self.address.is_multiple_of(self.alignment) && self.address < ADDRESS_MAX;
-        if plain && let Some(mut map) = remembered(&self.words) {
+        if plain && let Some(mut map) = state().tensor_maps.remembered(&self.words) {
             map[0] = self.address;
             return Ok(map);
         }
@@ -87,7 +89,7 @@ impl Arguments {
             read_map,
         )?;
         if plain && map[0] == self.address {
-            remember(self.alignment, self.words, &map);
+            state().tensor_maps.remember(self.alignment, self.words, &map);
         }
         Ok(map)
     }
@@ -233,7 +235,7 @@ pub unsafe fn cuTensorMapReplaceAddress(map: *mut CUtensorMap, address: *mut c_v
         // SAFETY: not null, and a map by the caller's promise.
         let mut now = unsafe { map.cast::<Map>().read_unaligned() };
         let alignment = {
-            let memory = MEMORY.read().expect("no panic happens under this lock");
+            let memory = state().tensor_maps.remembered.read();
             memory.as_ref().and_then(|m| m.alignment.get(&tail(&now)).copied())
         };
         if let Some(alignment) = alignment
@@ -262,22 +264,5 @@ pub unsafe fn cuTensorMapReplaceAddress(map: *mut CUtensorMap, address: *mut c_v
             CUDA_SUCCESS
         }
         Err(code) => code,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::tensor_map::{MEMORY, remember, remembered, tail};
-
-    #[test]
-    fn a_map_is_found_by_its_arguments() {
-        let mut map = [7; 16];
-        map[0] = 0x1000;
-        remember(16, vec![1, 2, 3], &map);
-        assert_eq!(remembered(&[1, 2, 3]), Some(map));
-        assert_eq!(remembered(&[1, 2, 4]), None);
-        let memory = MEMORY.read().unwrap();
-        assert_eq!(memory.as_ref().and_then(|m| m.alignment.get(&tail(&map))), Some(&16));
     }
 }

@@ -3,8 +3,8 @@
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
 use crate::session::call::put_words;
+use crate::state::lock::Lock;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
@@ -15,7 +15,9 @@ use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::session::context::needs_context;
 use crate::state::context;
-use crate::state::texture::{Object, SURFACES, TEXTURES, objects};
+use crate::state::process::state;
+use crate::state::texture::Object;
+use crate::state::texture::objects;
 
 /// The resource's words, and a description with nothing but the fields that its type has.
 fn put_resource(w: &mut Vec<u8>, d: &CUDA_RESOURCE_DESC) -> Result<(), CUresult> {
@@ -91,7 +93,7 @@ pub unsafe fn cuTexObjectCreate(
         put_texture(&mut body, unsafe { &*texture });
         put_view(&mut body, object.view.as_ref());
         let number = call(ops::CU_TEX_OBJECT_CREATE, |w| w.put(&body), |r| r.word())?;
-        objects(&TEXTURES, |all| all.insert(number, object));
+        objects(&state().textures.textures, |all| all.insert(number, object));
         Ok(number)
     })();
     // SAFETY: the caller's promise.
@@ -112,7 +114,7 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
         let mut body = Vec::new();
         put_resource(&mut body, &object.resource)?;
         let number = call(ops::CU_SURF_OBJECT_CREATE, |w| w.put(&body), |r| r.word())?;
-        objects(&SURFACES, |all| all.insert(number, object));
+        objects(&state().textures.surfaces, |all| all.insert(number, object));
         Ok(number)
     })();
     // SAFETY: the caller's promise.
@@ -127,7 +129,7 @@ pub unsafe fn cuTexObjectDestroy(object: CUtexObject) -> CUresult {
     if let Err(code) = needs_context() {
         return code;
     }
-    if objects(&TEXTURES, |all| all.remove(&object)).is_none() {
+    if objects(&state().textures.textures, |all| all.remove(&object)).is_none() {
         return CUDA_SUCCESS;
     }
     post(ops::CU_TEX_OBJECT_DESTROY, |w| calls::cuTexObjectDestroy { texObject: object }.encode(w))
@@ -139,7 +141,7 @@ pub unsafe fn cuSurfObjectDestroy(object: CUsurfObject) -> CUresult {
     if let Err(code) = needs_context() {
         return code;
     }
-    if objects(&SURFACES, |all| all.remove(&object)).is_none() {
+    if objects(&state().textures.surfaces, |all| all.remove(&object)).is_none() {
         return CUDA_SUCCESS;
     }
     post(ops::CU_SURF_OBJECT_DESTROY, |w| calls::cuSurfObjectDestroy { surfObject: object }.encode(w))
@@ -149,20 +151,20 @@ pub unsafe fn cuSurfObjectDestroy(object: CUsurfObject) -> CUresult {
 /// As CUDA's `cuTexObjectGetResourceDesc`.
 pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, number: CUtexObject) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(out, object(&TEXTURES, number).map(|o| o.resource)) }
+    unsafe { write(out, object(&state().textures.textures, number).map(|o| o.resource)) }
 }
 
 /// # Safety
 /// As CUDA's `cuSurfObjectGetResourceDesc`.
 pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, number: CUsurfObject) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(out, object(&SURFACES, number).map(|o| o.resource)) }
+    unsafe { write(out, object(&state().textures.surfaces, number).map(|o| o.resource)) }
 }
 
 /// # Safety
 /// As CUDA's `cuTexObjectGetTextureDesc`.
 pub unsafe fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, number: CUtexObject) -> CUresult {
-    let answer = object(&TEXTURES, number).and_then(|o| o.texture.ok_or(CUDA_ERROR_INVALID_VALUE));
+    let answer = object(&state().textures.textures, number).and_then(|o| o.texture.ok_or(CUDA_ERROR_INVALID_VALUE));
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
 }
@@ -173,12 +175,13 @@ pub unsafe fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, number: CUt
 /// As CUDA's `cuTexObjectGetResourceViewDesc`.
 pub unsafe fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, number: CUtexObject) -> CUresult {
     // SAFETY: an all-zero view is a valid one.
-    let answer = object(&TEXTURES, number).map(|o| o.view.unwrap_or_else(|| unsafe { std::mem::zeroed() }));
+    let answer =
+        object(&state().textures.textures, number).map(|o| o.view.unwrap_or_else(|| unsafe { std::mem::zeroed() }));
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
 }
 
-pub fn object(of: &Mutex<Option<HashMap<u64, Object>>>, number: u64) -> Result<Object, CUresult> {
+pub fn object(of: &Lock<Option<HashMap<u64, Object>>>, number: u64) -> Result<Object, CUresult> {
     session()?;
     objects(of, |all| all.get(&number).copied()).ok_or(CUDA_ERROR_INVALID_VALUE)
 }

@@ -10,8 +10,8 @@ use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
 use crate::session::call::call;
-use crate::state::callback::{Function, register};
-use crate::state::handles;
+use crate::state::callback::Function;
+use crate::state::process::state;
 
 fn ask(op: u16, words: &[u64]) -> CUresult {
     let encode = |w: &mut Vec<u8>| {
@@ -33,8 +33,8 @@ pub unsafe fn cuUserObjectCreate(
     if out.is_null() || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let name = handles::reserve(Kind::UserObject);
-    let number = register(Function::Destroy(destroy, name), data, false);
+    let name = state().handles.reserve(Kind::UserObject);
+    let number = state().callbacks.register(Function::Destroy(destroy, name), data, false);
     let words = [name.0, number, references as u64, flags as u64];
     let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
     if code == CUDA_SUCCESS {

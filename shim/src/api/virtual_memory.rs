@@ -20,8 +20,8 @@ use crate::answer::write;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::address_map::{self, Range};
-use crate::state::handles;
-use crate::state::virtual_memory::{Allocation, RESERVATIONS, allocations, reservation};
+use crate::state::process::state;
+use crate::state::virtual_memory::Allocation;
 
 /// Granularity of device memory: the smallest of the session's devices, for alignment checks.
 fn granularity() -> u64 {
@@ -53,9 +53,9 @@ pub unsafe fn cuMemAddressReserve(
                 put_words(w, &[bytes as u64, alignment as u64, hint, flags]);
             };
             match call(ops::CU_MEM_ADDRESS_RESERVE, request, |r| r.word()) {
-                Ok(base) if address_map::reserve(base, bytes as u64).is_ok() => {
-                    address_map::given_anew(base, bytes as u64);
-                    RESERVATIONS.write().expect("no panic happens under this lock").insert(base, bytes as u64);
+                Ok(base) if state().addresses.reserve(base, bytes as u64).is_ok() => {
+                    state().addresses.given_anew(base, bytes as u64);
+                    state().virtual_memory.reservations.write().insert(base, bytes as u64);
                     answer = Ok(base);
                     break;
                 }
@@ -87,13 +87,13 @@ fn post_range(op: u16, base: u64, bytes: u64) -> Result<(), CUresult> {
 pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
     code((|| {
         session()?;
-        let mut all = RESERVATIONS.write().expect("no panic happens under this lock");
-        if all.get(&base) != Some(&(bytes as u64)) || address_map::overlapping(base, bytes as u64).is_some() {
+        let mut all = state().virtual_memory.reservations.write();
+        if all.get(&base) != Some(&(bytes as u64)) || state().addresses.overlapping(base, bytes as u64).is_some() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         all.remove(&base);
         post_range(ops::CU_MEM_ADDRESS_FREE, base, bytes as u64)?;
-        address_map::unreserve(base, bytes as u64);
+        state().addresses.unreserve(base, bytes as u64);
         Ok(())
     })())
 }
@@ -132,7 +132,7 @@ pub unsafe fn cuMemCreate(
             crate::say!("cuMemCreate of host memory is not forwarded; cuMemHostAlloc is");
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        let handle = handles::reserve(Kind::MemAllocation);
+        let handle = state().handles.reserve(Kind::MemAllocation);
         let request = |w: &mut Vec<u8>| {
             w.word(handle.0);
             w.word(bytes as u64);
@@ -140,7 +140,7 @@ pub unsafe fn cuMemCreate(
         };
         crate::objects::handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
         let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
-        allocations(|a| a.insert(handle.0, allocation));
+        state().virtual_memory.allocations(|a| a.insert(handle.0, allocation));
         Ok(handle.0)
     })();
     // SAFETY: the caller's promise.
@@ -155,7 +155,7 @@ pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         if !Handle(handle).is(Kind::MemAllocation) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let (last, gone) = allocations(|all| -> Result<(bool, bool), CUresult> {
+        let (last, gone) = state().virtual_memory.allocations(|all| -> Result<(bool, bool), CUresult> {
             // Multicast objects are created elsewhere, and counted by the driver alone.
             let Some(a) = all.get_mut(&handle) else { return Ok((true, true)) };
             a.references = a.references.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -189,15 +189,17 @@ pub unsafe fn cuMemMap(
         session()?;
         let bytes = bytes as u64;
         let unit = granularity();
-        let inside = reservation(base)
+        let inside = state()
+            .virtual_memory
+            .reservation(base)
             .is_some_and(|(start, size)| base.checked_add(bytes).is_some_and(|end| end <= start + size));
         if flags != 0 || bytes == 0 || !base.is_multiple_of(unit) || !bytes.is_multiple_of(unit) || !inside {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if address_map::overlapping(base, bytes).is_some() || !Handle(handle).is(Kind::MemAllocation) {
+        if state().addresses.overlapping(base, bytes).is_some() || !Handle(handle).is(Kind::MemAllocation) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let device = allocations(|all| {
+        let device = state().virtual_memory.allocations(|all| {
             let Some(a) = all.get_mut(&handle) else { return Ok(0) };
             if (offset as u64).checked_add(bytes).is_none_or(|end| end > a.bytes) {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
@@ -212,7 +214,7 @@ pub unsafe fn cuMemMap(
         range.owner = handle;
         // Nobody may access it yet.
         (range.access, range.device_pointer) = (0, 0);
-        address_map::insert(range);
+        state().addresses.insert(range);
         posted(post(ops::CU_MEM_MAP, |w| {
             put_words(w, &[base, bytes, offset as u64, handle]);
         }))
@@ -230,13 +232,13 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // Mappings are undone whole.
-        let cut = |address: u64| address_map::find(address).is_some_and(|r| r.base < base || r.end() > end);
+        let cut = |address: u64| state().addresses.find(address).is_some_and(|r| r.base < base || r.end() > end);
         if cut(base) || cut(end - 1) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let gone = address_map::remove_inside(base, bytes);
+        let gone = state().addresses.remove_inside(base, bytes);
         post_range(ops::CU_MEM_UNMAP, base, bytes)?;
-        allocations(|all| {
+        state().virtual_memory.allocations(|all| {
             for range in gone {
                 let Some(a) = all.get_mut(&range.owner) else { continue };
                 a.mappings = a.mappings.saturating_sub(1);
@@ -265,7 +267,7 @@ pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmem
         let mut mapped = Vec::new();
         let mut at = base;
         while at < end {
-            let range = address_map::find(at).filter(|r| r.kind == address_map::Kind::Vmm);
+            let range = state().addresses.find(at).filter(|r| r.kind == address_map::Kind::Vmm);
             let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             at = range.end();
             mapped.push(range);
@@ -284,7 +286,7 @@ pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmem
         for range in mapped {
             for d in descs {
                 if d.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && d.location.id as u32 == range.device {
-                    address_map::update(range.base, |r| {
+                    state().addresses.update(range.base, |r| {
                         r.access = d.flags;
                         r.device_pointer = if d.flags == 0 { 0 } else { r.base };
                     });
@@ -333,8 +335,9 @@ pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
     out: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
-    let answer =
-        session().and_then(|_| allocations(|a| a.get(&handle).map(|a| a.properties)).ok_or(CUDA_ERROR_INVALID_VALUE));
+    let answer = session().and_then(|_| {
+        state().virtual_memory.allocations(|a| a.get(&handle).map(|a| a.properties)).ok_or(CUDA_ERROR_INVALID_VALUE)
+    });
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
 }
@@ -347,9 +350,9 @@ pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let range = address_map::find(address as u64).filter(|r| r.kind == address_map::Kind::Vmm);
+        let range = state().addresses.find(address as u64).filter(|r| r.kind == address_map::Kind::Vmm);
         let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let revived = allocations(|all| -> Result<bool, CUresult> {
+        let revived = state().virtual_memory.allocations(|all| -> Result<bool, CUresult> {
             let a = all.get_mut(&range.owner).ok_or(CUDA_ERROR_INVALID_VALUE)?;
             a.references += 1;
             Ok(a.references == 1)

@@ -20,8 +20,13 @@ use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::call::{call, post};
-use crate::state::handles::reserve;
-use crate::state::recording;
+use crate::state::process::state;
+
+/// All that a call pays for profilers while there is none.
+#[inline(always)]
+fn is_recorded() -> bool {
+    state().recording.on()
+}
 
 /// What the default stream means to callers of the plain functions.
 const LEGACY: CUstream = std::ptr::null_mut();
@@ -69,7 +74,7 @@ pub unsafe extern "C" fn cuArrayCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayCreate_v2(pHandle, pAllocateArray) };
     }
@@ -82,7 +87,7 @@ pub unsafe extern "C" fn cuArray3DCreate_v2(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArray3DCreate_v2(pHandle, pAllocateArray) };
     }
@@ -96,7 +101,7 @@ pub unsafe extern "C" fn cuMipmappedArrayCreate(
     pMipmappedArrayDesc: *const CUDA_ARRAY3D_DESCRIPTOR,
     numMipmapLevels: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels) };
     }
@@ -106,7 +111,7 @@ pub unsafe extern "C" fn cuMipmappedArrayCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayDestroy(hArray) };
     }
@@ -116,7 +121,7 @@ pub unsafe extern "C" fn cuArrayDestroy(hArray: CUarray) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMipmappedArrayDestroy(hMipmappedArray) };
     }
@@ -129,7 +134,7 @@ pub unsafe extern "C" fn cuArrayGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayGetDescriptor_v2(pArrayDescriptor, hArray) };
     }
@@ -142,7 +147,7 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor_v2(
     pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
     hArray: CUarray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArray3DGetDescriptor_v2(pArrayDescriptor, hArray) };
     }
@@ -155,7 +160,7 @@ pub unsafe extern "C" fn cuArrayGetSparseProperties(
     sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     array: CUarray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayGetSparseProperties(sparseProperties, array) };
     }
@@ -168,7 +173,7 @@ pub unsafe extern "C" fn cuMipmappedArrayGetSparseProperties(
     sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     mipmap: CUmipmappedArray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap) };
     }
@@ -182,7 +187,7 @@ pub unsafe extern "C" fn cuArrayGetMemoryRequirements(
     array: CUarray,
     device: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayGetMemoryRequirements(memoryRequirements, array, device) };
     }
@@ -196,7 +201,7 @@ pub unsafe extern "C" fn cuMipmappedArrayGetMemoryRequirements(
     mipmap: CUmipmappedArray,
     device: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device) };
     }
@@ -206,7 +211,7 @@ pub unsafe extern "C" fn cuMipmappedArrayGetMemoryRequirements(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayGetPlane(pPlaneArray, hArray, planeIdx) };
     }
@@ -220,7 +225,7 @@ pub unsafe extern "C" fn cuMipmappedArrayGetLevel(
     hMipmappedArray: CUmipmappedArray,
     level: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMipmappedArrayGetLevel(pLevelArray, hMipmappedArray, level) };
     }
@@ -233,7 +238,7 @@ pub unsafe extern "C" fn cuArrayCreate(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayCreate(pHandle, pAllocateArray) };
     }
@@ -246,7 +251,7 @@ pub unsafe extern "C" fn cuArrayGetDescriptor(
     pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR_v1,
     hArray: CUarray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArrayGetDescriptor(pArrayDescriptor, hArray) };
     }
@@ -259,7 +264,7 @@ pub unsafe extern "C" fn cuArray3DCreate(
     pHandle: *mut CUarray,
     pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArray3DCreate(pHandle, pAllocateArray) };
     }
@@ -272,7 +277,7 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor(
     pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1,
     hArray: CUarray,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuArray3DGetDescriptor(pArrayDescriptor, hArray) };
     }
@@ -282,7 +287,7 @@ pub unsafe extern "C" fn cuArray3DGetDescriptor(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchHostFunc(hStream, fn_, userData) };
     }
@@ -292,7 +297,7 @@ pub unsafe extern "C" fn cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, user
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchHostFunc_ptsz(hStream, fn_, userData) };
     }
@@ -307,7 +312,7 @@ pub unsafe extern "C" fn cuStreamAddCallback(
     userData: *mut c_void,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamAddCallback(hStream, callback, userData, flags) };
     }
@@ -322,7 +327,7 @@ pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
     userData: *mut c_void,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamAddCallback_ptsz(hStream, callback, userData, flags) };
     }
@@ -332,7 +337,7 @@ pub unsafe extern "C" fn cuStreamAddCallback_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuThreadExchangeStreamCaptureMode(mode) };
     }
@@ -342,7 +347,7 @@ pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCa
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBeginCapture(hStream) };
     }
@@ -352,7 +357,7 @@ pub unsafe extern "C" fn cuStreamBeginCapture(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBeginCapture_ptsz(hStream) };
     }
@@ -362,7 +367,7 @@ pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresul
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBeginCapture_v2(hStream, mode) };
     }
@@ -372,7 +377,7 @@ pub unsafe extern "C" fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBeginCapture_v2_ptsz(hStream, mode) };
     }
@@ -389,7 +394,7 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode)
@@ -408,7 +413,7 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
     numDependencies: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamBeginCaptureToGraph_ptsz(
@@ -429,7 +434,7 @@ pub unsafe extern "C" fn cuStreamBeginCaptureToGraph_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamEndCapture(hStream, phGraph) };
     }
@@ -439,7 +444,7 @@ pub unsafe extern "C" fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUg
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamEndCapture_ptsz(hStream, phGraph) };
     }
@@ -449,7 +454,7 @@ pub unsafe extern "C" fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamIsCapturing(hStream, captureStatus) };
     }
@@ -462,7 +467,7 @@ pub unsafe extern "C" fn cuStreamIsCapturing_ptsz(
     hStream: CUstream,
     captureStatus: *mut CUstreamCaptureStatus,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamIsCapturing_ptsz(hStream, captureStatus) };
     }
@@ -476,7 +481,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out) };
     }
@@ -490,7 +495,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_ptsz(
     captureStatus_out: *mut CUstreamCaptureStatus,
     id_out: *mut cuuint64_t,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCaptureInfo_ptsz(hStream, captureStatus_out, id_out) };
     }
@@ -507,7 +512,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamGetCaptureInfo_v2(
@@ -542,7 +547,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2_ptsz(
     dependencies_out: *mut *const CUgraphNode,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamGetCaptureInfo_v2_ptsz(
@@ -578,7 +583,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamGetCaptureInfo_v3(
@@ -616,7 +621,7 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3_ptsz(
     edgeData_out: *mut *const CUgraphEdgeData,
     numDependencies_out: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamGetCaptureInfo_v3_ptsz(
@@ -651,7 +656,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags) };
     }
@@ -666,7 +671,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_ptsz(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags)
@@ -684,7 +689,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamUpdateCaptureDependencies_v2(
@@ -710,7 +715,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
     numDependencies: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuStreamUpdateCaptureDependencies_v2_ptsz(
@@ -730,7 +735,7 @@ pub unsafe extern "C" fn cuStreamUpdateCaptureDependencies_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxRetain(pctx, dev) };
     }
@@ -740,7 +745,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUd
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxSetFlags_v2(dev, flags) };
     }
@@ -750,7 +755,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_u
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxGetState(dev, flags, active) };
     }
@@ -760,7 +765,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxReset_v2(dev) };
     }
@@ -770,7 +775,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxRelease_v2(dev) };
     }
@@ -780,7 +785,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxRelease(dev) };
     }
@@ -790,7 +795,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxReset(dev) };
     }
@@ -800,7 +805,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevicePrimaryCtxSetFlags(dev, flags) };
     }
@@ -810,7 +815,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxCreate_v2(pctx, flags, dev) };
     }
@@ -820,7 +825,7 @@ pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxCreate(pctx, flags, dev) };
     }
@@ -836,7 +841,7 @@ pub unsafe extern "C" fn cuCtxCreate_v3(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev) };
     }
@@ -851,7 +856,7 @@ pub unsafe extern "C" fn cuCtxCreate_v4(
     flags: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev) };
     }
@@ -861,7 +866,7 @@ pub unsafe extern "C" fn cuCtxCreate_v4(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxDestroy_v2(ctx) };
     }
@@ -871,7 +876,7 @@ pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxDestroy(ctx) };
     }
@@ -881,7 +886,7 @@ pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxPushCurrent_v2(ctx) };
     }
@@ -891,7 +896,7 @@ pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxPopCurrent_v2(pctx) };
     }
@@ -901,7 +906,7 @@ pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxPushCurrent(ctx) };
     }
@@ -911,7 +916,7 @@ pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxPopCurrent(pctx) };
     }
@@ -921,7 +926,7 @@ pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSetCurrent(ctx) };
     }
@@ -931,7 +936,7 @@ pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetCurrent(pctx) };
     }
@@ -941,7 +946,7 @@ pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetDevice(device) };
     }
@@ -951,7 +956,7 @@ pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetDevice_v2(device, ctx) };
     }
@@ -961,7 +966,7 @@ pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetFlags(flags) };
     }
@@ -971,7 +976,7 @@ pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSetFlags(flags) };
     }
@@ -981,7 +986,7 @@ pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetId(ctx, ctxId) };
     }
@@ -991,7 +996,7 @@ pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetApiVersion(ctx, version) };
     }
@@ -1001,7 +1006,7 @@ pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSynchronize() };
     }
@@ -1011,7 +1016,7 @@ pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSynchronize_v2(ctx) };
     }
@@ -1021,7 +1026,7 @@ pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSetLimit(limit, value) };
     }
@@ -1031,7 +1036,7 @@ pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetLimit(pvalue, limit) };
     }
@@ -1044,7 +1049,7 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
     leastPriority: *mut c_int,
     greatestPriority: *mut c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetStreamPriorityRange(leastPriority, greatestPriority) };
     }
@@ -1054,7 +1059,7 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetCacheConfig(pconfig) };
     }
@@ -1064,7 +1069,7 @@ pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetSharedMemConfig(pConfig) };
     }
@@ -1074,7 +1079,7 @@ pub unsafe extern "C" fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSetCacheConfig(config) };
     }
@@ -1084,7 +1089,7 @@ pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxSetSharedMemConfig(config) };
     }
@@ -1094,7 +1099,7 @@ pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxResetPersistingL2Cache() };
     }
@@ -1107,7 +1112,7 @@ pub unsafe extern "C" fn cuCtxGetExecAffinity(
     pExecAffinity: *mut CUexecAffinityParam,
     type_: CUexecAffinityType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetExecAffinity(pExecAffinity, type_) };
     }
@@ -1117,7 +1122,7 @@ pub unsafe extern "C" fn cuCtxGetExecAffinity(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxRecordEvent(hCtx, hEvent) };
     }
@@ -1127,7 +1132,7 @@ pub unsafe extern "C" fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxWaitEvent(hCtx, hEvent) };
     }
@@ -1137,7 +1142,7 @@ pub unsafe extern "C" fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxAttach(pctx, flags) };
     }
@@ -1147,7 +1152,7 @@ pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxDetach(ctx) };
     }
@@ -1162,7 +1167,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream) };
     }
@@ -1177,7 +1182,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoDAsync_v2_ptsz(dstDevice, srcHost, ByteCount, hStream) };
     }
@@ -1187,7 +1192,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount) };
     }
@@ -1201,7 +1206,7 @@ pub unsafe extern "C" fn cuMemcpyHtoD_v2_ptds(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoD_v2_ptds(dstDevice, srcHost, ByteCount) };
     }
@@ -1216,7 +1221,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream) };
     }
@@ -1231,7 +1236,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoHAsync_v2_ptsz(dstHost, srcDevice, ByteCount, hStream) };
     }
@@ -1241,7 +1246,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount) };
     }
@@ -1255,7 +1260,7 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoH_v2_ptds(dstHost, srcDevice, ByteCount) };
     }
@@ -1270,7 +1275,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream) };
     }
@@ -1285,7 +1290,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoDAsync_v2_ptsz(dstDevice, srcDevice, ByteCount, hStream) };
     }
@@ -1295,7 +1300,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount) };
     }
@@ -1309,7 +1314,7 @@ pub unsafe extern "C" fn cuMemcpyDtoD_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoD_v2_ptds(dstDevice, srcDevice, ByteCount) };
     }
@@ -1319,7 +1324,7 @@ pub unsafe extern "C" fn cuMemcpyDtoD_v2_ptds(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy(dst, src, ByteCount) };
     }
@@ -1329,7 +1334,7 @@ pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy_ptds(dst, src, ByteCount) };
     }
@@ -1344,7 +1349,7 @@ pub unsafe extern "C" fn cuMemcpyAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAsync(dst, src, ByteCount, hStream) };
     }
@@ -1359,7 +1364,7 @@ pub unsafe extern "C" fn cuMemcpyAsync_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAsync_ptsz(dst, src, ByteCount, hStream) };
     }
@@ -1369,7 +1374,7 @@ pub unsafe extern "C" fn cuMemcpyAsync_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DAsync_v2(pCopy, hStream) };
     }
@@ -1379,7 +1384,7 @@ pub unsafe extern "C" fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DAsync_v2_ptsz(pCopy, hStream) };
     }
@@ -1389,7 +1394,7 @@ pub unsafe extern "C" fn cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hS
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3D_v2(pCopy) };
     }
@@ -1399,7 +1404,7 @@ pub unsafe extern "C" fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3D_v2_ptds(pCopy) };
     }
@@ -1409,7 +1414,7 @@ pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2D_v2(pCopy) };
     }
@@ -1419,7 +1424,7 @@ pub unsafe extern "C" fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2D_v2_ptds(pCopy) };
     }
@@ -1429,7 +1434,7 @@ pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DUnaligned_v2(pCopy) };
     }
@@ -1439,7 +1444,7 @@ pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DUnaligned_v2_ptds(pCopy) };
     }
@@ -1449,7 +1454,7 @@ pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DAsync_v2(pCopy, hStream) };
     }
@@ -1459,7 +1464,7 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DAsync_v2_ptsz(pCopy, hStream) };
     }
@@ -1475,7 +1480,7 @@ pub unsafe extern "C" fn cuMemcpyPeer(
     srcContext: CUcontext,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyPeer(dstDevice, dstContext, srcDevice, srcContext, ByteCount) };
     }
@@ -1491,7 +1496,7 @@ pub unsafe extern "C" fn cuMemcpyPeer_ptds(
     srcContext: CUcontext,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyPeer_ptds(dstDevice, dstContext, srcDevice, srcContext, ByteCount) };
     }
@@ -1508,7 +1513,7 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
@@ -1527,7 +1532,7 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyPeerAsync_ptsz(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream)
@@ -1539,7 +1544,7 @@ pub unsafe extern "C" fn cuMemcpyPeerAsync_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DPeerAsync(pCopy, hStream) };
     }
@@ -1549,7 +1554,7 @@ pub unsafe extern "C" fn cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, h
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DPeerAsync_ptsz(pCopy, hStream) };
     }
@@ -1559,7 +1564,7 @@ pub unsafe extern "C" fn cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PE
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DPeer(pCopy) };
     }
@@ -1569,7 +1574,7 @@ pub unsafe extern "C" fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DPeer_ptds(pCopy) };
     }
@@ -1589,7 +1594,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
@@ -1611,7 +1616,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_ptsz(
     failIdx: *mut usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream)
@@ -1632,7 +1637,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
@@ -1653,7 +1658,7 @@ pub unsafe extern "C" fn cuMemcpyBatchAsync_v2_ptsz(
     numAttrs: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream)
@@ -1671,7 +1676,7 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, hStream) };
     }
@@ -1687,7 +1692,7 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DBatchAsync_ptsz(numOps, opList, failIdx, flags, hStream) };
     }
@@ -1702,7 +1707,7 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DBatchAsync_v2(numOps, opList, flags, hStream) };
     }
@@ -1717,7 +1722,7 @@ pub unsafe extern "C" fn cuMemcpy3DBatchAsync_v2_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DBatchAsync_v2_ptsz(numOps, opList, flags, hStream) };
     }
@@ -1732,7 +1737,7 @@ pub unsafe extern "C" fn cuMemcpyDtoA_v2(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount) };
     }
@@ -1747,7 +1752,7 @@ pub unsafe extern "C" fn cuMemcpyDtoA_v2_ptds(
     srcDevice: CUdeviceptr,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoA_v2_ptds(dstArray, dstOffset, srcDevice, ByteCount) };
     }
@@ -1762,7 +1767,7 @@ pub unsafe extern "C" fn cuMemcpyAtoD_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount) };
     }
@@ -1777,7 +1782,7 @@ pub unsafe extern "C" fn cuMemcpyAtoD_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoD_v2_ptds(dstDevice, srcArray, srcOffset, ByteCount) };
     }
@@ -1793,7 +1798,7 @@ pub unsafe extern "C" fn cuMemcpyAtoA_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount) };
     }
@@ -1809,7 +1814,7 @@ pub unsafe extern "C" fn cuMemcpyAtoA_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoA_v2_ptds(dstArray, dstOffset, srcArray, srcOffset, ByteCount) };
     }
@@ -1824,7 +1829,7 @@ pub unsafe extern "C" fn cuMemcpyHtoA_v2(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount) };
     }
@@ -1839,7 +1844,7 @@ pub unsafe extern "C" fn cuMemcpyHtoA_v2_ptds(
     srcHost: *const c_void,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoA_v2_ptds(dstArray, dstOffset, srcHost, ByteCount) };
     }
@@ -1855,7 +1860,7 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream) };
     }
@@ -1871,7 +1876,7 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoAAsync_v2_ptsz(dstArray, dstOffset, srcHost, ByteCount, hStream) };
     }
@@ -1886,7 +1891,7 @@ pub unsafe extern "C" fn cuMemcpyAtoH_v2(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount) };
     }
@@ -1901,7 +1906,7 @@ pub unsafe extern "C" fn cuMemcpyAtoH_v2_ptds(
     srcOffset: usize,
     ByteCount: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoH_v2_ptds(dstHost, srcArray, srcOffset, ByteCount) };
     }
@@ -1917,7 +1922,7 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream) };
     }
@@ -1933,7 +1938,7 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync_v2_ptsz(
     ByteCount: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoHAsync_v2_ptsz(dstHost, srcArray, srcOffset, ByteCount, hStream) };
     }
@@ -1947,7 +1952,7 @@ pub unsafe extern "C" fn cuMemcpyHtoD(
     srcHost: *const c_void,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoD(dstDevice, srcHost, ByteCount) };
     }
@@ -1957,7 +1962,7 @@ pub unsafe extern "C" fn cuMemcpyHtoD(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoH(dstHost, srcDevice, ByteCount) };
     }
@@ -1971,7 +1976,7 @@ pub unsafe extern "C" fn cuMemcpyDtoD(
     srcDevice: CUdeviceptr_v1,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoD(dstDevice, srcDevice, ByteCount) };
     }
@@ -1986,7 +1991,7 @@ pub unsafe extern "C" fn cuMemcpyDtoA(
     srcDevice: CUdeviceptr_v1,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoA(dstArray, dstOffset, srcDevice, ByteCount) };
     }
@@ -2001,7 +2006,7 @@ pub unsafe extern "C" fn cuMemcpyAtoD(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoD(dstDevice, srcArray, srcOffset, ByteCount) };
     }
@@ -2016,7 +2021,7 @@ pub unsafe extern "C" fn cuMemcpyHtoA(
     srcHost: *const c_void,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoA(dstArray, dstOffset, srcHost, ByteCount) };
     }
@@ -2031,7 +2036,7 @@ pub unsafe extern "C" fn cuMemcpyAtoH(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoH(dstHost, srcArray, srcOffset, ByteCount) };
     }
@@ -2047,7 +2052,7 @@ pub unsafe extern "C" fn cuMemcpyAtoA(
     srcOffset: c_uint,
     ByteCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoA(dstArray, dstOffset, srcArray, srcOffset, ByteCount) };
     }
@@ -2063,7 +2068,7 @@ pub unsafe extern "C" fn cuMemcpyHtoAAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoAAsync(dstArray, dstOffset, srcHost, ByteCount, hStream) };
     }
@@ -2079,7 +2084,7 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyAtoHAsync(dstHost, srcArray, srcOffset, ByteCount, hStream) };
     }
@@ -2089,7 +2094,7 @@ pub unsafe extern "C" fn cuMemcpyAtoHAsync(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2D(pCopy) };
     }
@@ -2099,7 +2104,7 @@ pub unsafe extern "C" fn cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DUnaligned(pCopy) };
     }
@@ -2109,7 +2114,7 @@ pub unsafe extern "C" fn cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3D(pCopy) };
     }
@@ -2124,7 +2129,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyHtoDAsync(dstDevice, srcHost, ByteCount, hStream) };
     }
@@ -2139,7 +2144,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoHAsync(dstHost, srcDevice, ByteCount, hStream) };
     }
@@ -2154,7 +2159,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync(
     ByteCount: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpyDtoDAsync(dstDevice, srcDevice, ByteCount, hStream) };
     }
@@ -2164,7 +2169,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy2DAsync(pCopy, hStream) };
     }
@@ -2174,7 +2179,7 @@ pub unsafe extern "C" fn cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemcpy3DAsync(pCopy, hStream) };
     }
@@ -2184,7 +2189,7 @@ pub unsafe extern "C" fn cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGet(device, ordinal) };
     }
@@ -2194,7 +2199,7 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetCount(count) };
     }
@@ -2204,7 +2209,7 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetName(name, len, dev) };
     }
@@ -2214,7 +2219,7 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUd
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetUuid_v2(uuid, dev) };
     }
@@ -2224,7 +2229,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetUuid(uuid, dev) };
     }
@@ -2234,7 +2239,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CU
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetLuid(luid: *mut c_char, deviceNodeMask: *mut c_uint, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetLuid(luid, deviceNodeMask, dev) };
     }
@@ -2244,7 +2249,7 @@ pub unsafe extern "C" fn cuDeviceGetLuid(luid: *mut c_char, deviceNodeMask: *mut
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceTotalMem_v2(bytes, dev) };
     }
@@ -2254,7 +2259,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceTotalMem(bytes, dev) };
     }
@@ -2264,7 +2269,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(pi: *mut c_int, attrib: CUdevice_attribute, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetAttribute(pi, attrib, dev) };
     }
@@ -2274,7 +2279,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(pi: *mut c_int, attrib: CUdevice_a
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetProperties(prop, dev) };
     }
@@ -2284,7 +2289,7 @@ pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceComputeCapability(major, minor, dev) };
     }
@@ -2294,7 +2299,7 @@ pub unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetByPCIBusId(dev, pciBusId) };
     }
@@ -2304,7 +2309,7 @@ pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *co
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetPCIBusId(pciBusId, len, dev) };
     }
@@ -2319,7 +2324,7 @@ pub unsafe extern "C" fn cuDeviceGetTexture1DLinearMaxWidth(
     numChannels: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev) };
     }
@@ -2333,7 +2338,7 @@ pub unsafe extern "C" fn cuDeviceGetExecAffinitySupport(
     type_: CUexecAffinityType,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetExecAffinitySupport(pi, type_, dev) };
     }
@@ -2347,7 +2352,7 @@ pub unsafe extern "C" fn cuDeviceGetNvSciSyncAttributes(
     dev: CUdevice,
     flags: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList, dev, flags) };
     }
@@ -2362,7 +2367,7 @@ pub unsafe extern "C" fn cuDeviceGetHostAtomicCapabilities(
     count: c_uint,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev) };
     }
@@ -2375,7 +2380,7 @@ pub unsafe extern "C" fn cuFlushGPUDirectRDMAWrites(
     target: CUflushGPUDirectRDMAWritesTarget,
     scope: CUflushGPUDirectRDMAWritesScope,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFlushGPUDirectRDMAWrites(target, scope) };
     }
@@ -2390,7 +2395,7 @@ pub unsafe extern "C" fn cuDeviceRegisterAsyncNotification(
     userData: *mut c_void,
     callback: *mut CUasyncCallbackHandle,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback) };
     }
@@ -2403,7 +2408,7 @@ pub unsafe extern "C" fn cuDeviceUnregisterAsyncNotification(
     device: CUdevice,
     callback: CUasyncCallbackHandle,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceUnregisterAsyncNotification(device, callback) };
     }
@@ -2417,7 +2422,7 @@ pub unsafe extern "C" fn cuCoredumpGetAttribute(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCoredumpGetAttribute(attrib, value, size) };
     }
@@ -2431,7 +2436,7 @@ pub unsafe extern "C" fn cuCoredumpGetAttributeGlobal(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCoredumpGetAttributeGlobal(attrib, value, size) };
     }
@@ -2445,7 +2450,7 @@ pub unsafe extern "C" fn cuCoredumpSetAttribute(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCoredumpSetAttribute(attrib, value, size) };
     }
@@ -2459,7 +2464,7 @@ pub unsafe extern "C" fn cuCoredumpSetAttributeGlobal(
     value: *mut c_void,
     size: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCoredumpSetAttributeGlobal(attrib, value, size) };
     }
@@ -2469,7 +2474,7 @@ pub unsafe extern "C" fn cuCoredumpSetAttributeGlobal(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessGetRestoreThreadId(pid, tid) };
     }
@@ -2479,7 +2484,7 @@ pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessGetState(pid, state) };
     }
@@ -2489,7 +2494,7 @@ pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUp
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessLock(pid, args) };
     }
@@ -2499,7 +2504,7 @@ pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckp
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessCheckpoint(pid, args) };
     }
@@ -2509,7 +2514,7 @@ pub unsafe extern "C" fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CU
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessRestore(pid, args) };
     }
@@ -2519,7 +2524,7 @@ pub unsafe extern "C" fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUche
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCheckpointProcessUnlock(pid, args) };
     }
@@ -2534,7 +2539,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
     cudaVersion: c_int,
     flags: cuuint64_t,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGetProcAddress(symbol, pfn, cudaVersion, flags) };
     }
@@ -2550,7 +2555,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: cuuint64_t,
     symbolStatus: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus) };
     }
@@ -2560,7 +2565,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGetErrorString(error, pStr) };
     }
@@ -2570,7 +2575,7 @@ pub unsafe extern "C" fn cuGetErrorString(error: CUresult, pStr: *mut *const c_c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGetErrorName(error, pStr) };
     }
@@ -2580,7 +2585,7 @@ pub unsafe extern "C" fn cuGetErrorName(error: CUresult, pStr: *mut *const c_cha
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventCreate(phEvent, Flags) };
     }
@@ -2590,7 +2595,7 @@ pub unsafe extern "C" fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventDestroy_v2(hEvent) };
     }
@@ -2600,7 +2605,7 @@ pub unsafe extern "C" fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventDestroy(hEvent) };
     }
@@ -2610,7 +2615,7 @@ pub unsafe extern "C" fn cuEventDestroy(hEvent: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventRecord(hEvent, hStream) };
     }
@@ -2620,7 +2625,7 @@ pub unsafe extern "C" fn cuEventRecord(hEvent: CUevent, hStream: CUstream) -> CU
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventRecord_ptsz(hEvent, hStream) };
     }
@@ -2630,7 +2635,7 @@ pub unsafe extern "C" fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventRecordWithFlags(hEvent, hStream, flags) };
     }
@@ -2640,7 +2645,7 @@ pub unsafe extern "C" fn cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: CUstream, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags) };
     }
@@ -2650,7 +2655,7 @@ pub unsafe extern "C" fn cuEventRecordWithFlags_ptsz(hEvent: CUevent, hStream: C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventQuery(hEvent) };
     }
@@ -2660,7 +2665,7 @@ pub unsafe extern "C" fn cuEventQuery(hEvent: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventSynchronize(hEvent) };
     }
@@ -2670,7 +2675,7 @@ pub unsafe extern "C" fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd) };
     }
@@ -2680,7 +2685,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEventElapsedTime(pMilliseconds, hStart, hEnd) };
     }
@@ -2702,7 +2707,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLaunchKernel(
@@ -2752,7 +2757,7 @@ pub unsafe extern "C" fn cuLaunchKernel_ptsz(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLaunchKernel_ptsz(
@@ -2795,7 +2800,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchKernelEx(config, f, kernelParams, extra) };
     }
@@ -2810,7 +2815,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx_ptsz(
     kernelParams: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra) };
     }
@@ -2831,7 +2836,7 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel(
     hStream: CUstream,
     kernelParams: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLaunchCooperativeKernel(
@@ -2878,7 +2883,7 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernel_ptsz(
     hStream: CUstream,
     kernelParams: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLaunchCooperativeKernel_ptsz(
@@ -2918,7 +2923,7 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     attrib: CUfunction_attribute,
     hfunc: CUfunction,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncGetAttribute(pi, attrib, hfunc) };
     }
@@ -2928,7 +2933,7 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncSetAttribute(hfunc, attrib, value) };
     }
@@ -2938,7 +2943,7 @@ pub unsafe extern "C" fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunctio
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncSetCacheConfig(hfunc, config) };
     }
@@ -2948,7 +2953,7 @@ pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncSetSharedMemConfig(hfunc, config) };
     }
@@ -2958,7 +2963,7 @@ pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUs
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncGetName(name, hfunc) };
     }
@@ -2973,7 +2978,7 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize) };
     }
@@ -2983,7 +2988,7 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncIsLoaded(state, function) };
     }
@@ -2993,7 +2998,7 @@ pub unsafe extern "C" fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, func
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncLoad(function) };
     }
@@ -3003,7 +3008,7 @@ pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncGetModule(hmod, hfunc) };
     }
@@ -3017,7 +3022,7 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernelMultiDevice(
     numDevices: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags) };
     }
@@ -3027,7 +3032,7 @@ pub unsafe extern "C" fn cuLaunchCooperativeKernelMultiDevice(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncSetBlockShape(hfunc, x, y, z) };
     }
@@ -3037,7 +3042,7 @@ pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_i
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuFuncSetSharedSize(hfunc, bytes) };
     }
@@ -3047,7 +3052,7 @@ pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuParamSetSize(hfunc, numbytes) };
     }
@@ -3057,7 +3062,7 @@ pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuParamSeti(hfunc, offset, value) };
     }
@@ -3067,7 +3072,7 @@ pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuParamSetf(hfunc, offset, value) };
     }
@@ -3077,7 +3082,7 @@ pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f3
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuParamSetv(hfunc, offset, ptr, numbytes) };
     }
@@ -3087,7 +3092,7 @@ pub unsafe extern "C" fn cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunch(f) };
     }
@@ -3097,7 +3102,7 @@ pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchGrid(f, grid_width, grid_height) };
     }
@@ -3112,7 +3117,7 @@ pub unsafe extern "C" fn cuLaunchGridAsync(
     grid_height: c_int,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLaunchGridAsync(f, grid_width, grid_height, hStream) };
     }
@@ -3122,7 +3127,7 @@ pub unsafe extern "C" fn cuLaunchGridAsync(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuParamSetTexRef(hfunc, texunit, hTexRef) };
     }
@@ -3135,7 +3140,7 @@ pub unsafe extern "C" fn cuGetExportTable(
     ppExportTable: *mut *const c_void,
     pExportTableId: *const CUuuid,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGetExportTable(ppExportTable, pExportTableId) };
     }
@@ -3148,7 +3153,7 @@ pub unsafe extern "C" fn cuImportExternalMemory(
     extMem_out: *mut CUexternalMemory,
     memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuImportExternalMemory(extMem_out, memHandleDesc) };
     }
@@ -3162,7 +3167,7 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedBuffer(
     extMem: CUexternalMemory,
     bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuExternalMemoryGetMappedBuffer(devPtr, extMem, bufferDesc) };
     }
@@ -3176,7 +3181,7 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
     extMem: CUexternalMemory,
     mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuExternalMemoryGetMappedMipmappedArray(mipmap, extMem, mipmapDesc) };
     }
@@ -3186,7 +3191,7 @@ pub unsafe extern "C" fn cuExternalMemoryGetMappedMipmappedArray(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDestroyExternalMemory(extMem) };
     }
@@ -3199,7 +3204,7 @@ pub unsafe extern "C" fn cuImportExternalSemaphore(
     extSem_out: *mut CUexternalSemaphore,
     semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuImportExternalSemaphore(extSem_out, semHandleDesc) };
     }
@@ -3209,7 +3214,7 @@ pub unsafe extern "C" fn cuImportExternalSemaphore(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDestroyExternalSemaphore(extSem: CUexternalSemaphore) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDestroyExternalSemaphore(extSem) };
     }
@@ -3224,7 +3229,7 @@ pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSignalExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
     }
@@ -3239,7 +3244,7 @@ pub unsafe extern "C" fn cuSignalExternalSemaphoresAsync_ptsz(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSignalExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
     }
@@ -3254,7 +3259,7 @@ pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuWaitExternalSemaphoresAsync(extSemArray, paramsArray, numExtSems, stream) };
     }
@@ -3269,7 +3274,7 @@ pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
     numExtSems: c_uint,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuWaitExternalSemaphoresAsync_ptsz(extSemArray, paramsArray, numExtSems, stream) };
     }
@@ -3279,7 +3284,7 @@ pub unsafe extern "C" fn cuWaitExternalSemaphoresAsync_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphCreate(phGraph, flags) };
     }
@@ -3289,7 +3294,7 @@ pub unsafe extern "C" fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphClone(phGraphClone, originalGraph) };
     }
@@ -3299,7 +3304,7 @@ pub unsafe extern "C" fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphDestroy(hGraph) };
     }
@@ -3309,7 +3314,7 @@ pub unsafe extern "C" fn cuGraphDestroy(hGraph: CUgraph) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroyNode(hNode: CUgraphNode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphDestroyNode(hNode) };
     }
@@ -3325,7 +3330,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddKernelNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3340,7 +3345,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeGetParams(hNode, nodeParams) };
     }
@@ -3353,7 +3358,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeSetParams(hNode, nodeParams) };
     }
@@ -3367,7 +3372,7 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -3383,7 +3388,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
     numDependencies: usize,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3398,7 +3403,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeGetParams_v2(hNode, nodeParams) };
     }
@@ -3411,7 +3416,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeSetParams_v2(hNode, nodeParams) };
     }
@@ -3425,7 +3430,7 @@ pub unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams) };
     }
@@ -3442,7 +3447,7 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx)
@@ -3454,7 +3459,7 @@ pub unsafe extern "C" fn cuGraphAddMemcpyNode(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemcpyNodeGetParams(hNode, nodeParams) };
     }
@@ -3464,7 +3469,7 @@ pub unsafe extern "C" fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodePara
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemcpyNodeSetParams(hNode, nodeParams) };
     }
@@ -3479,7 +3484,7 @@ pub unsafe extern "C" fn cuGraphExecMemcpyNodeSetParams(
     copyParams: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, copyParams, ctx) };
     }
@@ -3496,7 +3501,7 @@ pub unsafe extern "C" fn cuGraphAddMemsetNode(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx)
@@ -3511,7 +3516,7 @@ pub unsafe extern "C" fn cuGraphMemsetNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemsetNodeGetParams(hNode, nodeParams) };
     }
@@ -3524,7 +3529,7 @@ pub unsafe extern "C" fn cuGraphMemsetNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemsetNodeSetParams(hNode, nodeParams) };
     }
@@ -3539,7 +3544,7 @@ pub unsafe extern "C" fn cuGraphExecMemsetNodeSetParams(
     memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx) };
     }
@@ -3555,7 +3560,7 @@ pub unsafe extern "C" fn cuGraphAddHostNode(
     numDependencies: usize,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) };
     }
@@ -3568,7 +3573,7 @@ pub unsafe extern "C" fn cuGraphHostNodeGetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphHostNodeGetParams(hNode, nodeParams) };
     }
@@ -3581,7 +3586,7 @@ pub unsafe extern "C" fn cuGraphHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphHostNodeSetParams(hNode, nodeParams) };
     }
@@ -3595,7 +3600,7 @@ pub unsafe extern "C" fn cuGraphExecHostNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_HOST_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecHostNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -3611,7 +3616,7 @@ pub unsafe extern "C" fn cuGraphAddChildGraphNode(
     numDependencies: usize,
     childGraph: CUgraph,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, childGraph)
@@ -3628,7 +3633,7 @@ pub unsafe extern "C" fn cuGraphAddEmptyNode(
     dependencies: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies) };
     }
@@ -3644,7 +3649,7 @@ pub unsafe extern "C" fn cuGraphAddEventRecordNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, event)
@@ -3662,7 +3667,7 @@ pub unsafe extern "C" fn cuGraphAddEventWaitNode(
     numDependencies: usize,
     event: CUevent,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, event) };
     }
@@ -3678,7 +3683,7 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
     numDependencies: usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddMemFreeNode(phGraphNode, hGraph, dependencies, numDependencies, dptr) };
     }
@@ -3688,7 +3693,7 @@ pub unsafe extern "C" fn cuGraphAddMemFreeNode(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphChildGraphNodeGetGraph(hNode, phGraph) };
     }
@@ -3698,7 +3703,7 @@ pub unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGra
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphEventRecordNodeGetEvent(hNode, event_out) };
     }
@@ -3708,7 +3713,7 @@ pub unsafe extern "C" fn cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, even
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphEventWaitNodeGetEvent(hNode, event_out) };
     }
@@ -3722,7 +3727,7 @@ pub unsafe extern "C" fn cuGraphNodeFindInClone(
     hOriginalNode: CUgraphNode,
     hClonedGraph: CUgraph,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeFindInClone(phNode, hOriginalNode, hClonedGraph) };
     }
@@ -3732,7 +3737,7 @@ pub unsafe extern "C" fn cuGraphNodeFindInClone(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphEventRecordNodeSetEvent(hNode, event) };
     }
@@ -3742,7 +3747,7 @@ pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, even
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphEventWaitNodeSetEvent(hNode, event) };
     }
@@ -3756,7 +3761,7 @@ pub unsafe extern "C" fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph) };
     }
@@ -3770,7 +3775,7 @@ pub unsafe extern "C" fn cuGraphExecEventRecordNodeSetEvent(
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event) };
     }
@@ -3784,7 +3789,7 @@ pub unsafe extern "C" fn cuGraphExecEventWaitNodeSetEvent(
     hNode: CUgraphNode,
     event: CUevent,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, event) };
     }
@@ -3800,7 +3805,7 @@ pub unsafe extern "C" fn cuGraphAddExternalSemaphoresSignalNode(
     numDependencies: usize,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddExternalSemaphoresSignalNode(
@@ -3823,7 +3828,7 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresSignalNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExternalSemaphoresSignalNodeGetParams(hNode, params_out) };
     }
@@ -3836,7 +3841,7 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresSignalNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExternalSemaphoresSignalNodeSetParams(hNode, nodeParams) };
     }
@@ -3852,7 +3857,7 @@ pub unsafe extern "C" fn cuGraphAddExternalSemaphoresWaitNode(
     numDependencies: usize,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddExternalSemaphoresWaitNode(
@@ -3875,7 +3880,7 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresWaitNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExternalSemaphoresWaitNodeGetParams(hNode, params_out) };
     }
@@ -3888,7 +3893,7 @@ pub unsafe extern "C" fn cuGraphExternalSemaphoresWaitNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExternalSemaphoresWaitNodeSetParams(hNode, nodeParams) };
     }
@@ -3902,7 +3907,7 @@ pub unsafe extern "C" fn cuGraphExecExternalSemaphoresSignalNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -3916,7 +3921,7 @@ pub unsafe extern "C" fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -3932,7 +3937,7 @@ pub unsafe extern "C" fn cuGraphAddBatchMemOpNode(
     numDependencies: usize,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddBatchMemOpNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -3947,7 +3952,7 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeGetParams(
     hNode: CUgraphNode,
     nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphBatchMemOpNodeGetParams(hNode, nodeParams_out) };
     }
@@ -3960,7 +3965,7 @@ pub unsafe extern "C" fn cuGraphBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphBatchMemOpNodeSetParams(hNode, nodeParams) };
     }
@@ -3974,7 +3979,7 @@ pub unsafe extern "C" fn cuGraphExecBatchMemOpNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -3990,7 +3995,7 @@ pub unsafe extern "C" fn cuGraphAddMemAllocNode(
     numDependencies: usize,
     nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams)
@@ -4005,7 +4010,7 @@ pub unsafe extern "C" fn cuGraphMemAllocNodeGetParams(
     hNode: CUgraphNode,
     params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemAllocNodeGetParams(hNode, params_out) };
     }
@@ -4015,7 +4020,7 @@ pub unsafe extern "C" fn cuGraphMemAllocNodeGetParams(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphMemFreeNodeGetParams(hNode, dptr_out) };
     }
@@ -4025,7 +4030,7 @@ pub unsafe extern "C" fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_ou
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGraphMemTrim(device) };
     }
@@ -4039,7 +4044,7 @@ pub unsafe extern "C" fn cuDeviceGetGraphMemAttribute(
     attr: CUgraphMem_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetGraphMemAttribute(device, attr, value) };
     }
@@ -4053,7 +4058,7 @@ pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
     attr: CUgraphMem_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceSetGraphMemAttribute(device, attr, value) };
     }
@@ -4063,7 +4068,7 @@ pub unsafe extern "C" fn cuDeviceSetGraphMemAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeGetType(hNode, type_) };
     }
@@ -4073,7 +4078,7 @@ pub unsafe extern "C" fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphGetNodes(hGraph, nodes, numNodes) };
     }
@@ -4087,7 +4092,7 @@ pub unsafe extern "C" fn cuGraphGetRootNodes(
     rootNodes: *mut CUgraphNode,
     numRootNodes: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes) };
     }
@@ -4102,7 +4107,7 @@ pub unsafe extern "C" fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     numEdges: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphGetEdges(hGraph, from, to, numEdges) };
     }
@@ -4118,7 +4123,7 @@ pub unsafe extern "C" fn cuGraphGetEdges_v2(
     edgeData: *mut CUgraphEdgeData,
     numEdges: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges) };
     }
@@ -4132,7 +4137,7 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies(
     dependencies: *mut CUgraphNode,
     numDependencies: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeGetDependencies(hNode, dependencies, numDependencies) };
     }
@@ -4147,7 +4152,7 @@ pub unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependencies: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies) };
     }
@@ -4161,7 +4166,7 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes(
     dependentNodes: *mut CUgraphNode,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes) };
     }
@@ -4176,7 +4181,7 @@ pub unsafe extern "C" fn cuGraphNodeGetDependentNodes_v2(
     edgeData: *mut CUgraphEdgeData,
     numDependentNodes: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData, numDependentNodes)
@@ -4193,7 +4198,7 @@ pub unsafe extern "C" fn cuGraphAddDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddDependencies(hGraph, from, to, numDependencies) };
     }
@@ -4208,7 +4213,7 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies(
     to: *const CUgraphNode,
     numDependencies: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphRemoveDependencies(hGraph, from, to, numDependencies) };
     }
@@ -4224,7 +4229,7 @@ pub unsafe extern "C" fn cuGraphAddDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddDependencies_v2(hGraph, from, to, edgeData, numDependencies) };
     }
@@ -4240,7 +4245,7 @@ pub unsafe extern "C" fn cuGraphRemoveDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphRemoveDependencies_v2(hGraph, from, to, edgeData, numDependencies) };
     }
@@ -4254,7 +4259,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     hGraph: CUgraph,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags) };
     }
@@ -4268,7 +4273,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams) };
     }
@@ -4282,7 +4287,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithParams_ptsz(
     hGraph: CUgraph,
     instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams) };
     }
@@ -4298,7 +4303,7 @@ pub unsafe extern "C" fn cuGraphInstantiate(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) };
     }
@@ -4314,7 +4319,7 @@ pub unsafe extern "C" fn cuGraphInstantiate_v2(
     logBuffer: *mut c_char,
     bufferSize: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize) };
     }
@@ -4324,7 +4329,7 @@ pub unsafe extern "C" fn cuGraphInstantiate_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecGetFlags(hGraphExec, flags) };
     }
@@ -4334,7 +4339,7 @@ pub unsafe extern "C" fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphUpload(hGraph, hStream) };
     }
@@ -4344,7 +4349,7 @@ pub unsafe extern "C" fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphUpload_ptsz(hGraph, hStream) };
     }
@@ -4354,7 +4359,7 @@ pub unsafe extern "C" fn cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphLaunch(hGraph, hStream) };
     }
@@ -4364,7 +4369,7 @@ pub unsafe extern "C" fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphLaunch_ptsz(hGraph, hStream) };
     }
@@ -4374,7 +4379,7 @@ pub unsafe extern "C" fn cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstre
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecDestroy(hGraphExec) };
     }
@@ -4389,7 +4394,7 @@ pub unsafe extern "C" fn cuGraphExecUpdate(
     hErrorNode_out: *mut CUgraphNode,
     updateResult_out: *mut CUgraphExecUpdateResult,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out) };
     }
@@ -4403,7 +4408,7 @@ pub unsafe extern "C" fn cuGraphExecUpdate_v2(
     hGraph: CUgraph,
     resultInfo: *mut CUgraphExecUpdateResultInfo,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo) };
     }
@@ -4417,7 +4422,7 @@ pub unsafe extern "C" fn cuGraphNodeSetEnabled(
     hNode: CUgraphNode,
     isEnabled: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled) };
     }
@@ -4431,7 +4436,7 @@ pub unsafe extern "C" fn cuGraphNodeGetEnabled(
     hNode: CUgraphNode,
     isEnabled: *mut c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeGetEnabled(hGraphExec, hNode, isEnabled) };
     }
@@ -4441,7 +4446,7 @@ pub unsafe extern "C" fn cuGraphNodeGetEnabled(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeCopyAttributes(dst, src) };
     }
@@ -4455,7 +4460,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     attr: CUkernelNodeAttrID,
     value_out: *mut CUkernelNodeAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeGetAttribute(hNode, attr, value_out) };
     }
@@ -4469,7 +4474,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
     attr: CUkernelNodeAttrID,
     value: *const CUkernelNodeAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphKernelNodeSetAttribute(hNode, attr, value) };
     }
@@ -4479,7 +4484,7 @@ pub unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphDebugDotPrint(hGraph, path, flags) };
     }
@@ -4495,7 +4500,7 @@ pub unsafe extern "C" fn cuGraphAddNode(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies, nodeParams) };
     }
@@ -4512,7 +4517,7 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
     numDependencies: usize,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams)
@@ -4524,7 +4529,7 @@ pub unsafe extern "C" fn cuGraphAddNode_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphNodeSetParams(hNode, nodeParams) };
     }
@@ -4538,7 +4543,7 @@ pub unsafe extern "C" fn cuGraphExecNodeSetParams(
     hNode: CUgraphNode,
     nodeParams: *mut CUgraphNodeParams,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams) };
     }
@@ -4554,7 +4559,7 @@ pub unsafe extern "C" fn cuGraphConditionalHandleCreate(
     defaultLaunchValue: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuGraphConditionalHandleCreate(pHandle_out, hGraph, ctx, defaultLaunchValue, flags)
@@ -4570,7 +4575,7 @@ pub unsafe extern "C" fn cuGraphicsMapResources(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsMapResources(count, resources, hStream) };
     }
@@ -4584,7 +4589,7 @@ pub unsafe extern "C" fn cuGraphicsMapResources_ptsz(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsMapResources_ptsz(count, resources, hStream) };
     }
@@ -4598,7 +4603,7 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsUnmapResources(count, resources, hStream) };
     }
@@ -4612,7 +4617,7 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources_ptsz(
     resources: *mut CUgraphicsResource,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsUnmapResources_ptsz(count, resources, hStream) };
     }
@@ -4622,7 +4627,7 @@ pub unsafe extern "C" fn cuGraphicsUnmapResources_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsUnregisterResource(resource) };
     }
@@ -4637,7 +4642,7 @@ pub unsafe extern "C" fn cuGraphicsSubResourceGetMappedArray(
     arrayIndex: c_uint,
     mipLevel: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsSubResourceGetMappedArray(pArray, resource, arrayIndex, mipLevel) };
     }
@@ -4650,7 +4655,7 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedMipmappedArray(
     pMipmappedArray: *mut CUmipmappedArray,
     resource: CUgraphicsResource,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray, resource) };
     }
@@ -4664,7 +4669,7 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer_v2(
     pSize: *mut usize,
     resource: CUgraphicsResource,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceGetMappedPointer_v2(pDevPtr, pSize, resource) };
     }
@@ -4678,7 +4683,7 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer(
     pSize: *mut c_uint,
     resource: CUgraphicsResource,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceGetMappedPointer(pDevPtr, pSize, resource) };
     }
@@ -4688,7 +4693,7 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedPointer(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceSetMapFlags_v2(resource, flags) };
     }
@@ -4698,7 +4703,7 @@ pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsRe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceSetMapFlags(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceSetMapFlags(resource, flags) };
     }
@@ -4717,7 +4722,7 @@ pub unsafe extern "C" fn cuEGLApiInit() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamConsumerAcquireFrame() };
     }
@@ -4727,7 +4732,7 @@ pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamConsumerConnect() };
     }
@@ -4737,7 +4742,7 @@ pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamConsumerConnectWithFlags() };
     }
@@ -4747,7 +4752,7 @@ pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamConsumerDisconnect() };
     }
@@ -4757,7 +4762,7 @@ pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamConsumerReleaseFrame() };
     }
@@ -4767,7 +4772,7 @@ pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamProducerConnect() };
     }
@@ -4777,7 +4782,7 @@ pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamProducerDisconnect() };
     }
@@ -4787,7 +4792,7 @@ pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamProducerPresentFrame() };
     }
@@ -4797,7 +4802,7 @@ pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuEGLStreamProducerReturnFrame() };
     }
@@ -4807,7 +4812,7 @@ pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLCtxCreate() };
     }
@@ -4817,7 +4822,7 @@ pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLCtxCreate_v2() };
     }
@@ -4827,7 +4832,7 @@ pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLGetDevices() };
     }
@@ -4837,7 +4842,7 @@ pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLGetDevices_v2() };
     }
@@ -4847,7 +4852,7 @@ pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLInit() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLInit() };
     }
@@ -4857,7 +4862,7 @@ pub unsafe extern "C" fn cuGLInit() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObject() };
     }
@@ -4867,7 +4872,7 @@ pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObjectAsync() };
     }
@@ -4877,7 +4882,7 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObjectAsync_v2() };
     }
@@ -4887,7 +4892,7 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObjectAsync_v2_ptsz() };
     }
@@ -4897,7 +4902,7 @@ pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObject_v2() };
     }
@@ -4907,7 +4912,7 @@ pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLMapBufferObject_v2_ptds() };
     }
@@ -4917,7 +4922,7 @@ pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLRegisterBufferObject() };
     }
@@ -4927,7 +4932,7 @@ pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLSetBufferObjectMapFlags() };
     }
@@ -4937,7 +4942,7 @@ pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLUnmapBufferObject() };
     }
@@ -4947,7 +4952,7 @@ pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLUnmapBufferObjectAsync() };
     }
@@ -4957,7 +4962,7 @@ pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGLUnregisterBufferObject() };
     }
@@ -4967,7 +4972,7 @@ pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsEGLRegisterImage() };
     }
@@ -4977,7 +4982,7 @@ pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsGLRegisterBuffer() };
     }
@@ -4987,7 +4992,7 @@ pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsGLRegisterImage() };
     }
@@ -4997,7 +5002,7 @@ pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsResourceGetMappedEglFrame() };
     }
@@ -5007,7 +5012,7 @@ pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsVDPAURegisterOutputSurface() };
     }
@@ -5017,7 +5022,7 @@ pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphicsVDPAURegisterVideoSurface() };
     }
@@ -5027,7 +5032,7 @@ pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuVDPAUCtxCreate() };
     }
@@ -5037,7 +5042,7 @@ pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuVDPAUCtxCreate_v2() };
     }
@@ -5047,7 +5052,7 @@ pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuVDPAUGetDevice() };
     }
@@ -5062,7 +5067,7 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
     dev: CUdevice,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxCreate(phCtx, desc, dev, flags) };
     }
@@ -5072,7 +5077,7 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxDestroy(hCtx) };
     }
@@ -5082,7 +5087,7 @@ pub unsafe extern "C" fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxFromGreenCtx(pContext, hCtx) };
     }
@@ -5096,7 +5101,7 @@ pub unsafe extern "C" fn cuDeviceGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetDevResource(device, resource, type_) };
     }
@@ -5110,7 +5115,7 @@ pub unsafe extern "C" fn cuCtxGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxGetDevResource(hCtx, resource, type_) };
     }
@@ -5124,7 +5129,7 @@ pub unsafe extern "C" fn cuGreenCtxGetDevResource(
     resource: *mut CUdevResource,
     type_: CUdevResourceType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxGetDevResource(hCtx, resource, type_) };
     }
@@ -5141,7 +5146,7 @@ pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
     useFlags: c_uint,
     minCount: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount)
@@ -5157,7 +5162,7 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
     resources: *mut CUdevResource,
     nbResources: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDevResourceGenerateDesc(phDesc, resources, nbResources) };
     }
@@ -5167,7 +5172,7 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxRecordEvent(hCtx, hEvent) };
     }
@@ -5177,7 +5182,7 @@ pub unsafe extern "C" fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxWaitEvent(hCtx, hEvent) };
     }
@@ -5192,7 +5197,7 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority) };
     }
@@ -5202,7 +5207,7 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGreenCtxGetId(greenCtx, greenCtxId) };
     }
@@ -5212,7 +5217,7 @@ pub unsafe extern "C" fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostAlloc(pp, bytesize, Flags) };
     }
@@ -5222,7 +5227,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, F
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocHost_v2(pp, bytesize) };
     }
@@ -5232,7 +5237,7 @@ pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemFreeHost(p) };
     }
@@ -5246,7 +5251,7 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     p: *mut c_void,
     Flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostGetDevicePointer_v2(pdptr, p, Flags) };
     }
@@ -5256,7 +5261,7 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostGetFlags(pFlags, p) };
     }
@@ -5266,7 +5271,7 @@ pub unsafe extern "C" fn cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostRegister_v2(p, bytesize, Flags) };
     }
@@ -5276,7 +5281,7 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, F
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostUnregister(p) };
     }
@@ -5286,7 +5291,7 @@ pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostRegister(p, bytesize, Flags) };
     }
@@ -5296,7 +5301,7 @@ pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flag
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocHost(pp, bytesize) };
     }
@@ -5310,7 +5315,7 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer(
     p: *mut c_void,
     Flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemHostGetDevicePointer(pdptr, p, Flags) };
     }
@@ -5320,7 +5325,7 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuInit(Flags) };
     }
@@ -5330,7 +5335,7 @@ pub unsafe extern "C" fn cuInit(Flags: c_uint) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDriverGetVersion(driverVersion) };
     }
@@ -5340,7 +5345,7 @@ pub unsafe extern "C" fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcGetEventHandle(pHandle, event) };
     }
@@ -5350,7 +5355,7 @@ pub unsafe extern "C" fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, eve
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcOpenEventHandle(phEvent, handle) };
     }
@@ -5360,7 +5365,7 @@ pub unsafe extern "C" fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcGetMemHandle(pHandle, dptr) };
     }
@@ -5374,7 +5379,7 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
     handle: CUipcMemHandle,
     Flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcOpenMemHandle_v2(pdptr, handle, Flags) };
     }
@@ -5384,7 +5389,7 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcCloseMemHandle(dptr) };
     }
@@ -5398,7 +5403,7 @@ pub unsafe extern "C" fn cuIpcOpenMemHandle(
     handle: CUipcMemHandle,
     Flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuIpcOpenMemHandle(pdptr, handle, Flags) };
     }
@@ -5417,7 +5422,7 @@ pub unsafe extern "C" fn cuLibraryLoadData(
     libraryOptionValues: *mut *mut c_void,
     numLibraryOptions: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLibraryLoadData(
@@ -5458,7 +5463,7 @@ pub unsafe extern "C" fn cuLibraryLoadFromFile(
     libraryOptionValues: *mut *mut c_void,
     numLibraryOptions: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLibraryLoadFromFile(
@@ -5490,7 +5495,7 @@ pub unsafe extern "C" fn cuLibraryLoadFromFile(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryUnload(library) };
     }
@@ -5504,7 +5509,7 @@ pub unsafe extern "C" fn cuLibraryGetKernel(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetKernel(pKernel, library, name) };
     }
@@ -5514,7 +5519,7 @@ pub unsafe extern "C" fn cuLibraryGetKernel(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetKernelCount(count, lib) };
     }
@@ -5528,7 +5533,7 @@ pub unsafe extern "C" fn cuLibraryEnumerateKernels(
     numKernels: c_uint,
     lib: CUlibrary,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryEnumerateKernels(kernels, numKernels, lib) };
     }
@@ -5538,7 +5543,7 @@ pub unsafe extern "C" fn cuLibraryEnumerateKernels(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetModule(pMod, library) };
     }
@@ -5553,7 +5558,7 @@ pub unsafe extern "C" fn cuLibraryGetGlobal(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetGlobal(dptr, bytes, library, name) };
     }
@@ -5568,7 +5573,7 @@ pub unsafe extern "C" fn cuLibraryGetManaged(
     library: CUlibrary,
     name: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetManaged(dptr, bytes, library, name) };
     }
@@ -5582,7 +5587,7 @@ pub unsafe extern "C" fn cuLibraryGetUnifiedFunction(
     library: CUlibrary,
     symbol: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLibraryGetUnifiedFunction(fptr, library, symbol) };
     }
@@ -5592,7 +5597,7 @@ pub unsafe extern "C" fn cuLibraryGetUnifiedFunction(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelGetFunction(pFunc, kernel) };
     }
@@ -5602,7 +5607,7 @@ pub unsafe extern "C" fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUk
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelGetLibrary(pLib, kernel) };
     }
@@ -5612,7 +5617,7 @@ pub unsafe extern "C" fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkern
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelGetName(name, hfunc) };
     }
@@ -5627,7 +5632,7 @@ pub unsafe extern "C" fn cuKernelGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize) };
     }
@@ -5642,7 +5647,7 @@ pub unsafe extern "C" fn cuKernelGetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelGetAttribute(pi, attrib, kernel, dev) };
     }
@@ -5657,7 +5662,7 @@ pub unsafe extern "C" fn cuKernelSetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelSetAttribute(attrib, val, kernel, dev) };
     }
@@ -5667,7 +5672,7 @@ pub unsafe extern "C" fn cuKernelSetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuKernelSetCacheConfig(kernel, config, dev) };
     }
@@ -5682,7 +5687,7 @@ pub unsafe extern "C" fn cuLinkCreate_v2(
     optionValues: *mut *mut c_void,
     stateOut: *mut CUlinkState,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkCreate_v2(numOptions, options, optionValues, stateOut) };
     }
@@ -5701,7 +5706,7 @@ pub unsafe extern "C" fn cuLinkAddData_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuLinkAddData_v2(state, type_, data, size, name, numOptions, options, optionValues)
@@ -5720,7 +5725,7 @@ pub unsafe extern "C" fn cuLinkAddFile_v2(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkAddFile_v2(state, type_, path, numOptions, options, optionValues) };
     }
@@ -5734,7 +5739,7 @@ pub unsafe extern "C" fn cuLinkComplete(
     cubinOut: *mut *mut c_void,
     sizeOut: *mut usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkComplete(state, cubinOut, sizeOut) };
     }
@@ -5744,7 +5749,7 @@ pub unsafe extern "C" fn cuLinkComplete(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkDestroy(state) };
     }
@@ -5759,7 +5764,7 @@ pub unsafe extern "C" fn cuLinkCreate(
     optionValues: *mut *mut c_void,
     stateOut: *mut CUlinkState,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkCreate(numOptions, options, optionValues, stateOut) };
     }
@@ -5778,7 +5783,7 @@ pub unsafe extern "C" fn cuLinkAddData(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkAddData(state, type_, data, size, name, numOptions, options, optionValues) };
     }
@@ -5795,7 +5800,7 @@ pub unsafe extern "C" fn cuLinkAddFile(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLinkAddFile(state, type_, path, numOptions, options, optionValues) };
     }
@@ -5809,7 +5814,7 @@ pub unsafe extern "C" fn cuLogsRegisterCallback(
     userData: *mut c_void,
     callback_out: *mut CUlogsCallbackHandle,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLogsRegisterCallback(callbackFunc, userData, callback_out) };
     }
@@ -5819,7 +5824,7 @@ pub unsafe extern "C" fn cuLogsRegisterCallback(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLogsUnregisterCallback(callback) };
     }
@@ -5829,7 +5834,7 @@ pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLogsCurrent(iterator_out, flags) };
     }
@@ -5843,7 +5848,7 @@ pub unsafe extern "C" fn cuLogsDumpToFile(
     pathToFile: *const c_char,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLogsDumpToFile(iterator, pathToFile, flags) };
     }
@@ -5858,7 +5863,7 @@ pub unsafe extern "C" fn cuLogsDumpToMemory(
     size: *mut usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuLogsDumpToMemory(iterator, buffer, size, flags) };
     }
@@ -5868,7 +5873,7 @@ pub unsafe extern "C" fn cuLogsDumpToMemory(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocManaged(dptr, bytesize, flags) };
     }
@@ -5883,7 +5888,7 @@ pub unsafe extern "C" fn cuStreamAttachMemAsync(
     length: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamAttachMemAsync(hStream, dptr, length, flags) };
     }
@@ -5898,7 +5903,7 @@ pub unsafe extern "C" fn cuStreamAttachMemAsync_ptsz(
     length: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamAttachMemAsync_ptsz(hStream, dptr, length, flags) };
     }
@@ -5914,7 +5919,7 @@ pub unsafe extern "C" fn cuMemRangeGetAttribute(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count) };
     }
@@ -5931,7 +5936,7 @@ pub unsafe extern "C" fn cuMemRangeGetAttributes(
     devPtr: CUdeviceptr,
     count: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count) };
     }
@@ -5950,7 +5955,7 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemPrefetchBatchAsync(
@@ -5991,7 +5996,7 @@ pub unsafe extern "C" fn cuMemPrefetchBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemPrefetchBatchAsync_ptsz(
@@ -6029,7 +6034,7 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream) };
     }
@@ -6045,7 +6050,7 @@ pub unsafe extern "C" fn cuMemDiscardBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream) };
     }
@@ -6064,7 +6069,7 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemDiscardAndPrefetchBatchAsync(
@@ -6105,7 +6110,7 @@ pub unsafe extern "C" fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
     flags: c_ulonglong,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuMemDiscardAndPrefetchBatchAsync_ptsz(
@@ -6142,7 +6147,7 @@ pub unsafe extern "C" fn cuMemAdvise(
     advice: CUmem_advise,
     device: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAdvise(devPtr, count, advice, device) };
     }
@@ -6157,7 +6162,7 @@ pub unsafe extern "C" fn cuMemAdvise_v2(
     advice: CUmem_advise,
     location: CUmemLocation,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAdvise_v2(devPtr, count, advice, location) };
     }
@@ -6172,7 +6177,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream) };
     }
@@ -6187,7 +6192,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_ptsz(
     dstDevice: CUdevice,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream) };
     }
@@ -6203,7 +6208,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     flags: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream) };
     }
@@ -6219,7 +6224,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2_ptsz(
     flags: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream) };
     }
@@ -6229,7 +6234,7 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetInfo_v2(free, total) };
     }
@@ -6239,7 +6244,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAlloc_v2(dptr, bytesize) };
     }
@@ -6255,7 +6260,7 @@ pub unsafe extern "C" fn cuMemAllocPitch_v2(
     Height: usize,
     ElementSizeBytes: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) };
     }
@@ -6265,7 +6270,7 @@ pub unsafe extern "C" fn cuMemAllocPitch_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemFree_v2(dptr) };
     }
@@ -6279,7 +6284,7 @@ pub unsafe extern "C" fn cuMemGetAddressRange_v2(
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetAddressRange_v2(pbase, psize, dptr) };
     }
@@ -6295,7 +6300,7 @@ pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
     handleType: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags) };
     }
@@ -6311,7 +6316,7 @@ pub unsafe extern "C" fn cuMemBatchDecompressAsync(
     errorIndex: *mut usize,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream) };
     }
@@ -6327,7 +6332,7 @@ pub unsafe extern "C" fn cuMemBatchDecompressAsync_ptsz(
     errorIndex: *mut usize,
     stream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, stream) };
     }
@@ -6355,7 +6360,7 @@ pub unsafe extern "C" fn cuMemGetAttribute_v2() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetInfo(free, total) };
     }
@@ -6365,7 +6370,7 @@ pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAlloc(dptr, bytesize) };
     }
@@ -6381,7 +6386,7 @@ pub unsafe extern "C" fn cuMemAllocPitch(
     Height: c_uint,
     ElementSizeBytes: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocPitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes) };
     }
@@ -6391,7 +6396,7 @@ pub unsafe extern "C" fn cuMemAllocPitch(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemFree(dptr) };
     }
@@ -6405,7 +6410,7 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
     psize: *mut c_uint,
     dptr: CUdeviceptr_v1,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetAddressRange(pbase, psize, dptr) };
     }
@@ -6415,7 +6420,7 @@ pub unsafe extern "C" fn cuMemGetAddressRange(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(dstDevice: CUdeviceptr, uc: c_uchar, N: usize, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD8Async(dstDevice, uc, N, hStream) };
     }
@@ -6430,7 +6435,7 @@ pub unsafe extern "C" fn cuMemsetD8Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream) };
     }
@@ -6445,7 +6450,7 @@ pub unsafe extern "C" fn cuMemsetD16Async(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD16Async(dstDevice, us, N, hStream) };
     }
@@ -6460,7 +6465,7 @@ pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD16Async_ptsz(dstDevice, us, N, hStream) };
     }
@@ -6470,7 +6475,7 @@ pub unsafe extern "C" fn cuMemsetD16Async_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32Async(dstDevice: CUdeviceptr, ui: c_uint, N: usize, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD32Async(dstDevice, ui, N, hStream) };
     }
@@ -6485,7 +6490,7 @@ pub unsafe extern "C" fn cuMemsetD32Async_ptsz(
     N: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD32Async_ptsz(dstDevice, ui, N, hStream) };
     }
@@ -6502,7 +6507,7 @@ pub unsafe extern "C" fn cuMemsetD2D8Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream) };
     }
@@ -6519,7 +6524,7 @@ pub unsafe extern "C" fn cuMemsetD2D8Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D8Async_ptsz(dstDevice, dstPitch, uc, Width, Height, hStream) };
     }
@@ -6536,7 +6541,7 @@ pub unsafe extern "C" fn cuMemsetD2D16Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream) };
     }
@@ -6553,7 +6558,7 @@ pub unsafe extern "C" fn cuMemsetD2D16Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D16Async_ptsz(dstDevice, dstPitch, us, Width, Height, hStream) };
     }
@@ -6570,7 +6575,7 @@ pub unsafe extern "C" fn cuMemsetD2D32Async(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream) };
     }
@@ -6587,7 +6592,7 @@ pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
     Height: usize,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D32Async_ptsz(dstDevice, dstPitch, ui, Width, Height, hStream) };
     }
@@ -6597,7 +6602,7 @@ pub unsafe extern "C" fn cuMemsetD2D32Async_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD8_v2(dstDevice, uc, N) };
     }
@@ -6607,7 +6612,7 @@ pub unsafe extern "C" fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: u
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD8_v2_ptds(dstDevice, uc, N) };
     }
@@ -6617,7 +6622,7 @@ pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar,
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD16_v2(dstDevice, us, N) };
     }
@@ -6627,7 +6632,7 @@ pub unsafe extern "C" fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD16_v2_ptds(dstDevice, us, N) };
     }
@@ -6637,7 +6642,7 @@ pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dstDevice: CUdeviceptr, us: c_ushor
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD32_v2(dstDevice, ui, N) };
     }
@@ -6647,7 +6652,7 @@ pub unsafe extern "C" fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: u
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD32_v2_ptds(dstDevice, ui, N) };
     }
@@ -6663,7 +6668,7 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D8_v2(dstDevice, dstPitch, uc, Width, Height) };
     }
@@ -6679,7 +6684,7 @@ pub unsafe extern "C" fn cuMemsetD2D8_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D8_v2_ptds(dstDevice, dstPitch, uc, Width, Height) };
     }
@@ -6695,7 +6700,7 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D16_v2(dstDevice, dstPitch, us, Width, Height) };
     }
@@ -6711,7 +6716,7 @@ pub unsafe extern "C" fn cuMemsetD2D16_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D16_v2_ptds(dstDevice, dstPitch, us, Width, Height) };
     }
@@ -6727,7 +6732,7 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D32_v2(dstDevice, dstPitch, ui, Width, Height) };
     }
@@ -6743,7 +6748,7 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
     Width: usize,
     Height: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D32_v2_ptds(dstDevice, dstPitch, ui, Width, Height) };
     }
@@ -6753,7 +6758,7 @@ pub unsafe extern "C" fn cuMemsetD2D32_v2_ptds(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD8(dstDevice, uc, N) };
     }
@@ -6763,7 +6768,7 @@ pub unsafe extern "C" fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD16(dstDevice, us, N) };
     }
@@ -6773,7 +6778,7 @@ pub unsafe extern "C" fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD32(dstDevice, ui, N) };
     }
@@ -6789,7 +6794,7 @@ pub unsafe extern "C" fn cuMemsetD2D8(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D8(dstDevice, dstPitch, uc, Width, Height) };
     }
@@ -6805,7 +6810,7 @@ pub unsafe extern "C" fn cuMemsetD2D16(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D16(dstDevice, dstPitch, us, Width, Height) };
     }
@@ -6821,7 +6826,7 @@ pub unsafe extern "C" fn cuMemsetD2D32(
     Width: c_uint,
     Height: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemsetD2D32(dstDevice, dstPitch, ui, Width, Height) };
     }
@@ -6831,7 +6836,7 @@ pub unsafe extern "C" fn cuMemsetD2D32(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleLoad(module, fname) };
     }
@@ -6841,7 +6846,7 @@ pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_cha
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleLoadData(module, image) };
     }
@@ -6851,7 +6856,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleLoadFatBinary(module, fatCubin) };
     }
@@ -6867,7 +6872,7 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     options: *mut CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleLoadDataEx(module, image, numOptions, options, optionValues) };
     }
@@ -6877,7 +6882,7 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleUnload(hmod) };
     }
@@ -6887,7 +6892,7 @@ pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetFunction(hfunc, hmod, name) };
     }
@@ -6897,7 +6902,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmod
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetFunctionCount(count, mod_) };
     }
@@ -6911,7 +6916,7 @@ pub unsafe extern "C" fn cuModuleEnumerateFunctions(
     numFunctions: c_uint,
     mod_: CUmodule,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleEnumerateFunctions(functions, numFunctions, mod_) };
     }
@@ -6926,7 +6931,7 @@ pub unsafe extern "C" fn cuModuleGetGlobal_v2(
     hmod: CUmodule,
     name: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetGlobal_v2(dptr, bytes, hmod, name) };
     }
@@ -6936,7 +6941,7 @@ pub unsafe extern "C" fn cuModuleGetGlobal_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetLoadingMode(mode) };
     }
@@ -6946,7 +6951,7 @@ pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodule, name: *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetTexRef(pTexRef, hmod, name) };
     }
@@ -6956,7 +6961,7 @@ pub unsafe extern "C" fn cuModuleGetTexRef(pTexRef: *mut CUtexref, hmod: CUmodul
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetSurfRef(pSurfRef: *mut CUsurfref, hmod: CUmodule, name: *const c_char) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetSurfRef(pSurfRef, hmod, name) };
     }
@@ -6971,7 +6976,7 @@ pub unsafe extern "C" fn cuModuleGetGlobal(
     hmod: CUmodule,
     name: *const c_char,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuModuleGetGlobal(dptr, bytes, hmod, name) };
     }
@@ -6984,7 +6989,7 @@ pub unsafe extern "C" fn cuMulticastCreate(
     mcHandle: *mut CUmemGenericAllocationHandle,
     prop: *const CUmulticastObjectProp,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastCreate(mcHandle, prop) };
     }
@@ -6994,7 +6999,7 @@ pub unsafe extern "C" fn cuMulticastCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastAddDevice(mcHandle, dev) };
     }
@@ -7011,7 +7016,7 @@ pub unsafe extern "C" fn cuMulticastBindMem(
     size: usize,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags) };
     }
@@ -7027,7 +7032,7 @@ pub unsafe extern "C" fn cuMulticastBindAddr(
     size: usize,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags) };
     }
@@ -7042,7 +7047,7 @@ pub unsafe extern "C" fn cuMulticastUnbind(
     mcOffset: usize,
     size: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastUnbind(mcHandle, dev, mcOffset, size) };
     }
@@ -7056,7 +7061,7 @@ pub unsafe extern "C" fn cuMulticastGetGranularity(
     prop: *const CUmulticastObjectProp,
     option: CUmulticastGranularity_flags,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMulticastGetGranularity(granularity, prop, option) };
     }
@@ -7071,7 +7076,7 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     blockSize: c_int,
     dynamicSMemSize: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize)
@@ -7089,7 +7094,7 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     dynamicSMemSize: usize,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -7114,7 +7119,7 @@ pub unsafe extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
     numBlocks: c_int,
     blockSize: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize)
@@ -7130,7 +7135,7 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
     func: CUfunction,
     config: *const CUlaunchConfig,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuOccupancyMaxActiveClusters(numClusters, func, config) };
     }
@@ -7144,7 +7149,7 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialClusterSize(
     func: CUfunction,
     config: *const CUlaunchConfig,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuOccupancyMaxPotentialClusterSize(clusterSize, func, config) };
     }
@@ -7161,7 +7166,7 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
     dynamicSMemSize: usize,
     blockSizeLimit: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuOccupancyMaxPotentialBlockSize(
@@ -7197,7 +7202,7 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     blockSizeLimit: c_int,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuOccupancyMaxPotentialBlockSizeWithFlags(
@@ -7227,7 +7232,7 @@ pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSizeWithFlags(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxEnablePeerAccess(peerContext, Flags) };
     }
@@ -7237,7 +7242,7 @@ pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuCtxDisablePeerAccess(peerContext) };
     }
@@ -7251,7 +7256,7 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(
     dev: CUdevice,
     peerDev: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev) };
     }
@@ -7266,7 +7271,7 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     srcDevice: CUdevice,
     dstDevice: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice) };
     }
@@ -7282,7 +7287,7 @@ pub unsafe extern "C" fn cuDeviceGetP2PAtomicCapabilities(
     srcDevice: CUdevice,
     dstDevice: CUdevice,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice)
@@ -7298,7 +7303,7 @@ pub unsafe extern "C" fn cuPointerGetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuPointerGetAttribute(data, attribute, ptr) };
     }
@@ -7313,7 +7318,7 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuPointerGetAttributes(numAttributes, attributes, data, ptr) };
     }
@@ -7327,7 +7332,7 @@ pub unsafe extern "C" fn cuPointerSetAttribute(
     attribute: CUpointer_attribute,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuPointerSetAttribute(value, attribute, ptr) };
     }
@@ -7337,7 +7342,7 @@ pub unsafe extern "C" fn cuPointerSetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocAsync(dptr, bytesize, hStream) };
     }
@@ -7347,7 +7352,7 @@ pub unsafe extern "C" fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocAsync_ptsz(dptr, bytesize, hStream) };
     }
@@ -7362,7 +7367,7 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) };
     }
@@ -7377,7 +7382,7 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
     pool: CUmemoryPool,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream) };
     }
@@ -7387,7 +7392,7 @@ pub unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemFreeAsync(dptr, hStream) };
     }
@@ -7397,7 +7402,7 @@ pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemFreeAsync_ptsz(dptr, hStream) };
     }
@@ -7407,7 +7412,7 @@ pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, hStream: CUstrea
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolTrimTo(pool, minBytesToKeep) };
     }
@@ -7421,7 +7426,7 @@ pub unsafe extern "C" fn cuMemPoolSetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolSetAttribute(pool, attr, value) };
     }
@@ -7435,7 +7440,7 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
     attr: CUmemPool_attribute,
     value: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolGetAttribute(pool, attr, value) };
     }
@@ -7445,7 +7450,7 @@ pub unsafe extern "C" fn cuMemPoolGetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolSetAccess(pool, map, count) };
     }
@@ -7459,7 +7464,7 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
     memPool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolGetAccess(flags, memPool, location) };
     }
@@ -7469,7 +7474,7 @@ pub unsafe extern "C" fn cuMemPoolGetAccess(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolCreate(pool, poolProps) };
     }
@@ -7479,7 +7484,7 @@ pub unsafe extern "C" fn cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *co
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolDestroy(pool) };
     }
@@ -7489,7 +7494,7 @@ pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetMemPool(pool, dev) };
     }
@@ -7499,7 +7504,7 @@ pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceGetDefaultMemPool(pool_out, dev) };
     }
@@ -7513,7 +7518,7 @@ pub unsafe extern "C" fn cuMemGetDefaultMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetDefaultMemPool(pool_out, location, type_) };
     }
@@ -7527,7 +7532,7 @@ pub unsafe extern "C" fn cuMemGetMemPool(
     location: *mut CUmemLocation,
     type_: CUmemAllocationType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetMemPool(pool, location, type_) };
     }
@@ -7537,7 +7542,7 @@ pub unsafe extern "C" fn cuMemGetMemPool(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuDeviceSetMemPool(dev, pool) };
     }
@@ -7551,7 +7556,7 @@ pub unsafe extern "C" fn cuMemSetMemPool(
     type_: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemSetMemPool(location, type_, pool) };
     }
@@ -7566,7 +7571,7 @@ pub unsafe extern "C" fn cuMemPoolExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags) };
     }
@@ -7581,7 +7586,7 @@ pub unsafe extern "C" fn cuMemPoolImportFromShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags) };
     }
@@ -7594,7 +7599,7 @@ pub unsafe extern "C" fn cuMemPoolExportPointer(
     shareData_out: *mut CUmemPoolPtrExportData,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolExportPointer(shareData_out, ptr) };
     }
@@ -7608,7 +7613,7 @@ pub unsafe extern "C" fn cuMemPoolImportPointer(
     pool: CUmemoryPool,
     shareData: *mut CUmemPoolPtrExportData,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemPoolImportPointer(ptr_out, pool, shareData) };
     }
@@ -7622,7 +7627,7 @@ pub unsafe extern "C" fn cuProfilerInitialize(
     outputFile: *const c_char,
     outputMode: u32,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuProfilerInitialize(configFile, outputFile, outputMode) };
     }
@@ -7632,7 +7637,7 @@ pub unsafe extern "C" fn cuProfilerInitialize(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuProfilerStart() };
     }
@@ -7642,7 +7647,7 @@ pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuProfilerStop() };
     }
@@ -7652,7 +7657,7 @@ pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamCreate(phStream, Flags) };
     }
@@ -7666,7 +7671,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamCreateWithPriority(phStream, flags, priority) };
     }
@@ -7676,7 +7681,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamDestroy_v2(hStream) };
     }
@@ -7686,7 +7691,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamDestroy(hStream) };
     }
@@ -7696,7 +7701,7 @@ pub unsafe extern "C" fn cuStreamDestroy(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetPriority(hStream, priority) };
     }
@@ -7706,7 +7711,7 @@ pub unsafe extern "C" fn cuStreamGetPriority(hStream: CUstream, priority: *mut c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetPriority_ptsz(hStream: CUstream, priority: *mut c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetPriority_ptsz(hStream, priority) };
     }
@@ -7716,7 +7721,7 @@ pub unsafe extern "C" fn cuStreamGetPriority_ptsz(hStream: CUstream, priority: *
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetFlags(hStream, flags) };
     }
@@ -7726,7 +7731,7 @@ pub unsafe extern "C" fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetFlags_ptsz(hStream: CUstream, flags: *mut c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetFlags_ptsz(hStream, flags) };
     }
@@ -7736,7 +7741,7 @@ pub unsafe extern "C" fn cuStreamGetFlags_ptsz(hStream: CUstream, flags: *mut c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetId(hStream, streamId) };
     }
@@ -7746,7 +7751,7 @@ pub unsafe extern "C" fn cuStreamGetId(hStream: CUstream, streamId: *mut c_ulong
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetId_ptsz(hStream: CUstream, streamId: *mut c_ulonglong) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetId_ptsz(hStream, streamId) };
     }
@@ -7756,7 +7761,7 @@ pub unsafe extern "C" fn cuStreamGetId_ptsz(hStream: CUstream, streamId: *mut c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetDevice(hStream, device) };
     }
@@ -7766,7 +7771,7 @@ pub unsafe extern "C" fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdev
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetDevice_ptsz(hStream, device) };
     }
@@ -7776,7 +7781,7 @@ pub unsafe extern "C" fn cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCtx(hStream, pctx) };
     }
@@ -7786,7 +7791,7 @@ pub unsafe extern "C" fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCtx_ptsz(hStream, pctx) };
     }
@@ -7800,7 +7805,7 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2(
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCtx_v2(hStream, pCtx, pGreenCtx) };
     }
@@ -7814,7 +7819,7 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2_ptsz(
     pCtx: *mut CUcontext,
     pGreenCtx: *mut CUgreenCtx,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetCtx_v2_ptsz(hStream, pCtx, pGreenCtx) };
     }
@@ -7824,7 +7829,7 @@ pub unsafe extern "C" fn cuStreamGetCtx_v2_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetGreenCtx(hStream, phCtx) };
     }
@@ -7834,7 +7839,7 @@ pub unsafe extern "C" fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitEvent(hStream, hEvent, Flags) };
     }
@@ -7844,7 +7849,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, F
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUevent, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitEvent_ptsz(hStream, hEvent, Flags) };
     }
@@ -7854,7 +7859,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent_ptsz(hStream: CUstream, hEvent: CUeve
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamQuery(hStream) };
     }
@@ -7864,7 +7869,7 @@ pub unsafe extern "C" fn cuStreamQuery(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamQuery_ptsz(hStream) };
     }
@@ -7874,7 +7879,7 @@ pub unsafe extern "C" fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamSynchronize(hStream) };
     }
@@ -7884,7 +7889,7 @@ pub unsafe extern "C" fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamSynchronize_ptsz(hStream) };
     }
@@ -7898,7 +7903,7 @@ pub unsafe extern "C" fn cuStreamGetAttribute(
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetAttribute(hStream, attr, value) };
     }
@@ -7912,7 +7917,7 @@ pub unsafe extern "C" fn cuStreamGetAttribute_ptsz(
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamGetAttribute_ptsz(hStream, attr, value) };
     }
@@ -7926,7 +7931,7 @@ pub unsafe extern "C" fn cuStreamSetAttribute(
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamSetAttribute(hStream, attr, param) };
     }
@@ -7940,7 +7945,7 @@ pub unsafe extern "C" fn cuStreamSetAttribute_ptsz(
     attr: CUstreamAttrID,
     param: *const CUstreamAttrValue,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamSetAttribute_ptsz(hStream, attr, param) };
     }
@@ -7950,7 +7955,7 @@ pub unsafe extern "C" fn cuStreamSetAttribute_ptsz(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamCopyAttributes(dstStream, srcStream) };
     }
@@ -7960,7 +7965,7 @@ pub unsafe extern "C" fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCopyAttributes_ptsz(dstStream: CUstream, srcStream: CUstream) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamCopyAttributes_ptsz(dstStream, srcStream) };
     }
@@ -7975,7 +7980,7 @@ pub unsafe extern "C" fn cuStreamWriteValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue32(stream, addr, value, flags) };
     }
@@ -7990,7 +7995,7 @@ pub unsafe extern "C" fn cuStreamWriteValue32_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue32_ptsz(stream, addr, value, flags) };
     }
@@ -8005,7 +8010,7 @@ pub unsafe extern "C" fn cuStreamWaitValue32(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue32(stream, addr, value, flags) };
     }
@@ -8020,7 +8025,7 @@ pub unsafe extern "C" fn cuStreamWaitValue32_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue32_ptsz(stream, addr, value, flags) };
     }
@@ -8035,7 +8040,7 @@ pub unsafe extern "C" fn cuStreamWriteValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue64(stream, addr, value, flags) };
     }
@@ -8050,7 +8055,7 @@ pub unsafe extern "C" fn cuStreamWriteValue64_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue64_ptsz(stream, addr, value, flags) };
     }
@@ -8065,7 +8070,7 @@ pub unsafe extern "C" fn cuStreamWaitValue64(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue64(stream, addr, value, flags) };
     }
@@ -8080,7 +8085,7 @@ pub unsafe extern "C" fn cuStreamWaitValue64_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue64_ptsz(stream, addr, value, flags) };
     }
@@ -8095,7 +8100,7 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue32_v2(stream, addr, value, flags) };
     }
@@ -8110,7 +8115,7 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue32_v2_ptsz(stream, addr, value, flags) };
     }
@@ -8125,7 +8130,7 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue32_v2(stream, addr, value, flags) };
     }
@@ -8140,7 +8145,7 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2_ptsz(
     value: cuuint32_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue32_v2_ptsz(stream, addr, value, flags) };
     }
@@ -8155,7 +8160,7 @@ pub unsafe extern "C" fn cuStreamWriteValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue64_v2(stream, addr, value, flags) };
     }
@@ -8170,7 +8175,7 @@ pub unsafe extern "C" fn cuStreamWriteValue64_v2_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWriteValue64_v2_ptsz(stream, addr, value, flags) };
     }
@@ -8185,7 +8190,7 @@ pub unsafe extern "C" fn cuStreamWaitValue64_v2(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue64_v2(stream, addr, value, flags) };
     }
@@ -8200,7 +8205,7 @@ pub unsafe extern "C" fn cuStreamWaitValue64_v2_ptsz(
     value: cuuint64_t,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamWaitValue64_v2_ptsz(stream, addr, value, flags) };
     }
@@ -8215,7 +8220,7 @@ pub unsafe extern "C" fn cuStreamBatchMemOp(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBatchMemOp(stream, count, paramArray, flags) };
     }
@@ -8230,7 +8235,7 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_ptsz(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBatchMemOp_ptsz(stream, count, paramArray, flags) };
     }
@@ -8245,7 +8250,7 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBatchMemOp_v2(stream, count, paramArray, flags) };
     }
@@ -8260,7 +8265,7 @@ pub unsafe extern "C" fn cuStreamBatchMemOp_v2_ptsz(
     paramArray: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags) };
     }
@@ -8283,7 +8288,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuTensorMapEncodeTiled(
@@ -8339,7 +8344,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2col(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuTensorMapEncodeIm2col(
@@ -8402,7 +8407,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeIm2colWide(
     l2Promotion: CUtensorMapL2promotion,
     oobFill: CUtensorMapFloatOOBfill,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe {
             recorded::cuTensorMapEncodeIm2colWide(
@@ -8453,7 +8458,7 @@ pub unsafe extern "C" fn cuTensorMapReplaceAddress(
     tensorMap: *mut CUtensorMap,
     globalAddress: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTensorMapReplaceAddress(tensorMap, globalAddress) };
     }
@@ -8468,7 +8473,7 @@ pub unsafe extern "C" fn cuTexObjectCreate(
     pTexDesc: *const CUDA_TEXTURE_DESC,
     pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexObjectCreate(pTexObject, pResDesc, pTexDesc, pResViewDesc) };
     }
@@ -8481,7 +8486,7 @@ pub unsafe extern "C" fn cuSurfObjectCreate(
     pSurfObject: *mut CUsurfObject,
     pResDesc: *const CUDA_RESOURCE_DESC,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSurfObjectCreate(pSurfObject, pResDesc) };
     }
@@ -8491,7 +8496,7 @@ pub unsafe extern "C" fn cuSurfObjectCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexObjectDestroy(texObject) };
     }
@@ -8501,7 +8506,7 @@ pub unsafe extern "C" fn cuTexObjectDestroy(texObject: CUtexObject) -> CUresult 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSurfObjectDestroy(surfObject) };
     }
@@ -8514,7 +8519,7 @@ pub unsafe extern "C" fn cuTexObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexObjectGetResourceDesc(pResDesc, texObject) };
     }
@@ -8527,7 +8532,7 @@ pub unsafe extern "C" fn cuSurfObjectGetResourceDesc(
     pResDesc: *mut CUDA_RESOURCE_DESC,
     surfObject: CUsurfObject,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSurfObjectGetResourceDesc(pResDesc, surfObject) };
     }
@@ -8540,7 +8545,7 @@ pub unsafe extern "C" fn cuTexObjectGetTextureDesc(
     pTexDesc: *mut CUDA_TEXTURE_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexObjectGetTextureDesc(pTexDesc, texObject) };
     }
@@ -8553,7 +8558,7 @@ pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
     pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC,
     texObject: CUtexObject,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexObjectGetResourceViewDesc(pResViewDesc, texObject) };
     }
@@ -8563,7 +8568,7 @@ pub unsafe extern "C" fn cuTexObjectGetResourceViewDesc(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetArray(hTexRef, hArray, Flags) };
     }
@@ -8577,7 +8582,7 @@ pub unsafe extern "C" fn cuTexRefSetMipmappedArray(
     hMipmappedArray: CUmipmappedArray,
     Flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetMipmappedArray(hTexRef, hMipmappedArray, Flags) };
     }
@@ -8592,7 +8597,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress_v2(
     dptr: CUdeviceptr,
     bytes: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddress_v2(ByteOffset, hTexRef, dptr, bytes) };
     }
@@ -8607,7 +8612,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D_v3(
     dptr: CUdeviceptr,
     Pitch: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch) };
     }
@@ -8621,7 +8626,7 @@ pub unsafe extern "C" fn cuTexRefSetFormat(
     fmt: CUarray_format,
     NumPackedComponents: c_int,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetFormat(hTexRef, fmt, NumPackedComponents) };
     }
@@ -8631,7 +8636,7 @@ pub unsafe extern "C" fn cuTexRefSetFormat(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddressMode(hTexRef, dim, am) };
     }
@@ -8641,7 +8646,7 @@ pub unsafe extern "C" fn cuTexRefSetAddressMode(hTexRef: CUtexref, dim: c_int, a
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetFilterMode(hTexRef, fm) };
     }
@@ -8651,7 +8656,7 @@ pub unsafe extern "C" fn cuTexRefSetFilterMode(hTexRef: CUtexref, fm: CUfilter_m
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfilter_mode) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetMipmapFilterMode(hTexRef, fm) };
     }
@@ -8661,7 +8666,7 @@ pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(hTexRef: CUtexref, fm: CUfi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(hTexRef: CUtexref, bias: f32) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetMipmapLevelBias(hTexRef, bias) };
     }
@@ -8675,7 +8680,7 @@ pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
     minMipmapLevelClamp: f32,
     maxMipmapLevelClamp: f32,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetMipmapLevelClamp(hTexRef, minMipmapLevelClamp, maxMipmapLevelClamp) };
     }
@@ -8685,7 +8690,7 @@ pub unsafe extern "C" fn cuTexRefSetMipmapLevelClamp(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetMaxAnisotropy(hTexRef, maxAniso) };
     }
@@ -8695,7 +8700,7 @@ pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(hTexRef: CUtexref, maxAniso: c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetBorderColor(hTexRef, pBorderColor) };
     }
@@ -8705,7 +8710,7 @@ pub unsafe extern "C" fn cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetFlags(hTexRef, Flags) };
     }
@@ -8715,7 +8720,7 @@ pub unsafe extern "C" fn cuTexRefSetFlags(hTexRef: CUtexref, Flags: c_uint) -> C
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetAddress_v2(pdptr, hTexRef) };
     }
@@ -8725,7 +8730,7 @@ pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetArray(phArray, hTexRef) };
     }
@@ -8738,7 +8743,7 @@ pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
     phMipmappedArray: *mut CUmipmappedArray,
     hTexRef: CUtexref,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetMipmappedArray(phMipmappedArray, hTexRef) };
     }
@@ -8748,7 +8753,7 @@ pub unsafe extern "C" fn cuTexRefGetMipmappedArray(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRef: CUtexref, dim: c_int) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetAddressMode(pam, hTexRef, dim) };
     }
@@ -8758,7 +8763,7 @@ pub unsafe extern "C" fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRe
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetFilterMode(pfm, hTexRef) };
     }
@@ -8772,7 +8777,7 @@ pub unsafe extern "C" fn cuTexRefGetFormat(
     pNumChannels: *mut c_int,
     hTexRef: CUtexref,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetFormat(pFormat, pNumChannels, hTexRef) };
     }
@@ -8782,7 +8787,7 @@ pub unsafe extern "C" fn cuTexRefGetFormat(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetMipmapFilterMode(pfm, hTexRef) };
     }
@@ -8792,7 +8797,7 @@ pub unsafe extern "C" fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hT
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetMipmapLevelBias(pbias, hTexRef) };
     }
@@ -8806,7 +8811,7 @@ pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
     pmaxMipmapLevelClamp: *mut f32,
     hTexRef: CUtexref,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, hTexRef) };
     }
@@ -8816,7 +8821,7 @@ pub unsafe extern "C" fn cuTexRefGetMipmapLevelClamp(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetMaxAnisotropy(pmaxAniso, hTexRef) };
     }
@@ -8826,7 +8831,7 @@ pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetBorderColor(pBorderColor, hTexRef) };
     }
@@ -8836,7 +8841,7 @@ pub unsafe extern "C" fn cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetFlags(pFlags, hTexRef) };
     }
@@ -8846,7 +8851,7 @@ pub unsafe extern "C" fn cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefCreate(pTexRef) };
     }
@@ -8856,7 +8861,7 @@ pub unsafe extern "C" fn cuTexRefCreate(pTexRef: *mut CUtexref) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefDestroy(hTexRef) };
     }
@@ -8866,7 +8871,7 @@ pub unsafe extern "C" fn cuTexRefDestroy(hTexRef: CUtexref) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSurfRefSetArray(hSurfRef, hArray, Flags) };
     }
@@ -8876,7 +8881,7 @@ pub unsafe extern "C" fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray,
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuSurfRefGetArray(phArray, hSurfRef) };
     }
@@ -8891,7 +8896,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D_v2(
     dptr: CUdeviceptr,
     Pitch: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddress2D_v2(hTexRef, desc, dptr, Pitch) };
     }
@@ -8906,7 +8911,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress(
     dptr: CUdeviceptr_v1,
     bytes: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddress(ByteOffset, hTexRef, dptr, bytes) };
     }
@@ -8921,7 +8926,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D(
     dptr: CUdeviceptr_v1,
     Pitch: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefSetAddress2D(hTexRef, desc, dptr, Pitch) };
     }
@@ -8931,7 +8936,7 @@ pub unsafe extern "C" fn cuTexRefSetAddress2D(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuTexRefGetAddress(pdptr, hTexRef) };
     }
@@ -8947,7 +8952,7 @@ pub unsafe extern "C" fn cuUserObjectCreate(
     initialRefcount: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags) };
     }
@@ -8957,7 +8962,7 @@ pub unsafe extern "C" fn cuUserObjectCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuUserObjectRetain(object, count) };
     }
@@ -8967,7 +8972,7 @@ pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuUserObjectRelease(object, count) };
     }
@@ -8982,7 +8987,7 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
     count: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphRetainUserObject(graph, object, count, flags) };
     }
@@ -8992,7 +8997,7 @@ pub unsafe extern "C" fn cuGraphRetainUserObject(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuGraphReleaseUserObject(graph, object, count) };
     }
@@ -9008,7 +9013,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     addr: CUdeviceptr,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAddressReserve(ptr, size, alignment, addr, flags) };
     }
@@ -9018,7 +9023,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemAddressFree(ptr, size) };
     }
@@ -9033,7 +9038,7 @@ pub unsafe extern "C" fn cuMemCreate(
     prop: *const CUmemAllocationProp,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemCreate(handle, size, prop, flags) };
     }
@@ -9043,7 +9048,7 @@ pub unsafe extern "C" fn cuMemCreate(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemRelease(handle) };
     }
@@ -9059,7 +9064,7 @@ pub unsafe extern "C" fn cuMemMap(
     handle: CUmemGenericAllocationHandle,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemMap(ptr, size, offset, handle, flags) };
     }
@@ -9069,7 +9074,7 @@ pub unsafe extern "C" fn cuMemMap(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemUnmap(ptr, size) };
     }
@@ -9084,7 +9089,7 @@ pub unsafe extern "C" fn cuMemSetAccess(
     desc: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemSetAccess(ptr, size, desc, count) };
     }
@@ -9098,7 +9103,7 @@ pub unsafe extern "C" fn cuMemGetAccess(
     location: *const CUmemLocation,
     ptr: CUdeviceptr,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetAccess(flags, location, ptr) };
     }
@@ -9113,7 +9118,7 @@ pub unsafe extern "C" fn cuMemExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags) };
     }
@@ -9127,7 +9132,7 @@ pub unsafe extern "C" fn cuMemImportFromShareableHandle(
     osHandle: *mut c_void,
     shHandleType: CUmemAllocationHandleType,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemImportFromShareableHandle(handle, osHandle, shHandleType) };
     }
@@ -9141,7 +9146,7 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetAllocationGranularity(granularity, prop, option) };
     }
@@ -9154,7 +9159,7 @@ pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
     prop: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemGetAllocationPropertiesFromHandle(prop, handle) };
     }
@@ -9167,7 +9172,7 @@ pub unsafe extern "C" fn cuMemRetainAllocationHandle(
     handle: *mut CUmemGenericAllocationHandle,
     addr: *mut c_void,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemRetainAllocationHandle(handle, addr) };
     }
@@ -9181,7 +9186,7 @@ pub unsafe extern "C" fn cuMemMapArrayAsync(
     count: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemMapArrayAsync(mapInfoList, count, hStream) };
     }
@@ -9195,7 +9200,7 @@ pub unsafe extern "C" fn cuMemMapArrayAsync_ptsz(
     count: c_uint,
     hStream: CUstream,
 ) -> CUresult {
-    if recording::on() {
+    if is_recorded() {
         // SAFETY: the caller's promises are the same.
         return unsafe { recorded::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream) };
     }
@@ -9380,7 +9385,7 @@ mod plain {
         if pPlaneArray.is_null() {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::Array);
+        let created = state().handles.reserve(Kind::Array);
         let q = calls::cuArrayGetPlane { pPlaneArray: created.0, hArray: hArray as u64, planeIdx };
         let result = answer(call(ops::CU_ARRAY_GET_PLANE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
         if result == CUDA_SUCCESS {
@@ -11757,7 +11762,7 @@ mod plain {
         if phGraphClone.is_null() {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::Graph);
+        let created = state().handles.reserve(Kind::Graph);
         let q = calls::cuGraphClone { phGraphClone: created.0, originalGraph: originalGraph as u64 };
         let result = answer(call(ops::CU_GRAPH_CLONE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
         if result == CUDA_SUCCESS {
@@ -11927,7 +11932,7 @@ mod plain {
         if memsetParams.is_null() {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
@@ -12064,7 +12069,7 @@ mod plain {
         if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddChildGraphNode {
@@ -12097,7 +12102,7 @@ mod plain {
         if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddEmptyNode {
@@ -12130,7 +12135,7 @@ mod plain {
         if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddEventRecordNode {
@@ -12164,7 +12169,7 @@ mod plain {
         if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddEventWaitNode {
@@ -12198,7 +12203,7 @@ mod plain {
         if numDependencies as usize > 4096 || (dependencies.is_null() && numDependencies != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::GraphNode);
+        let created = state().handles.reserve(Kind::GraphNode);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_dependencies = unsafe { handles_at(dependencies.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddMemFreeNode {
@@ -14941,7 +14946,7 @@ mod plain {
         if prop.is_null() {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let created = reserve(Kind::MemAllocation);
+        let created = state().handles.reserve(Kind::MemAllocation);
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
         let q = calls::cuMulticastCreate { mcHandle: created.0, prop: sent_prop };

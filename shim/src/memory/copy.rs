@@ -7,6 +7,7 @@ use orion_cuda::sys::*;
 use crate::memory::host_memory;
 use crate::session::call::{call, post};
 use crate::state::address_map;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Posts work on device memory that the shim knows. What it does not know (memory opened from elsewhere, or
@@ -16,7 +17,7 @@ pub fn post_or_call(op: u16, known: bool, words: &[u64]) -> Result<(), CUresult>
 }
 
 pub fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
-    match address_map::find(address) {
+    match state().addresses.find(address) {
         Some(range) => address.saturating_add(bytes as u64) <= range.end() || range.kind != address_map::Kind::Device,
         None => host_memory::shared_range(s, address, bytes as u64).is_some(),
     }

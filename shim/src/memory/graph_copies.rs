@@ -13,9 +13,10 @@ use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
 use crate::memory::host_memory;
-use crate::state::address_map;
-use crate::state::graph_copies::{STAGED, Shape, Staged, keep, staged};
+use crate::state::graph_copies::Shape;
+use crate::state::graph_copies::Staged;
 use crate::state::heap::PAGE;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Sets a range aside for a captured copy at `host`; the copy is made with the range's address instead.
@@ -23,12 +24,12 @@ pub fn set_aside(s: &'static Session, host: u64, shape: Shape) -> Result<Staged,
     let bytes = shape.bytes() as u64;
     let range = HeapRange { offset: allocate(s, bytes)?, bytes };
     let staged = Staged { range, host, shape };
-    keep(&staged);
+    state().graph_copies.keep(&staged);
     Ok(staged)
 }
 
 fn allocate(s: &Session, bytes: u64) -> Result<u64, CUresult> {
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    let mut allocator = s.heap_allocator.lock();
     allocator.general.allocate(bytes, PAGE).ok_or_else(|| {
         crate::say!("the session's host heap has no {bytes} bytes left for pageable memory that a graph copies");
         CUDA_ERROR_OUT_OF_MEMORY
@@ -37,14 +38,14 @@ fn allocate(s: &Session, bytes: u64) -> Result<u64, CUresult> {
 
 /// No graph refers to the range at `offset` any more.
 pub fn release_staged(s: &Session, offset: u64) {
-    let gone = STAGED.lock().expect("no panic happens under this lock").remove(&offset);
+    let gone = state().graph_copies.staged.lock().remove(&offset);
     if let Some(staged) = gone {
         release(s, staged.range);
     }
 }
 
 fn release(s: &Session, range: HeapRange) {
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    let mut allocator = s.heap_allocator.lock();
     allocator.general.release(range.offset, range.bytes);
 }
 
@@ -85,7 +86,7 @@ fn both_to_shared(s: &'static Session, c: &mut CUDA_MEMCPY3D, staged: &mut Vec<S
 fn host_side(kind: CUmemorytype, host: u64, device: CUdeviceptr) -> Option<u64> {
     match kind {
         CU_MEMORYTYPE_HOST => Some(host),
-        CU_MEMORYTYPE_UNIFIED if !address_map::is_device(device) => Some(device),
+        CU_MEMORYTYPE_UNIFIED if !state().addresses.is_device(device) => Some(device),
         _ => None,
     }
 }
@@ -141,7 +142,7 @@ pub fn to_application(s: &Session, c: &mut CUDA_MEMCPY3D) {
     let original = |base: u64, place: Place, c: &CUDA_MEMCPY3D| {
         let (skipped, shape) = shape(&place, c)?;
         let offset = s.heap.offset_of(base.wrapping_add(skipped as u64), shape.bytes() as u64)?;
-        staged(offset).map(|known| known.host.wrapping_sub(skipped as u64))
+        state().graph_copies.staged(offset).map(|known| known.host.wrapping_sub(skipped as u64))
     };
     if c.srcMemoryType == CU_MEMORYTYPE_HOST {
         let place = Place { x: c.srcXInBytes, y: c.srcY, z: c.srcZ, pitch: c.srcPitch, height: c.srcHeight };

@@ -2,34 +2,34 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
+use crate::state::lock::{Lock, Rank};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use orion_wire::record::HeapRange;
 
 use crate::memory::{in_step, payload};
 use crate::session::attached::session;
-use crate::state::graph_copies;
-use crate::state::graph_launches::{
-    ANY_LAUNCHED, ANY_UNDER_WAY, COPIES, HostCopy, Launch, WITH_COPIES, change_launched, change_under_way,
-};
+use crate::state::graph_launches::HostCopy;
+use crate::state::graph_launches::Launch;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// In shared memory only what was set aside needs work.
 pub fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
     let copies: Vec<HostCopy> = found
         .into_iter()
-        .map(|(range, to_host)| HostCopy { range, to_host, staged: graph_copies::staged(range.offset) })
+        .map(|(range, to_host)| HostCopy { range, to_host, staged: state().graph_copies.staged(range.offset) })
         .filter(|copy| s.mirrored || copy.staged.is_some())
         .collect();
-    let mut all = COPIES.lock().expect("no panic happens under this lock");
+    let mut all = state().graph_launches.copies.lock();
     let all = all.get_or_insert_default();
     if copies.is_empty() {
         all.remove(&exec);
     } else {
         all.insert(exec, Arc::new(copies));
     }
-    WITH_COPIES.store(all.len(), Ordering::Relaxed);
+    state().graph_launches.with_copies.store(all.len(), Ordering::Relaxed);
 }
 
 /// What a graph reads comes to the worker.
@@ -53,11 +53,11 @@ impl Launch {
                 (staged, staged.snapshot(s))
             })
             .collect();
-        Launch { written: Mutex::new(written) }
+        Launch { written: Lock::new(Rank::Leaf, written) }
     }
 
     pub fn bring_out(&self, s: &Session) {
-        for (staged, snapshot) in self.written.lock().expect("no panic happens under this lock").iter_mut() {
+        for (staged, snapshot) in self.written.lock().iter_mut() {
             staged.copy_out(s, snapshot);
         }
     }
@@ -68,13 +68,13 @@ impl Launch {
 /// does that when the graph is launched. A launch does not end meanwhile: its pageable memory may be gone then.
 pub fn around_host_function(function: impl FnOnce()) {
     let Ok(s) = session() else { return function() };
-    if ANY_UNDER_WAY.load(Ordering::Relaxed) {
-        change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
+    if state().graph_launches.any_under_way.load(Ordering::Relaxed) {
+        state().graph_launches.change_under_way(|all| all.iter().for_each(|launch| launch.bring_out(s)));
     }
-    if !ANY_LAUNCHED.load(Ordering::SeqCst) {
+    if !state().graph_launches.any_launched.load(Ordering::SeqCst) {
         return function();
     }
-    let launched: Vec<_> = change_launched(|all| all.values().cloned().collect());
+    let launched: Vec<_> = state().graph_launches.change_launched(|all| all.values().cloned().collect());
     let pinned = || launched.iter().flat_map(|copies| copies.iter()).filter(|copy| copy.staged.is_none());
     let read = |range: HeapRange| {
         let at = s.heap.at(range.offset, range.bytes);

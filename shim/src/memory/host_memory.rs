@@ -22,9 +22,10 @@ use orion_wire::record::HeapRange;
 use crate::answer::posted;
 use crate::session::attached::session;
 use crate::session::call::{call, post};
-use crate::state::address_map::{self, Kind};
+use crate::state::address_map::Kind;
 use crate::state::heap::{PAGE, Region};
-use crate::state::host_memory::{ANY_REGISTERED, BLOCK, FREED, MOVED, SMALL};
+use crate::state::host_memory::BLOCK;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// What the first word of the worker's command says.
@@ -48,7 +49,7 @@ pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
         return Ok(range);
     }
     let in_blocks = |more: Option<HeapRange>| {
-        let mut small = SMALL.lock().expect("no panic happens under this lock");
+        let mut small = state().host_memory.small.lock();
         let region = small.get_or_insert_with(|| Region::of_blocks(BLOCK));
         if let Some(block) = more {
             region.release(block.offset, block.bytes);
@@ -77,17 +78,16 @@ fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
 }
 
 fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
-    let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+    let mut allocator = s.heap_allocator.lock();
     let mut offset = allocator.general.allocate(bytes, align);
     // Freed memory may still be on its way back.
     let start = std::time::Instant::now();
     while offset.is_none()
         && start.elapsed() < std::time::Duration::from_secs(10)
-        && !FREED.lock().expect("no panic happens under this lock").is_empty()
+        && !state().host_memory.freed.lock().is_empty()
     {
         let wait = std::time::Duration::from_millis(20);
-        let again = crate::state::heap::STAGING_RELEASED.wait_timeout(allocator, wait);
-        allocator = again.expect("no panic happens under this lock").0;
+        allocator = allocator.wait_timeout(&s.staging_released, wait);
         offset = allocator.general.allocate(bytes, align);
     }
     drop(allocator);
@@ -117,7 +117,7 @@ fn remove_pages(s: &Session, range: HeapRange) {
 /// they are the same.
 pub fn give_back(s: &Session, range: HeapRange) {
     remove_pages(s, range);
-    s.heap_allocator.lock().expect("no panic happens under this lock").general.release(range.offset, range.bytes);
+    s.heap_allocator.lock().general.release(range.offset, range.bytes);
 }
 
 /// For tests: bytes of the heap that somebody has, of staging memory and of the rest. Without a session none.
@@ -128,8 +128,8 @@ pub fn give_back(s: &Session, range: HeapRange) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
     let in_use = session().map_or([0; 2], |s| {
-        let small = SMALL.lock().expect("no panic happens under this lock").as_ref().map_or(0, Region::free_bytes);
-        let allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        let small = state().host_memory.small.lock().as_ref().map_or(0, Region::free_bytes);
+        let allocator = s.heap_allocator.lock();
         let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);
         let general = all - staging - allocator.general.free_bytes() - small;
         [staging - allocator.staging.free_bytes(), general]
@@ -140,12 +140,12 @@ pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
 
 /// The worker is done with a range. False if it is not freed pinned memory.
 pub fn released(s: &Session, range: HeapRange) -> bool {
-    let Some(alone) = FREED.lock().expect("no panic happens under this lock").remove(&range.offset) else {
+    let Some(alone) = state().host_memory.freed.lock().remove(&range.offset) else {
         return false;
     };
     if alone {
         give_back(s, range);
-    } else if let Some(small) = SMALL.lock().expect("no panic happens under this lock").as_mut() {
+    } else if let Some(small) = state().host_memory.small.lock().as_mut() {
         // The worker has done so too: see its `clear`.
         if s.mirrored
             && let Some(at) = s.heap.at(range.offset, range.bytes)
@@ -164,10 +164,10 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return Some(HeapRange { offset, bytes });
     }
     // Relaxed: whoever registered the memory told this thread so by other means.
-    if !ANY_REGISTERED.load(Ordering::Relaxed) {
+    if !state().host_memory.any_registered.load(Ordering::Relaxed) {
         return None;
     }
-    let range = address_map::find(address)?;
+    let range = state().addresses.find(address)?;
     if range.kind != Kind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
         return None;
     }
@@ -176,7 +176,7 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
 
 /// Where the application has a range of the heap.
 pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
-    let moved = MOVED.lock().expect("no panic happens under this lock");
+    let moved = state().host_memory.moved.lock();
     let inside = |(_, (bytes, offset)): &(&u64, &(u64, u64))| range.offset.wrapping_sub(*offset) < *bytes;
     let registered = moved.iter().find(inside).map(|(first, (_, offset))| first + (range.offset - offset));
     registered.or_else(|| s.heap.at(range.offset, range.bytes).map(|at| at as u64))
@@ -184,10 +184,10 @@ pub fn address_of(s: &Session, range: HeapRange) -> Option<u64> {
 
 /// What begins in registered memory has to end in it too: the driver takes no other copy.
 pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
-    if !ANY_REGISTERED.load(Ordering::Relaxed) {
+    if !state().host_memory.any_registered.load(Ordering::Relaxed) {
         return Ok(());
     }
-    match address_map::find(address) {
+    match state().addresses.find(address) {
         Some(r) if r.kind == Kind::RegisteredHost && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
         _ => Ok(()),
     }
@@ -334,7 +334,7 @@ pub fn backing_in(maps: &str, first: u64, last: u64) -> Option<Backing> {
 /// expects a copy. It becomes private from here on.
 pub fn in_forked_child(s: &Session) {
     // A lock held by a thread that does not exist here stays locked; then nothing can be done.
-    let Ok(moved) = MOVED.try_lock() else { return };
+    let Some(moved) = state().host_memory.moved.try_lock() else { return };
     for (at, (bytes, offset)) in moved.iter() {
         // SAFETY: replaces a mapping of the heap by a private mapping of the same pages. If the descriptor was
         // closed or is something else by now the old mapping stays, or the pages' size gives it away.

@@ -10,8 +10,9 @@
 
 // UNSAFETY: tells the system how punctual the thread's sleeps are to be.
 
+use crate::state::lock::Guard;
+use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{MutexGuard, Once};
 use std::time::Duration;
 
 use orion_cuda::sys::*;
@@ -26,32 +27,30 @@ use crate::memory::host_memory::request;
 use crate::memory::payload;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
-use crate::state::address_map::{self, Range};
+use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
-use crate::state::in_step::{
-    ANSWER, ANY_LIVE, ASLEEP, COMPARISONS, EAGER, IDLE, IDLE_AFTER, MIRROR, MIRRORED_COUNT, RECEIVING, SENDING,
-    STARTED, wake_if,
-};
+use crate::state::in_step::IDLE;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// How often memory is compared while the device works; see the worker's constants of the same names.
 const INTERVAL_MIN: Duration = Duration::from_micros(20);
 const INTERVAL_MAX: Duration = Duration::from_millis(1);
 
-fn lock_to_receive() -> MutexGuard<'static, Mirror> {
-    RECEIVING.fetch_add(1, Ordering::SeqCst);
+fn lock_to_receive() -> Guard<'static, Mirror> {
+    state().in_step.receiving.fetch_add(1, Ordering::SeqCst);
     let mirror = lock();
-    RECEIVING.fetch_sub(1, Ordering::SeqCst);
+    state().in_step.receiving.fetch_sub(1, Ordering::SeqCst);
     mirror
 }
 
-fn lock() -> MutexGuard<'static, Mirror> {
-    MIRROR.lock().expect("no panic happens under this lock")
+fn lock() -> Guard<'static, Mirror> {
+    state().in_step.mirror.lock()
 }
 
 fn count(mirror: &Mirror) {
-    MIRRORED_COUNT.store(mirror.len(), Ordering::Release);
-    ANY_LIVE.store(mirror.has_live(), Ordering::Release);
+    state().in_step.mirrored_count.store(mirror.len(), Ordering::Release);
+    state().in_step.any_live.store(mirror.has_live(), Ordering::Release);
 }
 
 /// From now on changes of an allocation reach kernels, and theirs reach the application.
@@ -69,7 +68,7 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
         }
     };
     call(ops::CU_MEM_HOST_ALLOC, request(request::COPIED), |_| Ok(()))?;
-    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    let _in_order = state().in_step.sending.lock();
     {
         let mut mirror = lock();
         if mirror.has(range) {
@@ -92,14 +91,14 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
         forget_mirrored(range);
         return Err(code);
     }
-    if ANY_LIVE.load(Ordering::Acquire) {
+    if state().in_step.any_live.load(Ordering::Acquire) {
         start_looking(s);
     }
     Ok(())
 }
 
 pub fn forget_mirrored(range: HeapRange) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
         let mut mirror = lock();
         mirror.remove(range.offset);
         count(&mirror);
@@ -108,13 +107,13 @@ pub fn forget_mirrored(range: HeapRange) {
 
 /// A carrier is about to bring bytes from the worker: they are no change of the application's.
 pub fn arriving(offset: u64, bytes: u64) {
-    if MIRRORED_COUNT.load(Ordering::Acquire) != 0 {
+    if state().in_step.mirrored_count.load(Ordering::Acquire) != 0 {
         lock_to_receive().arriving(HeapRange { offset, bytes });
     }
 }
 
 pub fn arrived(offset: u64, bytes: u64) {
-    if MIRRORED_COUNT.load(Ordering::Acquire) != 0
+    if state().in_step.mirrored_count.load(Ordering::Acquire) != 0
         && let Ok(s) = session()
     {
         lock_to_receive().arrived(&s.heap, HeapRange { offset, bytes });
@@ -125,10 +124,10 @@ pub fn arrived(offset: u64, bytes: u64) {
 pub fn patch(body: &[u8]) -> Result<(), Fault> {
     let Ok(s) = session() else { return Ok(()) };
     let notice = lock_to_receive().apply(&s.heap, body)?;
-    IDLE_AFTER.fetch_max(notice.idle_after, Ordering::Relaxed);
-    if notice.live && EAGER.load(Ordering::Relaxed) {
-        ANSWER.store(true, Ordering::Relaxed);
-        wake_if(|why| why != 0);
+    state().in_step.idle_after.fetch_max(notice.idle_after, Ordering::Relaxed);
+    if notice.live && state().in_step.eager.load(Ordering::Relaxed) {
+        state().in_step.answer.store(true, Ordering::Relaxed);
+        state().in_step.wake_if(|why| why != 0);
     }
     Ok(())
 }
@@ -146,7 +145,7 @@ pub fn before_access(s: &'static Session, address: u64) {
 /// Has a carrier bring the source of a copy over, but for what an earlier copy writes there. Of mirrored memory only
 /// what the application changed: the rest of it the worker has, and perhaps newer, from a kernel.
 pub fn announce_source(s: &'static Session, range: HeapRange) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range) {
+    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(range) {
         send(s, Scope::All);
         return;
     }
@@ -155,7 +154,7 @@ pub fn announce_source(s: &'static Session, range: HeapRange) {
 
 /// As [`announce_source`], of the rows of a copy; `all` is from the first to the last.
 pub fn announce_rows(s: &'static Session, all: HeapRange, rows: &[HeapRange]) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(all) {
+    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(all) {
         send(s, Scope::All);
     } else {
         rows.iter().for_each(|row| announce_unexpected(s, *row));
@@ -169,8 +168,8 @@ fn announce_unexpected(s: &'static Session, range: HeapRange) {
         return;
     }
     loop {
-        let (parts, ever) = crate::state::on_the_way::not_expected(range);
-        let still = || crate::state::on_the_way::ever() == ever;
+        let (parts, ever) = state().on_the_way.not_expected(range);
+        let still = || state().on_the_way.ever() == ever;
         // What is lost with the session is no loss.
         if parts.into_iter().all(|part| crate::session::call::post_range(s, part, still).unwrap_or(true)) {
             return;
@@ -181,14 +180,14 @@ fn announce_unexpected(s: &'static Session, range: HeapRange) {
 /// A copy is about to be made whose destination is `range`: what the application wrote there before goes first, or it
 /// would be found later and undo the copy.
 pub fn before_overwrite(s: &'static Session, range: HeapRange) {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
+    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().overlaps(range) {
         send(s, Scope::All);
     }
 }
 
 /// Whether all of the range is kept in step.
 pub fn is_kept_in_step(range: HeapRange) -> bool {
-    MIRRORED_COUNT.load(Ordering::Relaxed) != 0 && lock().covers(range)
+    state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 && lock().covers(range)
 }
 
 /// A graph writes to the range, and what it has written may be looked at before it is over: from now on a mirrored
@@ -207,7 +206,7 @@ pub fn note_parameter(s: &'static Session, word: u64) {
     if crate::memory::host_memory::shared_range(s, word, 1).is_none() {
         return;
     }
-    if let Some(range) = address_map::find(word)
+    if let Some(range) = state().addresses.find(word)
         && !range.is_device()
         && range.device_pointer != 0
     {
@@ -220,7 +219,7 @@ pub fn note_parameter(s: &'static Session, word: u64) {
 /// such memory.
 #[inline]
 pub fn before_launch() {
-    if MIRRORED_COUNT.load(Ordering::Relaxed) != 0 {
+    if state().in_step.mirrored_count.load(Ordering::Relaxed) != 0 {
         announce_changes();
     }
 }
@@ -235,16 +234,16 @@ fn announce_changes() {
 /// True if anything had changed.
 fn send(s: &'static Session, scope: Scope) -> bool {
     // One comparison serves all who came before it began. Also publishes what this thread wrote.
-    let begun = COMPARISONS.fetch_add(0, Ordering::SeqCst);
-    let _in_order = SENDING.lock().expect("no panic happens under this lock");
+    let begun = state().in_step.comparisons.fetch_add(0, Ordering::SeqCst);
+    let _in_order = state().in_step.sending.lock();
     if scope == Scope::All {
-        if COMPARISONS.load(Ordering::SeqCst) != begun {
+        if state().in_step.comparisons.load(Ordering::SeqCst) != begun {
             return true;
         }
-        COMPARISONS.fetch_add(1, Ordering::SeqCst);
+        state().in_step.comparisons.fetch_add(1, Ordering::SeqCst);
     }
     // The carrier goes first: all wait for what it brings, and the lock is not fair.
-    while RECEIVING.load(Ordering::SeqCst) != 0 {
+    while state().in_step.receiving.load(Ordering::SeqCst) != 0 {
         std::thread::yield_now();
     }
     let patches = lock().collect(&s.heap, scope, Notice::default());
@@ -262,7 +261,7 @@ const PAUSE: u32 = 2;
 fn start_looking(s: &'static Session) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        STARTED.store(true, Ordering::SeqCst);
+        state().in_step.started.store(true, Ordering::SeqCst);
         let spawned = crate::system::threads::with_signals_blocked(|| {
             std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
         });
@@ -275,8 +274,10 @@ fn start_looking(s: &'static Session) {
 fn look(s: &'static Session) {
     // SAFETY: a number for the calling thread; sleeps end when they should, not up to 50 us later.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-    let may_be_busy =
-        || ANY_LIVE.load(Ordering::Acquire) && s.last_work.load(Ordering::SeqCst) > IDLE_AFTER.load(Ordering::SeqCst);
+    let may_be_busy = || {
+        state().in_step.any_live.load(Ordering::Acquire)
+            && s.last_work.load(Ordering::SeqCst) > state().in_step.idle_after.load(Ordering::SeqCst)
+    };
     let (mut interval, mut eagerness) = (INTERVAL_MIN, EAGERNESS);
     while !crate::session::carrier::lost() {
         if !may_be_busy() {
@@ -284,7 +285,7 @@ fn look(s: &'static Session) {
             interval = INTERVAL_MIN;
             continue;
         }
-        let asked = ANSWER.swap(false, Ordering::Relaxed);
+        let asked = state().in_step.answer.swap(false, Ordering::Relaxed);
         if send(s, Scope::Live) {
             (interval, eagerness) = (INTERVAL_MIN, EAGERNESS);
         } else if asked && eagerness > 0 {
@@ -292,9 +293,9 @@ fn look(s: &'static Session) {
         } else {
             interval = (interval * 2).min(INTERVAL_MAX);
         }
-        EAGER.store(eagerness > 0, Ordering::Relaxed);
+        state().in_step.eager.store(eagerness > 0, Ordering::Relaxed);
         let spin = Spin::adaptive(interval);
-        let answered = || ANSWER.load(Ordering::Relaxed);
+        let answered = || state().in_step.answer.load(Ordering::Relaxed);
         // With cores to spare a short pause is spent awake: it would take longer to wake up.
         if interval > Duration::from_micros(100) || spin.yields {
             doze(PAUSE, interval, || !answered());
@@ -306,13 +307,13 @@ fn look(s: &'static Session) {
 
 /// Sleeps until woken, at most `timeout`, if there still is reason to.
 fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
-    ASLEEP.store(why, Ordering::SeqCst);
+    state().in_step.asleep.store(why, Ordering::SeqCst);
     // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
     fence(Ordering::SeqCst);
     if still() {
-        crate::system::futex::futex_wait(&ASLEEP, why, timeout);
+        crate::system::futex::futex_wait(&state().in_step.asleep, why, timeout);
     }
-    ASLEEP.store(0, Ordering::SeqCst);
+    state().in_step.asleep.store(0, Ordering::SeqCst);
 }
 
 /// One operation of a batch may use host memory: its address is the second word of all that have one.

@@ -21,7 +21,7 @@ pub struct Loan {
 impl Loan {
     /// Borrows room for `bytes` outside the staging part.
     pub fn general(s: &'static Session, bytes: usize) -> Result<Loan, CUresult> {
-        let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        let mut allocator = s.heap_allocator.lock();
         let offset = allocator.general.allocate(bytes as u64, PAGE).ok_or_else(|| {
             crate::say!("the session's host heap is full: {bytes} more bytes were needed");
             CUDA_ERROR_OUT_OF_MEMORY
@@ -41,7 +41,7 @@ impl Drop for Loan {
             // SAFETY: the range is ours alone until it is released below.
             unsafe { libc::madvise(self.pointer().cast(), self.range.bytes as usize, libc::MADV_REMOVE) };
         }
-        let mut allocator = self.s.heap_allocator.lock().expect("no panic happens under this lock");
+        let mut allocator = self.s.heap_allocator.lock();
         allocator.general.release(self.range.offset, self.range.bytes);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
-use crate::state::callback::{NEXT_TOKEN, Source, change_sources, may_run};
+use crate::state::callback::Source;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// A copy that is about to be made. Its source is noted from before its bytes are brought over until the worker says
@@ -17,11 +17,11 @@ pub struct Reading {
 impl Reading {
     /// Nothing where no host function can be ahead of the copy.
     pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
-        if !s.mirrored || !may_run() {
+        if !s.mirrored || !state().callbacks.may_run() {
             return Reading { token: 0 };
         }
-        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
-        change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
+        let token = state().callbacks.next_token.fetch_add(1, Ordering::Relaxed);
+        state().callbacks.change_sources(|all| all.push(Source { token, number: 0, ranges: ranges() }));
         Reading { token }
     }
 
@@ -33,7 +33,9 @@ impl Reading {
     /// The copy goes into the ring as this command.
     pub fn posted(&self, number: u64) {
         if self.is_noted() {
-            change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
+            state()
+                .callbacks
+                .change_sources(|all| all.iter_mut().filter(|s| s.token == self.token).for_each(|s| s.number = number));
         }
     }
 }
@@ -42,7 +44,7 @@ impl Drop for Reading {
     /// A copy that was waited for, or never sent, reads nothing any more.
     fn drop(&mut self) {
         if self.is_noted() {
-            change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
+            state().callbacks.change_sources(|all| all.retain(|s| s.token != self.token || s.number != 0));
         }
     }
 }

@@ -6,7 +6,7 @@ use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
 use crate::memory::host_memory;
-use crate::state::heap::{PAGE, STAGING_RELEASED};
+use crate::state::heap::PAGE;
 use crate::state::session::Session;
 
 /// A piece of staging memory, given back when dropped.
@@ -18,7 +18,7 @@ pub struct Staging {
 impl Staging {
     /// Waits for the worker to release some if all of it is under way.
     pub fn take(s: &'static Session, bytes: usize) -> Result<Staging, CUresult> {
-        let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+        let mut allocator = s.heap_allocator.lock();
         loop {
             if let Some(offset) = allocator.staging.allocate(bytes as u64, PAGE) {
                 return Ok(Staging { s, range: HeapRange { offset, bytes: bytes as u64 } });
@@ -26,10 +26,7 @@ impl Staging {
             if crate::session::carrier::lost() {
                 return Err(crate::session::lost::SESSION_LOST);
             }
-            allocator = STAGING_RELEASED
-                .wait_timeout(allocator, Duration::from_millis(100))
-                .expect("no panic happens under this lock")
-                .0;
+            allocator = allocator.wait_timeout(&s.staging_released, Duration::from_millis(100));
         }
     }
 
@@ -53,9 +50,9 @@ impl Drop for Staging {
 pub fn release_staging(s: &Session, ranges: &[HeapRange]) {
     for range in ranges {
         if !host_memory::released(s, *range) {
-            let mut allocator = s.heap_allocator.lock().expect("no panic happens under this lock");
+            let mut allocator = s.heap_allocator.lock();
             allocator.staging.release(range.offset, range.bytes);
         }
     }
-    STAGING_RELEASED.notify_all();
+    s.staging_released.notify_all();
 }

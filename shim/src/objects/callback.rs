@@ -19,15 +19,18 @@ use orion_wire::{Reader, Writer};
 use crate::objects::handles;
 use crate::session::attached::session;
 use crate::session::call::post;
-use crate::state::callback::{
-    ANY_CALLBACK, FORGET, Function, HEAP_RANGE, IN_CALLBACK, Job, OUTSTANDING, POOL, REGISTERED, WORK, change_sources,
-};
+use crate::state::callback::FORGET;
+use crate::state::callback::Function;
+use crate::state::callback::HEAP_RANGE;
+use crate::state::callback::IN_CALLBACK;
+use crate::state::callback::Job;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 impl Job {
     fn run(self) {
         // Relaxed: what matters is what this thread itself sees.
-        ANY_CALLBACK.store(true, Ordering::Relaxed);
+        state().callbacks.any_run.store(true, Ordering::Relaxed);
         crate::memory::graph_launches::around_host_function(|| self.call());
         if let Function::Destroy(_, name) = self.registered.function {
             handles::release(name);
@@ -55,7 +58,8 @@ impl Job {
 /// A host function has run: what it may have written comes to the worker before the copies behind it start.
 fn announce_again(counted: bool) {
     if let Ok(s) = session() {
-        let ranges: Vec<HeapRange> = change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
+        let ranges: Vec<HeapRange> =
+            state().callbacks.change_sources(|all| all.iter().flat_map(|s| &s.ranges).copied().collect());
         for range in ranges {
             crate::memory::in_step::announce_source(s, range);
         }
@@ -64,7 +68,7 @@ fn announce_again(counted: bool) {
     if counted {
         // Nothing is lost if the count is too high: more copies are noted than have to be.
         let less = |n: u32| Some(n.saturating_sub(1));
-        let _ = OUTSTANDING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let _ = state().callbacks.outstanding.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 }
 
@@ -74,7 +78,7 @@ pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
         crate::session::lost::broken("a callback without its words");
         return;
     };
-    let table = || REGISTERED.lock().expect("no panic happens under this lock");
+    let table = || state().callbacks.registered.lock();
     match kind {
         HEAP_RANGE => crate::memory::graph_copies::release_staged(s, number),
         FORGET => drop(table().take(number)),
@@ -91,10 +95,10 @@ pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
 }
 
 fn hand_on(job: Job) {
-    let mut pool = POOL.lock().expect("no panic happens under this lock");
+    let mut pool = state().callbacks.pool.lock();
     pool.jobs.push_back(job);
     if pool.idle >= pool.jobs.len() {
-        WORK.notify_one();
+        state().callbacks.work.notify_one();
         return;
     }
     drop(pool);
@@ -109,12 +113,12 @@ fn hand_on(job: Job) {
 
 fn serve() {
     loop {
-        let mut pool = POOL.lock().expect("no panic happens under this lock");
+        let mut pool = state().callbacks.pool.lock();
         pool.idle += 1;
         let job = loop {
             match pool.jobs.pop_front() {
                 Some(job) => break job,
-                None => pool = WORK.wait(pool).expect("no panic happens under this lock"),
+                None => pool = pool.wait(&state().callbacks.work),
             }
         };
         pool.idle -= 1;

@@ -8,17 +8,17 @@ use orion_wire::handle::{Handle, Kind};
 use crate::objects::graph::Spare;
 use crate::session::call::call;
 use crate::session::thread::thread_slot;
-use crate::state::capture::{SET_ASIDE, any_open, change_origins};
 use crate::state::context;
+use crate::state::process::state;
 
 /// Whether work on `stream` is being recorded instead of done.
 pub fn capturing(stream: CUstream) -> bool {
-    any_open() && status(stream).is_ok_and(|status| status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    state().captures.any_open() && status(stream).is_ok_and(|status| status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
 }
 
 /// The capture that was begun on a stream is over.
 pub fn origin_gone(stream: CUstream) {
-    change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
+    state().captures.change_origins(|origins| origins.retain(|o| o.stream != key(stream)));
 }
 
 /// For a copy from or to pageable memory on a stream that is being captured: the address of a range of the heap
@@ -29,7 +29,7 @@ pub fn set_aside(
     host: u64,
     shape: crate::state::graph_copies::Shape,
 ) -> Result<Option<u64>, CUresult> {
-    if !any_open() {
+    if !state().captures.any_open() {
         return Ok(None);
     }
     let answer = ask(stream, 0)?;
@@ -37,7 +37,7 @@ pub fn set_aside(
         return Ok(None);
     }
     let staged = crate::memory::graph_copies::set_aside(s, host, shape)?;
-    SET_ASIDE.lock().expect("no panic happens under this lock").push((answer.graph, staged.range.offset));
+    state().captures.set_aside.lock().push((answer.graph, staged.range.offset));
     Ok(s.heap.at(staged.range.offset, staged.range.bytes).map(|at| at as u64))
 }
 

@@ -9,18 +9,23 @@ use crate::answer::posted;
 use crate::objects::{context_wire, handles};
 use crate::session::context::lookup;
 use crate::session::device::facts;
-use crate::state::context::{ACTIVE, API_VERSION, CREATED, Context, DEAD, DYING, GREEN, INACTIVE, pop_if_top};
+use crate::state::context::ACTIVE;
+use crate::state::context::API_VERSION;
+use crate::state::context::Context;
+use crate::state::context::DYING;
+use crate::state::context::INACTIVE;
+use crate::state::context::pop_if_top;
 use crate::state::device::Facts;
-use crate::state::recording;
+use crate::state::process::state;
 
 /// A green context was made: it retains its device's primary context, and its `CUcontext` is known from now on.
 pub fn adopt(handle: Handle, green: Handle, dev: CUdevice) -> Result<(), CUresult> {
     let primary = retain(dev)?;
     let context = Context { green: green.0, ..Context::new(handle.0, dev as u32, false, API_VERSION) };
-    let context = CREATED.insert(handle, context);
-    context.bring_to_life(primary.flags.load(Ordering::Relaxed));
-    GREEN.lock().expect("no panic happens under this lock").push(context);
-    recording::context_created(context.as_cuda());
+    let context = state().contexts.created.insert(handle, context);
+    state().contexts.bring_to_life(context, primary.flags.load(Ordering::Relaxed));
+    state().contexts.green.lock().push(context);
+    state().recording.context_created(context.as_cuda());
     Ok(())
 }
 
@@ -29,7 +34,7 @@ pub fn disown(handle: Handle) -> bool {
     let Ok(c) = lookup(handle.0) else { return false };
     let gone = end_green(c);
     if gone {
-        GREEN.lock().expect("no panic happens under this lock").retain(|g| !std::ptr::eq(*g, c));
+        state().contexts.green.lock().retain(|g| !std::ptr::eq(*g, c));
     }
     gone
 }
@@ -68,28 +73,28 @@ pub fn destroy(context: &'static Context) -> Result<(), CUresult> {
 
 /// Forgets a dead context that had a handle of its own.
 fn bury(context: &Context) {
-    let mut dead = DEAD.lock().expect("no panic happens under this lock");
-    dead.extend(CREATED.remove(Handle(context.handle)));
+    let mut dead = state().contexts.dead.lock();
+    dead.extend(state().contexts.created.remove(Handle(context.handle)));
     dead.retain(|c| c.on_stacks.load(Ordering::Relaxed) > 0);
 }
 
 pub fn retain(dev: CUdevice) -> Result<&'static Context, CUresult> {
     let f: &'static Facts = facts()?;
     let primary = &f.device(dev)?.primary;
-    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    let mut users = primary.users.lock();
     // It may have users and not be active: somebody reset it.
     let began = activate(primary);
     *users += 1;
     drop(users);
     if began {
-        recording::context_created(primary.as_cuda());
+        state().recording.context_created(primary.as_cuda());
     }
     Ok(primary)
 }
 
 pub fn release(primary: &'static Context) -> Result<(), CUresult> {
     {
-        let mut users = primary.users.lock().expect("no panic happens under this lock");
+        let mut users = primary.users.lock();
         if *users == 0 {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -105,11 +110,11 @@ pub fn release(primary: &'static Context) -> Result<(), CUresult> {
     let sent = posted(context_wire::primary_released(primary.device));
     primary.end_life();
     // Whoever retained meanwhile was told that the context is active.
-    let users = primary.users.lock().expect("no panic happens under this lock");
+    let users = primary.users.lock();
     let began = *users > 0 && activate(primary);
     drop(users);
     if began {
-        recording::context_created(primary.as_cuda());
+        state().recording.context_created(primary.as_cuda());
     }
     sent
 }
@@ -118,7 +123,7 @@ pub fn release(primary: &'static Context) -> Result<(), CUresult> {
 fn activate(primary: &Context) -> bool {
     let begins = !primary.is_active();
     if begins {
-        primary.bring_to_life(primary.flags_wanted.load(Ordering::Relaxed) | CU_CTX_MAP_HOST);
+        state().contexts.bring_to_life(primary, primary.flags_wanted.load(Ordering::Relaxed) | CU_CTX_MAP_HOST);
     }
     begins
 }
@@ -126,14 +131,14 @@ fn activate(primary: &Context) -> bool {
 /// The worker ends a device's green contexts with its primary one; none of them retains it any more.
 pub fn green_reset(primary: &Context) {
     let gone = {
-        let mut green = GREEN.lock().expect("no panic happens under this lock");
+        let mut green = state().contexts.green.lock();
         let (here, elsewhere) = green.iter().copied().partition(|c| c.device == primary.device);
         *green = elsewhere;
         let here: Vec<&'static Context> = here;
         here
     };
     let ended = gone.into_iter().filter(|c| end_green(c)).count();
-    let mut users = primary.users.lock().expect("no panic happens under this lock");
+    let mut users = primary.users.lock();
     *users = users.saturating_sub(ended as u32);
 }
 
@@ -142,7 +147,7 @@ impl Context {
     pub fn begin_death(&self) -> bool {
         let mine = self.state.compare_exchange(ACTIVE, DYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if mine {
-            recording::context_ends(self.as_cuda());
+            state().recording.context_ends(self.as_cuda());
             self.storage.destroy(self.handle);
         }
         mine
@@ -157,8 +162,8 @@ impl Context {
 
 /// The context `handle` is dead: everything this process remembers about its objects is void.
 pub fn context_died(handle: u64) {
-    crate::state::address_map::forget_context(handle);
+    state().addresses.forget_context(handle);
     crate::session::poison::forget(handle);
     crate::objects::handles::release_all_in(handle);
-    crate::state::texture::context_ended(handle);
+    state().textures.context_ended(handle);
 }

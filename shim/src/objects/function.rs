@@ -16,7 +16,8 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::session::call::call;
 use crate::state::context;
-use crate::state::function::{FUNCTIONS, Function};
+use crate::state::function::Function;
+use crate::state::process::state;
 
 impl Function {
     /// One attribute on one device, asked for once with all its siblings.
@@ -63,7 +64,7 @@ impl Function {
                     other.store(0, Ordering::Relaxed);
                 }
                 slot.store(Attribute::pack(device, 0, value), Ordering::Relaxed);
-                self.occupancy.lock().expect("no panic happens under this lock").clear();
+                self.occupancy.lock().clear();
                 CUDA_SUCCESS
             }
             Err(code) => code,
@@ -90,7 +91,7 @@ impl Function {
 
     /// An answer of the occupancy calculator, asked for once per question.
     pub fn occupancy(&self, question: Vec<u64>) -> Result<u64, CUresult> {
-        if let Some(known) = self.occupancy.lock().expect("no panic happens under this lock").get(&question) {
+        if let Some(known) = self.occupancy.lock().get(&question) {
             return *known;
         }
         let answer = call(
@@ -105,7 +106,7 @@ impl Function {
         );
         // Errors of the question itself are as constant as answers; anything else may pass.
         if matches!(answer, Ok(_) | Err(CUDA_ERROR_INVALID_VALUE) | Err(CUDA_ERROR_INVALID_CLUSTER_SIZE)) {
-            self.occupancy.lock().expect("no panic happens under this lock").insert(question, answer);
+            self.occupancy.lock().insert(question, answer);
         }
         answer
     }
@@ -158,7 +159,7 @@ pub fn function(f: *const c_void) -> Result<&'static Function, CUresult> {
     if !handle.is(Kind::Function) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    FUNCTIONS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    state().functions.table.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// Ordinal of the current context's device, or `CUDA_ERROR_INVALID_CONTEXT`.
@@ -304,7 +305,7 @@ pub fn set_cache_config(f: *const c_void, config: CUfunc_cache, device: u32) -> 
             },
             |_| Ok(()),
         )?;
-        f.occupancy.lock().expect("no panic happens under this lock").clear();
+        f.occupancy.lock().clear();
         Ok(())
     });
     code(answer)

@@ -11,10 +11,9 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::state::function::{FUNCTIONS, Function};
-use crate::state::graph::{LENT, Lent};
-use crate::state::handles;
-use crate::state::handles::give_back;
+use crate::state::function::Function;
+use crate::state::graph::Lent;
+use crate::state::process::state;
 
 /// Nodes or names in one record; as in the worker.
 pub const NODES_MAX: usize = 8192;
@@ -37,7 +36,7 @@ pub struct Spare(Vec<Handle>);
 
 impl Spare {
     pub fn new(kind: Kind, count: usize) -> Spare {
-        Spare((0..count).map(|_| handles::reserve(kind)).collect())
+        Spare((0..count).map(|_| state().handles.reserve(kind)).collect())
     }
 
     pub fn encode(&self, w: &mut Vec<u8>) {
@@ -56,14 +55,14 @@ impl Spare {
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(give_back);
+        self.0.drain(..).for_each(|handle| state().handles.give_back(handle));
     }
 }
 
 /// Keeps `words` for `node`; the same contents are kept once, so that asking twice does not move them. Answers
 /// where they lie, and where the pointers to `offsets` in them lie.
 pub fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut *mut c_void) {
-    let mut lent = LENT.lock().expect("no panic happens under this lock");
+    let mut lent = state().graphs.lent.lock();
     let of_node = lent.get_or_insert_default().entry(node).or_default();
     let known = of_node.iter().position(|l| *l.words == *words && l.pointers.len() == offsets.len());
     let index = known.unwrap_or_else(|| {
@@ -78,12 +77,12 @@ pub fn lend(node: u64, words: Vec<u64>, offsets: &[usize]) -> (*mut c_void, *mut
 
 /// Names that ended in the worker.
 pub fn forget(names: &[u64]) {
-    let mut lent = LENT.lock().expect("no panic happens under this lock");
+    let mut lent = state().graphs.lent.lock();
     for name in names {
         if let Some(lent) = lent.as_mut() {
             lent.remove(name);
         }
-        give_back(Handle(*name));
+        state().handles.give_back(Handle(*name));
     }
 }
 
@@ -124,8 +123,8 @@ pub unsafe fn put_nodes(
 /// Makes a function that only the worker knew known here: a captured kernel's.
 pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
     let handle = Handle(word);
-    if handle.is(Kind::Function) && FUNCTIONS.get(handle).is_none() {
-        FUNCTIONS.insert(handle, Function::new(handle, c"".to_owned(), 0, layout));
+    if handle.is(Kind::Function) && state().functions.table.get(handle).is_none() {
+        state().functions.table.insert(handle, Function::new(handle, c"".to_owned(), 0, layout));
     }
 }
 

@@ -2,8 +2,8 @@
 
 // UNSAFETY: reads images and names from the application's memory and writes answers to it.
 
+use crate::state::lock::{Lock, Rank};
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
@@ -14,16 +14,17 @@ use crate::memory::payload::Payload;
 use crate::objects::image;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
-use crate::state::function::{FUNCTIONS, Function};
-use crate::state::module::{LIBRARIES, Loaded, MODULES};
-use crate::state::{address_map, context, handles, jit};
+use crate::state::function::Function;
+use crate::state::module::Loaded;
+use crate::state::process::state;
+use crate::state::{address_map, context, jit};
 
 pub fn loaded(handle: u64) -> Result<&'static Loaded, CUresult> {
     let handle = Handle(handle);
     let found = if handle.is(Kind::Module) {
-        MODULES.get(handle)
+        state().modules.modules.get(handle)
     } else if handle.is(Kind::Library) {
-        LIBRARIES.get(handle)
+        state().modules.libraries.get(handle)
     } else {
         None
     };
@@ -31,15 +32,15 @@ pub fn loaded(handle: u64) -> Result<&'static Loaded, CUresult> {
 }
 
 pub fn remember(handle: Handle, context: u64) {
-    let table = if handle.is(Kind::Module) { &MODULES } else { &LIBRARIES };
+    let table = if handle.is(Kind::Module) { &state().modules.modules } else { &state().modules.libraries };
     table.insert(
         handle,
         Loaded {
             handle: handle.0,
             context,
-            functions: Mutex::default(),
-            globals: Mutex::default(),
-            modules: Mutex::default(),
+            functions: Lock::new(Rank::Object, Default::default()),
+            globals: Lock::new(Rank::Leaf, Default::default()),
+            modules: Lock::new(Rank::Object, Default::default()),
         },
     );
 }
@@ -64,7 +65,7 @@ pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64,
     }
     let op = if kind == Kind::Module { ops::CU_MODULE_LOAD_DATA_EX } else { ops::CU_LIBRARY_LOAD_DATA };
     let payload = Payload::new(s, image)?;
-    let handle = handles::reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
+    let handle = state().handles.reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
     let result = call_any(
         op,
         |w| {
@@ -124,11 +125,11 @@ pub fn module_of(library: u64) -> Result<CUmodule, CUresult> {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let owner = loaded(library)?;
-    let mut modules = owner.modules.lock().expect("no panic happens under this lock");
+    let mut modules = owner.modules.lock();
     if let Some(known) = modules.get(&ctx) {
         return Ok(*known as CUmodule);
     }
-    let handle = handles::reserve_in(Kind::Module, ctx);
+    let handle = state().handles.reserve_in(Kind::Module, ctx);
     let request = |w: &mut Vec<u8>| {
         w.word(owner.handle);
         w.word(handle.0);
@@ -169,10 +170,10 @@ pub fn layout(r: &mut Reader<'_>, count_max: usize) -> Result<Vec<(u32, u32)>, F
 /// A function or kernel by name; the same handle each time, with its parameter layout.
 pub fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
     let owner = loaded(owner)?;
-    if let Some(known) = owner.functions.lock().expect("no panic happens under this lock").get(name) {
+    if let Some(known) = owner.functions.lock().get(name) {
         return Ok(*known);
     }
-    let handle = handles::reserve(Kind::Function);
+    let handle = state().handles.reserve(Kind::Function);
     let answer = call(
         op,
         |w| {
@@ -189,11 +190,11 @@ pub fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
             return Err(code);
         }
     };
-    let mut functions = owner.functions.lock().expect("no panic happens under this lock");
+    let mut functions = owner.functions.lock();
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     let first = *functions.entry(name.to_owned()).or_insert(handle.0);
     if first == handle.0 {
-        FUNCTIONS.insert(handle, Function::new(handle, name.to_owned(), owner.handle, layout));
+        state().functions.table.insert(handle, Function::new(handle, name.to_owned(), owner.handle, layout));
     } else {
         // The worker knows the other one too, so it stays reserved until the module ends.
         functions.insert(CString::default(), handle.0);
@@ -225,7 +226,7 @@ pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), 
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let key = (name.to_owned(), if Handle(owner.handle).is(Kind::Module) { owner.context } else { ctx });
-    if let Some(known) = owner.globals.lock().expect("no panic happens under this lock").get(&key) {
+    if let Some(known) = owner.globals.lock().get(&key) {
         return Ok(*known);
     }
     let found = call(
@@ -237,8 +238,8 @@ pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), 
         |r| Ok((r.word()?, r.word()? as usize)),
     )?;
     let device = context::current_device().unwrap_or(0);
-    address_map::insert_device(found.0, found.1 as u64, address_map::Kind::ModuleGlobal, ctx, device);
-    owner.globals.lock().expect("no panic happens under this lock").insert(key, found);
+    state().addresses.insert_device(found.0, found.1 as u64, address_map::Kind::ModuleGlobal, ctx, device);
+    owner.globals.lock().insert(key, found);
     Ok(found)
 }
 

@@ -7,7 +7,8 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::session::attached::session;
 use crate::state::context;
-use crate::state::stream::{STREAMS, Stream};
+use crate::state::process::state;
+use crate::state::stream::Stream;
 
 /// Priorities beyond the device's range are clamped, as the driver documents.
 pub fn clamped(priority: i32, device: u32) -> Result<i32, CUresult> {
@@ -31,7 +32,7 @@ pub fn find_own(stream: CUstream) -> Result<&'static Stream, CUresult> {
     if !handle.is(Kind::Stream) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    let s = STREAMS.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let s = state().streams.table.get(handle).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     if s.in_green && crate::session::context::device_of(s.context).is_none() {
         return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     }
@@ -44,7 +45,7 @@ pub fn in_context_of(stream: CUstream, f: impl FnOnce() -> CUresult) -> CUresult
     if context::current() != 0 || (stream as u64) <= 2 {
         return f();
     }
-    match STREAMS.get(Handle(stream as u64)) {
+    match state().streams.table.get(Handle(stream as u64)) {
         Some(s) => crate::session::context::with_current(s.context, f),
         None => f(),
     }
@@ -58,12 +59,12 @@ pub fn is_elsewhere(stream: CUstream, ctx: u64) -> bool {
     fn compared(stream: CUstream, ctx: u64) -> bool {
         home(stream) != crate::session::context::home_of(ctx)
     }
-    context::several() && compared(stream, ctx)
+    state().contexts.several() && compared(stream, ctx)
 }
 
 /// The context whose memory and events a stream's work has.
 pub fn home(stream: CUstream) -> u64 {
-    let own = STREAMS.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
+    let own = state().streams.table.get(Handle(stream as u64)).filter(|_| (stream as u64) > 2);
     own.map_or_else(context::current_home, |s| crate::session::context::home_of(s.context))
 }
 

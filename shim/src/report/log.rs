@@ -12,9 +12,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, OnceLock};
 
+use crate::state::process::state;
 use orion_cuda::sys::*;
-
-use crate::state::log::{CALLBACKS, CALLING, LOG};
 
 pub const LINE_BYTES_MAX: usize = 256;
 
@@ -58,9 +57,7 @@ fn add(level: CUlogLevel, message: &str) {
     line.truncate(line.floor_char_boundary(LINE_BYTES_MAX - 1));
     line.push('\n');
     write_to_file(&line);
-    let Ok(mut log) = LOG.lock() else { return };
-    log.push(line.clone());
-    drop(log);
+    state().log.lines.lock().push(line.clone());
     line.pop();
     call_back(level, line);
 }
@@ -70,8 +67,8 @@ fn call_back(level: CUlogLevel, mut message: String) {
     if IN_CALLBACK.get() {
         return;
     }
-    let Ok(_calling) = CALLING.lock() else { return };
-    let callbacks = CALLBACKS.lock().map(|c| c.clone()).unwrap_or_default();
+    let _calling = state().log.calling.lock_after_panic();
+    let callbacks = state().log.callbacks.lock().clone();
     let length = message.len();
     message.push('\0');
     IN_CALLBACK.set(true);

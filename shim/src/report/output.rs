@@ -5,15 +5,15 @@
 
 // UNSAFETY: writes to the C library's stdout.
 
-use crate::state::output::KEPT;
+use crate::state::process::state;
 
 pub fn keep(bytes: &[u8]) {
-    KEPT.lock().expect("no panic happens under this lock").extend_from_slice(bytes);
+    state().output.kept.lock().extend_from_slice(bytes);
 }
 
 /// Unless another thread holds stdout's lock. True if nothing is left.
 pub fn print_some() -> bool {
-    if KEPT.lock().expect("no panic happens under this lock").is_empty() {
+    if state().output.kept.lock().is_empty() {
         return true;
     }
     // SAFETY: `stdout` is the C library's stream; what is locked here is unlocked here.
@@ -29,7 +29,7 @@ pub fn print_some() -> bool {
 
 pub fn print_all() {
     // Whoever is printing holds this lock until all is out.
-    if KEPT.lock().expect("no panic happens under this lock").is_empty() {
+    if state().output.kept.lock().is_empty() {
         return;
     }
     // SAFETY: as in `print_some`. The lock is recursive, so the program may hold it in this thread.
@@ -43,7 +43,7 @@ pub fn print_all() {
 /// # Safety
 /// This thread holds stdout's lock, which comes before ours.
 unsafe fn print_locked() {
-    let mut bytes = KEPT.lock().expect("no panic happens under this lock");
+    let mut bytes = state().output.kept.lock();
     // SAFETY: `stdout` is the C library's stream; fwrite reads exactly the bytes given.
     unsafe {
         libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout);

@@ -1,13 +1,12 @@
 //! Functions that this shim does not answer: each is counted, and said once on stderr.
 
+use crate::state::process::state;
 use orion_cuda::sys::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
-
-use crate::state::refuse::COUNTS;
 
 /// Counts the refusal of `function`. The application gets its code from the caller.
 pub fn refused(function: &'static str, reason: &str) {
     let first = {
-        let Ok(mut counts) = COUNTS.lock() else { return };
+        let mut counts = state().refusals.counts.lock();
         let count = counts.entry(function).or_insert(0);
         *count += 1;
         *count == 1
@@ -28,7 +27,7 @@ pub fn pending(function: &'static str) -> CUresult {
 /// Every function refused so far, and how often.
 #[cfg(test)]
 pub fn counts() -> Vec<(&'static str, u64)> {
-    COUNTS.lock().map(|counts| counts.iter().map(|(name, n)| (*name, *n)).collect()).unwrap_or_default()
+    state().refusals.counts.lock().iter().map(|(name, n)| (*name, *n)).collect()
 }
 
 #[cfg(test)]

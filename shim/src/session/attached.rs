@@ -6,16 +6,19 @@ use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 
-use crate::state::session::{GREETED, Greeted, INITIALIZED, SESSION, Session};
+use crate::state::session::Greeted;
+
+use crate::state::process::state;
+use crate::state::session::Session;
 
 /// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
 #[inline]
 pub fn session() -> Result<&'static Session, CUresult> {
     // Acquire pairs with the store in `initialized`.
-    if !INITIALIZED.load(Ordering::Acquire) {
+    if !state().attachment.initialized.load(Ordering::Acquire) {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
-    if crate::state::callback::in_callback() {
+    if state().callbacks.in_callback() {
         return Err(CUDA_ERROR_NOT_PERMITTED);
     }
     attached()
@@ -23,13 +26,13 @@ pub fn session() -> Result<&'static Session, CUresult> {
 
 /// `cuInit` has succeeded.
 pub fn initialized() {
-    INITIALIZED.store(true, Ordering::Release);
+    state().attachment.initialized.store(true, Ordering::Release);
 }
 
 pub fn attached() -> Result<&'static Session, CUresult> {
     // Acquire pairs with the store in `attach`.
-    let p = SESSION.load(Ordering::Acquire);
-    if p.is_null() || crate::state::fork::in_forked_child() {
+    let p = state().attachment.published.load(Ordering::Acquire);
+    if p.is_null() || state().fork.in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     // SAFETY: a published session is never freed.
@@ -39,11 +42,11 @@ pub fn attached() -> Result<&'static Session, CUresult> {
 /// What is known of the devices, if anything is. Also in a forked child, for nothing is sent.
 pub fn greeted() -> Option<&'static Greeted> {
     // Acquire pairs with the store in `attach`.
-    let p = SESSION.load(Ordering::Acquire);
+    let p = state().attachment.published.load(Ordering::Acquire);
     if !p.is_null() {
         // SAFETY: a published session is never freed.
         let welcome = unsafe { &(*p).welcome };
-        let _ = GREETED.set(Ok(Greeted::from(welcome)));
+        let _ = state().attachment.greeted.set(Ok(Greeted::from(welcome)));
     }
-    GREETED.get()?.as_ref().ok()
+    state().attachment.greeted.get()?.as_ref().ok()
 }

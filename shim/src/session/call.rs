@@ -20,7 +20,7 @@ use crate::session::lost::{SESSION_LOST, broken};
 use crate::session::poison;
 use crate::session::reply::{Ticket, wait};
 use crate::session::thread::{NO_SLOT, THREAD, thread_slot, too_many_threads};
-use crate::state::capture::any_open;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Sends a command whose answer nobody needs. A failure surfaces on a later call of the current context.
@@ -173,7 +173,7 @@ const SPARE_BYTES: usize = 16 << 10;
 const SPARE_FOR_CHANGES_BYTES: usize = 1 << 20;
 
 fn spare(s: &Session) -> usize {
-    let may_change = s.mirrored && crate::state::callback::may_run() && crate::state::in_step::any();
+    let may_change = s.mirrored && state().callbacks.may_run() && state().in_step.any();
     if may_change { SPARE_FOR_CHANGES_BYTES } else { SPARE_BYTES }
 }
 
@@ -199,7 +199,7 @@ pub fn send_with(
     len: usize,
     fill: impl FnOnce(*mut u8),
 ) -> Result<u64, CUresult> {
-    if crate::state::recording::on() {
+    if state().recording.on() {
         name_call(s, op)?;
     }
     let size = HEADER_BYTES + len;
@@ -218,7 +218,7 @@ pub fn send_with(
     let header = Header { size: size as u32, op, thread, context, sequence }.encode();
     // Word of a host function's end must get by when the GPU's queue and the ring are full of what waits for it.
     let room = if op >= op::HAND_FIRST { size + spare(s) } else { size };
-    let mut producer = s.sender.lock().expect("no panic happens under this lock");
+    let mut producer = s.sender.lock();
     let at = loop {
         match producer.reserve(room) {
             Ok(Some(at)) => break at,
@@ -228,14 +228,22 @@ pub fn send_with(
                 }
                 let spin = Spin::adaptive(Duration::from_micros(200));
                 let there = producer.wait_room(room, spin, Duration::from_millis(5));
-                if !there.map_err(|Corrupt| broken("ring"))? {
+                let Ok(there) = there else {
+                    drop(producer);
+                    return Err(broken("ring"));
+                };
+                if !there {
                     drop(producer);
                     // The lock is not fair: somebody who sleeps for it needs a moment to wake up.
                     std::thread::sleep(Duration::from_micros(50));
-                    producer = s.sender.lock().expect("no panic happens under this lock");
+                    producer = s.sender.lock();
                 }
             }
-            Err(Corrupt) => return Err(broken("command ring positions are impossible")),
+            Err(Corrupt) => {
+                // What is logged about it calls the application back, which may send.
+                drop(producer);
+                return Err(broken("command ring positions are impossible"));
+            }
         }
     };
     // SAFETY: `reserve` gave `size` writable bytes that the consumer does not read before `commit`.
@@ -249,7 +257,7 @@ pub fn send_with(
         s.commands.store(commands, Ordering::Relaxed);
         if op >= op::HAND_FIRST {
             s.last_work.store(commands, Ordering::Relaxed);
-            crate::state::in_step::work_sent();
+            state().in_step.work_sent();
         }
     }
     // Counted under the ring's lock, so no other thread writes it meanwhile: a locked addition would cost 20 cycles.
@@ -263,7 +271,7 @@ pub fn send_with(
 /// capture's errors are reported where they are made. Otherwise nothing is asked.
 #[inline]
 pub fn settle() -> CUresult {
-    if !any_open() {
+    if !state().captures.any_open() {
         return CUDA_SUCCESS;
     }
     // The worker answers any call with the failure of an earlier posted command, if there is one.

@@ -8,14 +8,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use crate::state::process::state;
 use orion_ring::{Heap, Memory};
 use orion_transport::client;
 use orion_transport::client::{Caller, NoSession, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::hello::Welcome;
-
-use crate::state::carrier::{CONNECTION, SOCKETS};
 
 /// What the environment says about the server and this program.
 pub struct Settings {
@@ -49,10 +48,10 @@ pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     if settings.verbose {
         crate::say!("{description}");
     }
-    for (slot, socket) in SOCKETS.iter().zip(a.link.sockets()) {
+    for (slot, socket) in state().carrier.sockets.iter().zip(a.link.sockets()) {
         slot.store(socket, Ordering::Relaxed);
     }
-    let _ = CONNECTION.set(a.link);
+    let _ = state().carrier.connection.set(a.link);
     Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
 }
 
@@ -70,14 +69,14 @@ pub fn note_that_a_gpu_was_asked_for() {
 
 /// Whether the worker or the way to it is gone. Costs a system call over shared memory, so it is for slow paths.
 pub fn lost() -> bool {
-    CONNECTION.get().is_some_and(|link| link.lost())
+    state().carrier.connection.get().is_some_and(|link| link.lost())
 }
 
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
 /// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
 /// but `close` is called.
 pub fn forget_in_child() {
-    for slot in &SOCKETS {
+    for slot in &state().carrier.sockets {
         let socket = slot.swap(-1, Ordering::Relaxed);
         if socket >= 0 {
             // SAFETY: in the child nobody uses this descriptor any more; the parent's is another.

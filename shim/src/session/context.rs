@@ -5,8 +5,13 @@ use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 
 use crate::session::attached::session;
 use crate::session::device::facts;
-use crate::state::context::{self, CREATED, Context, pop, push, top};
+use crate::state::context;
+use crate::state::context::Context;
+use crate::state::context::pop;
+use crate::state::context::push;
+use crate::state::context::top;
 use crate::state::device::Facts;
+use crate::state::process::state;
 
 /// The context whose memory the current one has, for what cannot be done without one.
 pub fn needs_context() -> Result<u64, CUresult> {
@@ -79,7 +84,7 @@ pub fn lookup(handle: u64) -> Result<&'static Context, CUresult> {
         let device = f.devices.get(h.index() as usize).filter(|_| h.generation() == 0);
         return device.map(|d| &d.primary).ok_or(CUDA_ERROR_INVALID_CONTEXT);
     }
-    CREATED.get(h).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    state().contexts.created.get(h).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
 }
 
 #[inline]

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 
 use crate::session::attached::session;
-use crate::state::device::{FACTS, Facts, facts_of};
+use crate::state::device::Facts;
+use crate::state::process::state;
 
 /// Whether the application has such a device.
 pub fn exists(dev: CUdevice) -> Result<(), CUresult> {
@@ -18,15 +19,15 @@ pub fn exists(dev: CUdevice) -> Result<(), CUresult> {
 #[inline]
 pub fn facts() -> Result<&'static Facts, CUresult> {
     // Acquire pairs with the exchange in `publish`.
-    let p = FACTS.load(Ordering::Acquire);
+    let p = state().devices.facts.load(Ordering::Acquire);
     let f = if p.is_null() {
-        facts_of(&session()?.welcome)
+        state().devices.facts_of(&session()?.welcome)
     } else {
         // SAFETY: published facts are never freed.
         unsafe { &*p }
     };
     // Without a device cuInit fails, and nothing is initialised.
-    if f.refusal != CUDA_SUCCESS || crate::state::fork::in_forked_child() {
+    if f.refusal != CUDA_SUCCESS || state().fork.in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     Ok(f)

@@ -3,16 +3,15 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::state::process::state;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::record::op;
 
-use crate::state::poison::{ANY, CONTEXTS};
-
 /// The error that a context is broken by.
 #[inline(always)]
 pub fn of(context: u64) -> Option<CUresult> {
-    if ANY.load(Ordering::Relaxed) { find(context) } else { None }
+    if state().poison.any.load(Ordering::Relaxed) { find(context) } else { None }
 }
 
 #[cold]
@@ -20,7 +19,7 @@ pub fn of(context: u64) -> Option<CUresult> {
 fn find(context: u64) -> Option<CUresult> {
     // What a kernel breaks in a green context it breaks in the context that this one shares.
     let context = crate::session::context::home_of(context);
-    let contexts = CONTEXTS.lock().expect("no panic happens under this lock");
+    let contexts = state().poison.contexts.lock();
     contexts.iter().find(|(c, _)| *c == context).map(|(_, code)| *code)
 }
 
@@ -47,8 +46,8 @@ pub fn note(context: u64, code: CUresult) {
 pub fn end(context: u64, code: CUresult) {
     if context != 0 && of(context).is_none() {
         let context = crate::session::context::home_of(context);
-        CONTEXTS.lock().expect("no panic happens under this lock").push((context, code));
-        ANY.store(true, Ordering::Relaxed);
+        state().poison.contexts.lock().push((context, code));
+        state().poison.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -60,7 +59,7 @@ pub fn stops(op: u16) -> bool {
 /// The context was reset or destroyed. The driver makes no new one in a process whose GPU work has faulted;
 /// it answers so until the process ends.
 pub fn forget(context: u64) {
-    let mut contexts = CONTEXTS.lock().expect("no panic happens under this lock");
+    let mut contexts = state().poison.contexts.lock();
     for (_, code) in contexts.iter_mut().filter(|(c, _)| *c == context) {
         *code = CUDA_ERROR_DEVICE_UNAVAILABLE;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use orion_cuda::sys::CUresult;
 
 use crate::report::output;
-use crate::state::service::{SERVICE, STOPPED};
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// As [`wait_for`], for an error's sake. The error is the answer in any case, so this does not take long, and not at
@@ -16,7 +16,9 @@ pub fn wait_for_word(s: &Session, count: u32) {
     let start = std::time::Instant::now();
     // Acquire pairs with the Release in `handle_events`: what the events did is visible.
     while (s.events_handled.load(Ordering::Acquire) as u32).wrapping_sub(count).cast_signed() < 0 {
-        if STOPPED.load(Ordering::Acquire) || SERVICE.get() == Some(&std::thread::current().id()) {
+        if state().service.stopped.load(Ordering::Acquire)
+            || state().service.service.get() == Some(&std::thread::current().id())
+        {
             return;
         }
         match start.elapsed() {
@@ -34,7 +36,7 @@ pub fn wait_for(s: &Session, count: u64) -> Result<(), CUresult> {
     let start = std::time::Instant::now();
     while s.events_handled.load(Ordering::Acquire) < count {
         // Handling the last ones and ending is seen in this order.
-        if STOPPED.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
+        if state().service.stopped.load(Ordering::Acquire) && s.events_handled.load(Ordering::Acquire) < count {
             return Err(crate::session::lost::lost_now());
         }
         match start.elapsed() < Duration::from_millis(2) {

@@ -5,7 +5,7 @@
 
 // UNSAFETY: writes records straight into the ring, and waits on futexes.
 
-use std::sync::{OnceLock, TryLockError};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ use orion_cuda::sys::*;
 use orion_ring::{Consumer, Spin};
 use orion_wire::record::op;
 
+use crate::session::lost::{broken, lost_now};
 use crate::session::poison;
-use crate::session::lost::{SESSION_LOST, broken, lost_now};
 use crate::session::thread::thread_slot;
+use crate::state::process::state;
 use crate::state::replies::{Inbox, Replies, Reply};
-use crate::state::session::{ANSWERED, Session};
+use crate::state::session::Session;
 use crate::system::futex::{futex_wait, futex_wake};
 
 /// A call under way.
@@ -40,12 +41,12 @@ fn reply_spin() -> Spin {
 /// ask for the symbol by name and find none in NVIDIA's library.
 #[unsafe(no_mangle)]
 pub extern "C" fn orion_round_trips() -> u64 {
-    ANSWERED.load(Ordering::Relaxed)
+    state().attachment.answered.load(Ordering::Relaxed)
 }
 
 /// Waits for the reply to a call that this thread started.
 pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
-    ANSWERED.fetch_add(1, Ordering::Relaxed);
+    state().attachment.answered.fetch_add(1, Ordering::Relaxed);
     let reply = wait_for_reply(s, ticket)?;
     if s.replies.logs.load(Ordering::Relaxed) != 0 {
         log(&s.replies, thread_slot());
@@ -62,7 +63,7 @@ pub fn wait(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
 /// as in the driver.
 #[cold]
 fn log(replies: &Replies, slot: u16) {
-    let logs = std::mem::take(&mut *replies.inbox(slot).logs.lock().expect("no panic happens under this lock"));
+    let logs = std::mem::take(&mut *replies.inbox(slot).logs.lock());
     replies.logs.fetch_sub(logs.len() as u32, Ordering::Relaxed);
     for (level, text) in logs {
         if level & op::LOG_OF_ORION != 0 {
@@ -81,26 +82,22 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
         if let Some(reply) = take(mine, ticket.sequence) {
             return Ok(reply);
         }
-        match s.replies.reader.try_lock() {
-            Ok(mut reader) => {
-                let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
-                drop(reader);
-                hand_over(s);
-                return got;
-            }
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Poisoned(_)) => return Err(SESSION_LOST),
+        if let Some(mut reader) = s.replies.reader.try_lock() {
+            let got = read_until(s, &mut reader, slot, ticket.sequence, &mut slow);
+            drop(reader);
+            hand_over(s);
+            return got.map_err(End::code);
         }
         if reply_spin().until(|| mine.signal.load(Ordering::SeqCst) != seen) {
             continue;
         }
-        s.replies.sleepers.lock().expect("no panic happens under this lock").push(slot);
+        s.replies.sleepers.lock().push(slot);
         // Registered first, then one more look: the reader looks at the sleepers after it let go of the lock.
-        let retry = s.replies.reader.try_lock().is_ok();
+        let retry = s.replies.reader.try_lock().is_some();
         if !retry && mine.signal.load(Ordering::SeqCst) == seen {
             futex_wait(&mine.signal, seen, Duration::from_millis(100));
         }
-        s.replies.sleepers.lock().expect("no panic happens under this lock").retain(|w| *w != slot);
+        s.replies.sleepers.lock().retain(|w| *w != slot);
         if crate::session::carrier::lost() {
             return Err(lost_now());
         }
@@ -132,9 +129,24 @@ impl Slow {
 }
 
 fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
-    let mut replies = inbox.replies.lock().expect("no panic happens under this lock");
+    let mut replies = inbox.replies.lock();
     let at = replies.iter().position(|(s, _)| *s == sequence)?;
     replies.remove(at).map(|(_, reply)| reply)
+}
+
+/// Why no reply will come. What is logged about it calls the application's callbacks, so that waits until nothing is held.
+enum End {
+    Lost,
+    Broken(&'static str),
+}
+
+impl End {
+    fn code(self) -> CUresult {
+        match self {
+            End::Lost => lost_now(),
+            End::Broken(what) => broken(what),
+        }
+    }
 }
 
 /// Reads the reply ring until our own reply comes; the others' are delivered on the way.
@@ -144,7 +156,7 @@ fn read_until(
     slot: u16,
     sequence: u64,
     slow: &mut Slow,
-) -> Result<Reply, CUresult> {
+) -> Result<Reply, End> {
     // A previous reader may have delivered ours between our look and the lock.
     if let Some(reply) = take(s.replies.inbox(slot), sequence) {
         return Ok(reply);
@@ -158,7 +170,9 @@ fn read_until(
                 match header.op {
                     op::HEAP_WRITTEN => continue,
                     op::LOG if header.sequence == 0 => {
-                        s.replies.keep_log(header.thread, header.context, &body).map_err(|fault| broken(fault.0))?;
+                        s.replies
+                            .keep_log(header.thread, header.context, &body)
+                            .map_err(|fault| End::Broken(fault.0))?;
                         continue;
                     }
                     _ => {}
@@ -168,7 +182,7 @@ fn read_until(
                     return Ok(reply);
                 }
                 let inbox = s.replies.inbox(header.thread);
-                inbox.replies.lock().expect("no panic happens under this lock").push_back((header.sequence, reply));
+                inbox.replies.lock().push_back((header.sequence, reply));
                 inbox.signal.fetch_add(1, Ordering::SeqCst);
                 futex_wake(&inbox.signal);
             }
@@ -176,20 +190,20 @@ fn read_until(
                 let news = reply_spin().until(|| reader.has_news() != Ok(false));
                 if !news {
                     if crate::session::carrier::lost() {
-                        return Err(lost_now());
+                        return Err(End::Lost);
                     }
                     slow.look();
                     reader.sleep(Duration::from_millis(100));
                 }
             }
-            Err(fault) => return Err(broken(fault.0)),
+            Err(fault) => return Err(End::Broken(fault.0)),
         }
     }
 }
 
 /// The reader leaves: one of those who sleep has to take its place.
 fn hand_over(s: &Session) {
-    let next = s.replies.sleepers.lock().expect("no panic happens under this lock").pop();
+    let next = s.replies.sleepers.lock().pop();
     if let Some(slot) = next {
         let inbox = s.replies.inbox(slot);
         inbox.signal.fetch_add(1, Ordering::SeqCst);

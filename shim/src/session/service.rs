@@ -2,8 +2,8 @@
 
 // UNSAFETY: blocks signals for new threads.
 
+use crate::state::lock::{Lock, Rank};
 use std::io::Write;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
 
 use crate::report::output;
-use crate::state::service::{CONSUMER, SERVICE, STOPPED};
+use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::with_signals_blocked;
 
 /// Keeps the event ring's reading end until the service thread starts.
 pub fn keep_consumer(consumer: Consumer) {
-    *CONSUMER.lock().expect("no panic happens under this lock") = Some(consumer);
+    *state().service.consumer.lock() = Some(consumer);
 }
 
 /// Who acts on what the worker sends, beyond showing it.
@@ -34,7 +34,9 @@ pub struct Handlers {
 /// Starts the one thread the shim has of its own. All signals are blocked in it: the application's handlers
 /// expect the application's threads.
 pub fn start_service(s: &'static Session, handlers: Handlers) {
-    let Some(consumer) = CONSUMER.lock().expect("no panic happens under this lock").take() else { return };
+    let Some(consumer) = state().service.consumer.lock().take() else {
+        return;
+    };
     let spawned = with_signals_blocked(|| {
         std::thread::Builder::new()
             .name("orion-events".into())
@@ -44,14 +46,14 @@ pub fn start_service(s: &'static Session, handlers: Handlers) {
     if let Err(e) = spawned {
         // Without it nothing that waits for the device could ever return.
         crate::say!("starting the event thread failed: {e}; the session is over");
-        STOPPED.store(true, Ordering::Release);
+        state().service.stopped.store(true, Ordering::Release);
     }
 }
 
 fn serve(s: &'static Session, consumer: Consumer, handlers: Handlers) {
-    let _ = SERVICE.set(std::thread::current().id());
+    let _ = state().service.service.set(std::thread::current().id());
     handle_events(s, consumer, handlers);
-    STOPPED.store(true, Ordering::Release);
+    state().service.stopped.store(true, Ordering::Release);
 }
 
 fn handle_events(s: &'static Session, mut consumer: Consumer, handlers: Handlers) {
@@ -101,14 +103,14 @@ fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8])
 
 /// What the worker's driver wrote to standard error. Lines of the software GPU's own are Orion's.
 fn complain(bytes: &[u8]) {
-    static BEGUN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    static BEGUN: Lock<Vec<u8>> = Lock::new(Rank::Leaf, Vec::new());
     const OWN: &[u8] = b"orion-soft: ";
     if !quiet() {
         // Nothing to do where the application closed its stderr.
         let _ = std::io::stderr().write_all(bytes);
         return;
     }
-    let mut begun = BEGUN.lock().expect("no panic happens under this lock");
+    let mut begun = BEGUN.lock();
     for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
         begun.extend_from_slice(piece);
         // The rest of a line of ours may come with the next event.

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 use orion_wire::record::THREADS_MAX;
 
+use crate::state::process::state;
 use crate::state::session::Session;
-use crate::state::thread::{FREE_SLOTS, SLOT_SEQUENCES};
 
 /// Has no destructor, so that it can be used to the very end: cudart unloads its libraries from an exit handler,
 /// after the thread's destructors have run.
@@ -61,16 +61,15 @@ unsafe extern "C" fn thread_ended(slot: *mut libc::c_void) {
         t.slot.set(NO_SLOT);
         t.sequence.get()
     });
-    if let Ok(mut sequences) = SLOT_SEQUENCES.lock() {
+    {
+        let mut sequences = state().threads.slot_sequences.lock();
         let index = slot as usize;
         if sequences.len() <= index {
             sequences.resize(index + 1, 0);
         }
         sequences[index] = last;
     }
-    if let Ok(mut free) = FREE_SLOTS.lock() {
-        free.1.push(slot);
-    }
+    state().threads.free_slots.lock().1.push(slot);
 }
 
 /// This thread's number in the session; [`NO_SLOT`] if more threads use CUDA at once than a session numbers.
@@ -78,7 +77,7 @@ pub fn thread_slot() -> u16 {
     THREAD.with(|t| {
         if t.slot.get() == NO_SLOT {
             let slot = {
-                let mut free = FREE_SLOTS.lock().expect("no panic happens under this lock");
+                let mut free = state().threads.free_slots.lock();
                 match free.1.pop() {
                     Some(slot) => slot,
                     None if free.0 == THREADS_MAX => return NO_SLOT,
@@ -88,7 +87,7 @@ pub fn thread_slot() -> u16 {
                     }
                 }
             };
-            let sequences = SLOT_SEQUENCES.lock().expect("no panic happens under this lock");
+            let sequences = state().threads.slot_sequences.lock();
             t.sequence.set(sequences.get(slot as usize).copied().unwrap_or(0));
             drop(sequences);
             t.slot.set(slot);

@@ -1,7 +1,8 @@
 //! Attaching to a worker.
 
+use crate::state::lock::{Lock, Rank};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
@@ -15,8 +16,10 @@ use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
 use crate::session::service::Handlers;
 use crate::state::heap::HeapAllocator;
+use crate::state::process::state;
 use crate::state::replies::Replies;
-use crate::state::session::{ATTACHING, GREETED, Greeted, REFUSAL, SESSION, Session};
+use crate::state::session::Greeted;
+use crate::state::session::Session;
 use orion_transport::client::{Listener, set_heap_listener};
 
 /// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
@@ -25,31 +28,31 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     if let Ok(s) = attached() {
         return Ok(s);
     }
-    if crate::state::fork::in_forked_child() {
+    if state().fork.in_forked_child() {
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     if !thread_locals_work() {
         return Err(refuse_static_program());
     }
-    let _only_one = ATTACHING.lock().expect("no panic happens under this lock");
+    let _only_one = state().attachment.attaching.lock();
     if let Ok(s) = attached() {
         return Ok(s);
     }
-    if let Some(code) = REFUSAL.get() {
+    if let Some(code) = state().attachment.refusal.get() {
         return Err(*code);
     }
     crate::session::carrier::note_that_a_gpu_was_asked_for();
     match attach_now() {
         Ok(s) => {
             crate::start::fork::register_fork_handler();
-            SESSION.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
+            state().attachment.published.store(std::ptr::from_ref(s).cast_mut(), Ordering::Release);
             crate::session::service::start_service(s, HANDLERS);
             Ok(s)
         }
         Err(no) => {
             crate::say!("{}", no.text);
             crate::report::log::error("cuInit", &no.text);
-            Err(*REFUSAL.get_or_init(|| code_of(no.refused)))
+            Err(*state().attachment.refusal.get_or_init(|| code_of(no.refused)))
         }
     }
 }
@@ -60,7 +63,7 @@ pub fn greet() -> Result<&'static Greeted, CUresult> {
     if let Some(greeted) = greeted() {
         return Ok(greeted);
     }
-    let asked = GREETED.get_or_init(|| {
+    let asked = state().attachment.greeted.get_or_init(|| {
         crate::session::carrier::note_that_a_gpu_was_asked_for();
         let asked = carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| carrier::greet(&s));
         asked.map(|welcome| Greeted::from(&welcome)).map_err(|no| {
@@ -124,9 +127,10 @@ fn attach_now() -> Result<&'static Session, NoSession> {
         welcome,
         heap,
         memory_fd,
-        heap_allocator: Mutex::new(heap_allocator),
+        heap_allocator: Lock::new(Rank::Heap, heap_allocator),
+        staging_released: Condvar::new(),
         mirrored,
-        sender: Mutex::new(sender),
+        sender: Lock::new(Rank::Ring, sender),
         sent: AtomicU64::new(0),
         commands: AtomicU64::new(0),
         last_work: AtomicU64::new(0),
@@ -152,9 +156,9 @@ const LISTENER: Listener = Listener { arriving, arrived, settled, patch };
 
 /// A command brings nothing more to the heap.
 fn settled(number: u64) {
-    crate::state::on_the_way::settled(number);
-    crate::state::graph_launches::settled(number);
-    crate::state::callback::settled(number);
+    state().on_the_way.settled(number);
+    state().graph_launches.settled(number);
+    state().callbacks.settled(number);
 }
 
 /// The one number that `cuDriverGetVersion`, `cuGetProcAddress` and the integrity check go by: the worker's

@@ -2,10 +2,9 @@
 
 // UNSAFETY: registers a handler with `pthread_atfork`.
 
+use crate::state::process::state;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
-
-use crate::state::fork::FORKED;
 
 /// Called when the session exists. A process that forks earlier needs nothing: its child may start its own.
 pub fn register_fork_handler() {
@@ -25,7 +24,7 @@ unsafe extern "C" fn child() {
         crate::memory::host_memory::in_forked_child(s);
     }
     crate::session::carrier::forget_in_child();
-    FORKED.store(true, Ordering::Relaxed);
+    state().fork.forked.store(true, Ordering::Relaxed);
     // The hottest calls look at the context stack only; an empty one sends them the way that asks for the session.
     crate::state::context::forget_stack();
 }
@@ -33,7 +32,6 @@ unsafe extern "C" fn child() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::fork::in_forked_child;
 
     #[test]
     fn only_the_child_is_marked() {
@@ -42,13 +40,13 @@ mod tests {
         let status = unsafe {
             let pid = libc::fork();
             if pid == 0 {
-                libc::_exit(in_forked_child() as i32);
+                libc::_exit(state().fork.in_forked_child() as i32);
             }
             let mut status = 0;
             libc::waitpid(pid, &mut status, 0);
             status
         };
         assert_eq!(libc::WEXITSTATUS(status), 1);
-        assert!(!in_forked_child());
+        assert!(!state().fork.in_forked_child());
     }
 }

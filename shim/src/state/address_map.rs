@@ -6,9 +6,10 @@
 
 // UNSAFETY: reserves address space.
 
+use crate::state::lock::{Lock, Rank, Shared};
 use std::collections::BTreeMap;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once, RwLock};
 
 const READ_WRITE: u32 = 3;
 
@@ -91,73 +92,174 @@ impl Range {
     }
 }
 
-static RANGES: RwLock<BTreeMap<u64, Range>> = RwLock::new(BTreeMap::new());
-
-/// The allocation that `address` lies in.
-pub fn find(address: u64) -> Option<Range> {
-    let ranges = RANGES.read().expect("no panic happens under this lock");
-    let (_, range) = ranges.range(..=address).next_back()?;
-    range.contains(address).then_some(*range)
+pub struct AddressMap {
+    pub ranges: Shared<BTreeMap<u64, Range>>,
+    /// Address space that this module holds, as merged `start -> end`.
+    pub reserved: Lock<BTreeMap<u64, u64>>,
 }
 
-/// Some allocation that has bytes in `[base, base + bytes)`.
-pub fn overlapping(base: u64, bytes: u64) -> Option<Range> {
-    let ranges = RANGES.read().expect("no panic happens under this lock");
-    let (_, range) = ranges.range(..base.saturating_add(bytes)).next_back()?;
-    (range.end() > base).then_some(*range)
-}
-
-/// Whether `address` is device memory of this session.
-pub fn is_device(address: u64) -> bool {
-    find(address).is_some_and(|r| r.is_device())
-}
-
-/// Records device memory at `base` and keeps the addresses free in this process.
-pub fn insert_device(base: u64, bytes: u64, kind: Kind, context: u64, device: u32) {
-    insert(Range::new(base, bytes, kind, context, device));
-}
-
-pub fn insert(range: Range) {
-    if range.bytes == 0 || range.base.checked_add(range.bytes).is_none() {
-        return;
+impl AddressMap {
+    pub const fn new() -> AddressMap {
+        AddressMap {
+            ranges: Shared::new(Rank::Leaf, BTreeMap::new()),
+            reserved: Lock::new(Rank::Leaf, BTreeMap::new()),
+        }
     }
-    if range.is_device() {
-        reserve_blocks(range.base, range.bytes);
+
+    /// The allocation that `address` lies in.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        let ranges = self.ranges.read();
+        let (_, range) = ranges.range(..=address).next_back()?;
+        range.contains(address).then_some(*range)
     }
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    forget_overlapping(&mut ranges, range.base, range.end());
-    ranges.insert(range.base, range);
-}
 
-/// Forgets the allocation that begins at `base`. The addresses stay reserved: the driver gives them out again.
-pub fn remove(base: u64) -> Option<Range> {
-    RANGES.write().expect("no panic happens under this lock").remove(&base)
-}
-
-/// As [`remove`], if the allocation is one that `which` accepts.
-pub fn remove_if(base: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    if !which(ranges.get(&base)?) {
-        return None;
+    /// Some allocation that has bytes in `[base, base + bytes)`.
+    pub fn overlapping(&self, base: u64, bytes: u64) -> Option<Range> {
+        let ranges = self.ranges.read();
+        let (_, range) = ranges.range(..base.saturating_add(bytes)).next_back()?;
+        (range.end() > base).then_some(*range)
     }
-    ranges.remove(&base)
-}
 
-/// Forgets every allocation inside `[base, base + bytes)`; answers what there was.
-pub fn remove_inside(base: u64, bytes: u64) -> Vec<Range> {
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    let end = base.saturating_add(bytes);
-    let inside: Vec<Range> = ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect();
-    for range in &inside {
-        ranges.remove(&range.base);
+    /// Whether `address` is device memory of this session.
+    pub fn is_device(&self, address: u64) -> bool {
+        self.find(address).is_some_and(|r| r.is_device())
     }
-    inside
-}
 
-/// The driver has given out these addresses.
-pub fn given_anew(base: u64, bytes: u64) {
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    forget_overlapping(&mut ranges, base, base.saturating_add(bytes));
+    /// Records device memory at `base` and keeps the addresses free in this process.
+    pub fn insert_device(&self, base: u64, bytes: u64, kind: Kind, context: u64, device: u32) {
+        self.insert(Range::new(base, bytes, kind, context, device));
+    }
+
+    pub fn insert(&self, range: Range) {
+        if range.bytes == 0 || range.base.checked_add(range.bytes).is_none() {
+            return;
+        }
+        if range.is_device() {
+            self.reserve_blocks(range.base, range.bytes);
+        }
+        let mut ranges = self.ranges.write();
+        forget_overlapping(&mut ranges, range.base, range.end());
+        ranges.insert(range.base, range);
+    }
+
+    /// Forgets the allocation that begins at `base`. The addresses stay reserved: the driver gives them out again.
+    pub fn remove(&self, base: u64) -> Option<Range> {
+        self.ranges.write().remove(&base)
+    }
+
+    /// As [`remove`], if the allocation is one that `which` accepts.
+    pub fn remove_if(&self, base: u64, which: impl FnOnce(&Range) -> bool) -> Option<Range> {
+        let mut ranges = self.ranges.write();
+        if !which(ranges.get(&base)?) {
+            return None;
+        }
+        ranges.remove(&base)
+    }
+
+    /// Forgets every allocation inside `[base, base + bytes)`; answers what there was.
+    pub fn remove_inside(&self, base: u64, bytes: u64) -> Vec<Range> {
+        let mut ranges = self.ranges.write();
+        let end = base.saturating_add(bytes);
+        let inside: Vec<Range> = ranges.range(base..end).map(|(_, r)| *r).filter(|r| r.end() <= end).collect();
+        for range in &inside {
+            ranges.remove(&range.base);
+        }
+        inside
+    }
+
+    /// The driver has given out these addresses.
+    pub fn given_anew(&self, base: u64, bytes: u64) {
+        let mut ranges = self.ranges.write();
+        forget_overlapping(&mut ranges, base, base.saturating_add(bytes));
+    }
+
+    /// Changes what is known of the allocation that `address` lies in; false if there is none.
+    pub fn update(&self, address: u64, change: impl FnOnce(&mut Range)) -> bool {
+        let mut ranges = self.ranges.write();
+        match ranges.range_mut(..=address).next_back() {
+            Some((_, range)) if range.contains(address) => {
+                change(range);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A context was destroyed or reset: its device memory is gone.
+    pub fn forget_context(&self, context: u64) {
+        let mut ranges = self.ranges.write();
+        ranges
+            .retain(|_, r| !(r.context == context && matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc)));
+    }
+
+    fn reserve_blocks(&self, base: u64, bytes: u64) {
+        let start = base / BLOCK * BLOCK;
+        let Some(end) = (base + bytes).checked_next_multiple_of(BLOCK) else { return };
+        if self.reserve(start, end - start).is_ok() {
+            return;
+        }
+        // Something of the application's is in a block; perhaps not in the allocation itself.
+        let start = base / PAGE * PAGE;
+        let end = (base + bytes).next_multiple_of(PAGE);
+        if let Err(taken) = self.reserve(start, end - start) {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                crate::say!(
+                    "device memory at {base:#x} ({bytes} bytes) overlaps memory of this process at {taken:#x}; \
+                     a pointer into the overlap is taken for device memory"
+                )
+            });
+        }
+    }
+
+    /// Keeps `[start, start + bytes)` free of mappings of this process. What is already held is fine; the first
+    /// address that somebody else uses is the error, and nothing new stays held then.
+    pub fn reserve(&self, start: u64, bytes: u64) -> Result<(), u64> {
+        let end = start.checked_add(bytes).ok_or(start)?;
+        let mut reserved = self.reserved.lock();
+        let gaps = gaps(&reserved, start, end);
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        for (i, &(from, to)) in gaps.iter().enumerate() {
+            let failed = match map_nothing(from, to) {
+                Mapped::Held => continue,
+                Mapped::Taken => Err(from),
+                // Past RLIMIT_AS nothing can be held; the session works without.
+                Mapped::Unable => Ok(()),
+            };
+            for &(from, to) in &gaps[..i] {
+                unmap(from, to);
+            }
+            return failed;
+        }
+        let first = reserved.range(..=start).next_back().filter(|(_, e)| **e >= start).map_or(start, |(s, _)| *s);
+        let last = reserved.range(..=end).next_back().map_or(end, |(_, e)| (*e).max(end));
+        let joined: Vec<u64> = reserved.range(first..=last).map(|(s, _)| *s).collect();
+        for s in joined {
+            reserved.remove(&s);
+        }
+        reserved.insert(first, last);
+        Ok(())
+    }
+
+    /// Gives back what [`reserve`] holds of `[start, start + bytes)`.
+    pub fn unreserve(&self, start: u64, bytes: u64) {
+        let end = start.saturating_add(bytes);
+        let mut reserved = self.reserved.lock();
+        let touched: Vec<(u64, u64)> =
+            reserved.range(..end).rev().take_while(|(_, e)| **e > start).map(|(s, e)| (*s, *e)).collect();
+        for (s, e) in touched {
+            reserved.remove(&s);
+            unmap(s.max(start), e.min(end));
+            if s < start {
+                reserved.insert(s, start);
+            }
+            if e > end {
+                reserved.insert(end, e);
+            }
+        }
+    }
 }
 
 /// The driver would not give out an address that is in use: what overlaps is gone by a way that named no address (a
@@ -172,100 +274,10 @@ fn forget_overlapping(ranges: &mut BTreeMap<u64, Range>, base: u64, end: u64) {
     }
 }
 
-/// Changes what is known of the allocation that `address` lies in; false if there is none.
-pub fn update(address: u64, change: impl FnOnce(&mut Range)) -> bool {
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    match ranges.range_mut(..=address).next_back() {
-        Some((_, range)) if range.contains(address) => {
-            change(range);
-            true
-        }
-        _ => false,
-    }
-}
-
-/// A context was destroyed or reset: its device memory is gone.
-pub fn forget_context(context: u64) {
-    let mut ranges = RANGES.write().expect("no panic happens under this lock");
-    ranges.retain(|_, r| !(r.context == context && matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc)));
-}
-
 /// Small allocations share blocks of this size in the driver, so reserving whole blocks saves a system call
 /// for most of them.
 const BLOCK: u64 = 2 << 20;
 const PAGE: u64 = 4096;
-
-/// Address space that this module holds, as merged `start -> end`.
-static RESERVED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
-
-fn reserve_blocks(base: u64, bytes: u64) {
-    let start = base / BLOCK * BLOCK;
-    let Some(end) = (base + bytes).checked_next_multiple_of(BLOCK) else { return };
-    if reserve(start, end - start).is_ok() {
-        return;
-    }
-    // Something of the application's is in a block; perhaps not in the allocation itself.
-    let start = base / PAGE * PAGE;
-    let end = (base + bytes).next_multiple_of(PAGE);
-    if let Err(taken) = reserve(start, end - start) {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            crate::say!(
-                "device memory at {base:#x} ({bytes} bytes) overlaps memory of this process at {taken:#x}; \
-                 a pointer into the overlap is taken for device memory"
-            )
-        });
-    }
-}
-
-/// Keeps `[start, start + bytes)` free of mappings of this process. What is already held is fine; the first
-/// address that somebody else uses is the error, and nothing new stays held then.
-pub fn reserve(start: u64, bytes: u64) -> Result<(), u64> {
-    let end = start.checked_add(bytes).ok_or(start)?;
-    let mut reserved = RESERVED.lock().expect("no panic happens under this lock");
-    let gaps = gaps(&reserved, start, end);
-    if gaps.is_empty() {
-        return Ok(());
-    }
-    for (i, &(from, to)) in gaps.iter().enumerate() {
-        let failed = match map_nothing(from, to) {
-            Mapped::Held => continue,
-            Mapped::Taken => Err(from),
-            // Past RLIMIT_AS nothing can be held; the session works without.
-            Mapped::Unable => Ok(()),
-        };
-        for &(from, to) in &gaps[..i] {
-            unmap(from, to);
-        }
-        return failed;
-    }
-    let first = reserved.range(..=start).next_back().filter(|(_, e)| **e >= start).map_or(start, |(s, _)| *s);
-    let last = reserved.range(..=end).next_back().map_or(end, |(_, e)| (*e).max(end));
-    let joined: Vec<u64> = reserved.range(first..=last).map(|(s, _)| *s).collect();
-    for s in joined {
-        reserved.remove(&s);
-    }
-    reserved.insert(first, last);
-    Ok(())
-}
-
-/// Gives back what [`reserve`] holds of `[start, start + bytes)`.
-pub fn unreserve(start: u64, bytes: u64) {
-    let end = start.saturating_add(bytes);
-    let mut reserved = RESERVED.lock().expect("no panic happens under this lock");
-    let touched: Vec<(u64, u64)> =
-        reserved.range(..end).rev().take_while(|(_, e)| **e > start).map(|(s, e)| (*s, *e)).collect();
-    for (s, e) in touched {
-        reserved.remove(&s);
-        unmap(s.max(start), e.min(end));
-        if s < start {
-            reserved.insert(s, start);
-        }
-        if e > end {
-            reserved.insert(end, e);
-        }
-    }
-}
 
 /// The parts of `[start, end)` that are not in `held`.
 fn gaps(held: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
@@ -331,41 +343,44 @@ mod tests {
 
     #[test]
     fn inner_addresses_are_found_and_outer_ones_are_not() {
+        let addresses = AddressMap::new();
         let base = AREA + 512;
-        insert_device(base, 1000, Kind::Device, 7, 1);
-        insert_device(base + 1024, 16, Kind::Pool, 0, 1);
-        assert_eq!(find(base).map(|r| (r.base, r.device)), Some((base, 1)));
-        assert_eq!(find(base + 999).map(|r| r.base), Some(base));
-        assert_eq!(find(base + 1000), None);
-        assert_eq!(find(base - 1), None);
-        assert_ne!(find(base).unwrap().id, find(base + 1024).unwrap().id);
-        assert_eq!(remove(base + 1), None);
-        assert_eq!(remove(base).map(|r| r.bytes), Some(1000));
-        assert_eq!(find(base), None);
-        assert!(is_device(base + 1024));
+        addresses.insert_device(base, 1000, Kind::Device, 7, 1);
+        addresses.insert_device(base + 1024, 16, Kind::Pool, 0, 1);
+        assert_eq!(addresses.find(base).map(|r| (r.base, r.device)), Some((base, 1)));
+        assert_eq!(addresses.find(base + 999).map(|r| r.base), Some(base));
+        assert_eq!(addresses.find(base + 1000), None);
+        assert_eq!(addresses.find(base - 1), None);
+        assert_ne!(addresses.find(base).unwrap().id, addresses.find(base + 1024).unwrap().id);
+        assert_eq!(addresses.remove(base + 1), None);
+        assert_eq!(addresses.remove(base).map(|r| r.bytes), Some(1000));
+        assert_eq!(addresses.find(base), None);
+        assert!(addresses.is_device(base + 1024));
     }
 
     #[test]
     fn an_overlapping_insert_replaces_what_was_there() {
+        let addresses = AddressMap::new();
         let base = AREA + (1 << 32);
-        insert_device(base, 100, Kind::ModuleGlobal, 7, 0);
-        insert_device(base + 100, 100, Kind::ModuleGlobal, 7, 0);
-        insert_device(base + 50, 100, Kind::Device, 7, 0);
-        assert_eq!((find(base), find(base + 160)), (None, None));
-        assert_eq!(find(base + 60).map(|r| r.kind), Some(Kind::Device));
-        forget_context(7_777);
-        assert!(is_device(base + 60));
+        addresses.insert_device(base, 100, Kind::ModuleGlobal, 7, 0);
+        addresses.insert_device(base + 100, 100, Kind::ModuleGlobal, 7, 0);
+        addresses.insert_device(base + 50, 100, Kind::Device, 7, 0);
+        assert_eq!((addresses.find(base), addresses.find(base + 160)), (None, None));
+        assert_eq!(addresses.find(base + 60).map(|r| r.kind), Some(Kind::Device));
+        addresses.forget_context(7_777);
+        assert!(addresses.is_device(base + 60));
     }
 
     #[test]
     fn device_memory_keeps_its_addresses() {
+        let addresses = AddressMap::new();
         let base = AREA + (2 << 32);
-        insert_device(base, 100, Kind::Device, 7, 0);
+        addresses.insert_device(base, 100, Kind::Device, 7, 0);
         assert_eq!(map_nothing(base, base + PAGE), Mapped::Taken);
-        assert_eq!(reserve(base - BLOCK, 3 * BLOCK), Ok(()));
-        unreserve(base, BLOCK);
+        assert_eq!(addresses.reserve(base - BLOCK, 3 * BLOCK), Ok(()));
+        addresses.unreserve(base, BLOCK);
         assert_eq!(map_nothing(base, base + BLOCK), Mapped::Held);
-        assert_eq!(reserve(base - BLOCK, 3 * BLOCK), Err(base));
+        assert_eq!(addresses.reserve(base - BLOCK, 3 * BLOCK), Err(base));
         assert_eq!(map_nothing(base + BLOCK, base + BLOCK + PAGE), Mapped::Taken);
     }
 

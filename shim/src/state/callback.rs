@@ -2,10 +2,11 @@
 
 // UNSAFETY: calls functions of the application with the data it gave for them.
 
+use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Condvar, Mutex};
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
@@ -43,7 +44,93 @@ pub struct Table {
     free: Vec<u32>,
 }
 
-pub static REGISTERED: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), free: Vec::new() });
+pub struct Callbacks {
+    pub registered: Lock<Table>,
+    /// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times as
+    /// much as this one.
+    pub any_run: AtomicBool,
+    /// Host functions enqueued that have not run, other than those of graphs.
+    pub outstanding: AtomicU32,
+    /// Some graph has host functions: nobody knows how many have still to run.
+    pub in_graphs: AtomicBool,
+    pub sources: Lock<Vec<Source>>,
+    pub any_source: AtomicBool,
+    pub next_token: AtomicU64,
+    pub pool: Lock<Pool>,
+    pub work: Condvar,
+}
+
+impl Callbacks {
+    pub const fn new() -> Callbacks {
+        Callbacks {
+            registered: Lock::new(Rank::Leaf, Table { slots: Vec::new(), free: Vec::new() }),
+            any_run: AtomicBool::new(false),
+            outstanding: AtomicU32::new(0),
+            in_graphs: AtomicBool::new(false),
+            sources: Lock::new(Rank::Leaf, Vec::new()),
+            any_source: AtomicBool::new(false),
+            next_token: AtomicU64::new(1),
+            pool: Lock::new(Rank::Leaf, Pool { jobs: VecDeque::new(), idle: 0 }),
+            work: Condvar::new(),
+        }
+    }
+
+    pub fn register(&self, function: Function, data: *mut c_void, kept: bool) -> u64 {
+        self.registered.lock().put(Registered { function, data: data as usize, kept })
+    }
+
+    /// For a host node, whose function runs whenever the graph does.
+    pub fn register_for_graph(&self, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> u64 {
+        self.register(Function::Host(function), data, true)
+    }
+
+    /// What was registered for a host node under this number.
+    pub fn of_graph(&self, number: u64) -> Option<CUDA_HOST_NODE_PARAMS> {
+        let mut table = self.registered.lock();
+        match (*table.slot(number)?)? {
+            Registered { function: Function::Host(function), data, .. } => {
+                Some(CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data as *mut c_void })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
+    #[inline]
+    pub fn in_callback(&self) -> bool {
+        self.any_run.load(Ordering::Relaxed) && IN_CALLBACK.with(Cell::get)
+    }
+
+    /// A graph gets a host function.
+    pub fn note_in_graph(&self) {
+        self.in_graphs.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a host function may be on its way.
+    #[inline]
+    pub fn may_run(&self) -> bool {
+        self.outstanding.load(Ordering::SeqCst) > 0 || self.in_graphs.load(Ordering::Relaxed)
+    }
+
+    /// Whether any graph may have host functions.
+    pub fn any_in_graphs(&self) -> bool {
+        self.in_graphs.load(Ordering::Relaxed)
+    }
+
+    pub fn change_sources<T>(&self, change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
+        let mut all = self.sources.lock();
+        let answer = change(&mut all);
+        self.any_source.store(!all.is_empty(), Ordering::SeqCst);
+        answer
+    }
+
+    /// A command, perhaps a copy from pinned memory, is done.
+    pub fn settled(&self, number: u64) {
+        if self.any_source.load(Ordering::SeqCst) {
+            self.change_sources(|all| all.retain(|s| s.number != number));
+        }
+    }
+}
 
 impl Table {
     fn put(&mut self, registered: Registered) -> u64 {
@@ -89,26 +176,6 @@ impl Function {
     }
 }
 
-pub fn register(function: Function, data: *mut c_void, kept: bool) -> u64 {
-    REGISTERED.lock().expect("no panic happens under this lock").put(Registered { function, data: data as usize, kept })
-}
-
-/// For a host node, whose function runs whenever the graph does.
-pub fn register_for_graph(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> u64 {
-    register(Function::Host(function), data, true)
-}
-
-/// What was registered for a host node under this number.
-pub fn of_graph(number: u64) -> Option<CUDA_HOST_NODE_PARAMS> {
-    let mut table = REGISTERED.lock().expect("no panic happens under this lock");
-    match (*table.slot(number)?)? {
-        Registered { function: Function::Host(function), data, .. } => {
-            Some(CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data as *mut c_void })
-        }
-        _ => None,
-    }
-}
-
 /// One function to run.
 pub struct Job {
     pub id: u64,
@@ -116,39 +183,8 @@ pub struct Job {
     pub status: CUresult,
 }
 
-/// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times as
-/// much as this one.
-pub static ANY_CALLBACK: AtomicBool = AtomicBool::new(false);
-
 thread_local! {
     pub static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is inside a host function, where CUDA answers `CUDA_ERROR_NOT_PERMITTED`.
-#[inline]
-pub fn in_callback() -> bool {
-    ANY_CALLBACK.load(Ordering::Relaxed) && IN_CALLBACK.with(Cell::get)
-}
-
-/// Host functions enqueued that have not run, other than those of graphs.
-pub static OUTSTANDING: AtomicU32 = AtomicU32::new(0);
-/// Some graph has host functions: nobody knows how many have still to run.
-static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
-
-/// A graph gets a host function.
-pub fn note_in_graph() {
-    IN_GRAPHS.store(true, Ordering::Relaxed);
-}
-
-/// Whether a host function may be on its way.
-#[inline]
-pub fn may_run() -> bool {
-    OUTSTANDING.load(Ordering::SeqCst) > 0 || IN_GRAPHS.load(Ordering::Relaxed)
-}
-
-/// Whether any graph may have host functions.
-pub fn any_in_graphs() -> bool {
-    IN_GRAPHS.load(Ordering::Relaxed)
 }
 
 /// Pinned memory that a copy under way reads. Where the worker has its own copy of the heap the bytes were brought over
@@ -160,31 +196,10 @@ pub struct Source {
     pub ranges: Vec<HeapRange>,
 }
 
-static SOURCES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
-static ANY_SOURCE: AtomicBool = AtomicBool::new(false);
-pub static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
-
-pub fn change_sources<T>(change: impl FnOnce(&mut Vec<Source>) -> T) -> T {
-    let mut all = SOURCES.lock().expect("no panic happens under this lock");
-    let answer = change(&mut all);
-    ANY_SOURCE.store(!all.is_empty(), Ordering::SeqCst);
-    answer
-}
-
-/// A command, perhaps a copy from pinned memory, is done.
-pub fn settled(number: u64) {
-    if ANY_SOURCE.load(Ordering::SeqCst) {
-        change_sources(|all| all.retain(|s| s.number != number));
-    }
-}
-
 pub struct Pool {
     pub jobs: VecDeque<Job>,
     pub idle: usize,
 }
-
-pub static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
-pub static WORK: Condvar = Condvar::new();
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,14 @@ use std::sync::atomic::AtomicI32;
 
 use orion_transport::client::Link;
 
-pub static CONNECTION: OnceLock<std::sync::Arc<dyn Link>> = OnceLock::new();
+pub struct Carrier {
+    pub connection: OnceLock<std::sync::Arc<dyn Link>>,
+    /// The session's sockets, for [`forget_in_child`].
+    pub sockets: [AtomicI32; 1],
+}
 
-/// The session's sockets, for [`forget_in_child`].
-pub static SOCKETS: [AtomicI32; 1] = [const { AtomicI32::new(-1) }; 1];
+impl Carrier {
+    pub const fn new() -> Carrier {
+        Carrier { connection: OnceLock::new(), sockets: [const { AtomicI32::new(-1) }; 1] }
+    }
+}

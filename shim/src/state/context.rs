@@ -5,9 +5,9 @@
 //! word and the context behind it. A destroyed context stays on the stacks it is on, as in the driver, and still
 //! answers there; it is freed when it is on none.
 
+use crate::state::lock::{Lock, Rank};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use orion_cuda::sys::*;
@@ -26,17 +26,6 @@ pub fn current() -> u64 {
 #[inline]
 pub fn current_on_device() -> Option<(u64, u32)> {
     top().map(|c| (c.handle, c.device))
-}
-
-/// Whether this process has ever had more than one context; most have one, and nothing of theirs is another's.
-#[inline]
-pub fn several() -> bool {
-    SEVERAL.load(Ordering::Relaxed)
-}
-
-/// The context that came to life first, or 0. What was made while it was the only one is its own.
-pub fn first() -> u64 {
-    FIRST.load(Ordering::Relaxed)
 }
 
 /// Its device, as the application counts devices.
@@ -80,24 +69,66 @@ pub struct Context {
     pub cache_config: AtomicU32,
     pub limits: [AtomicU64; LIMITS],
     /// Retains of a primary context; creator and `cuCtxAttach`es of another.
-    pub users: Mutex<u32>,
+    pub users: Lock<u32>,
     /// How often it is on threads' stacks. Of a primary context, which is never freed, nobody counts.
     pub on_stacks: AtomicU32,
     pub storage: Storage,
 }
 
-pub static CREATED: table::Table<Context> = table::Table::new();
-/// Dead ones that are on the stack of some thread, and those that have left it since the last one died.
-pub static DEAD: Mutex<Vec<table::Removed<Context>>> = Mutex::new(Vec::new());
-/// Those of green contexts.
-pub static GREEN: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
-static IDS: AtomicU64 = AtomicU64::new(1);
-static FIRST: AtomicU64 = AtomicU64::new(0);
-static SEVERAL: AtomicBool = AtomicBool::new(false);
+pub struct Contexts {
+    pub created: table::Table<Context>,
+    /// Dead ones that are on the stack of some thread, and those that have left it since the last one died.
+    pub dead: Lock<Vec<table::Removed<Context>>>,
+    /// Those of green contexts.
+    pub green: Lock<Vec<&'static Context>>,
+    pub ids: AtomicU64,
+    pub first: AtomicU64,
+    pub several: AtomicBool,
+}
+
+impl Contexts {
+    pub const fn new() -> Contexts {
+        Contexts {
+            created: table::Table::new(),
+            dead: Lock::new(Rank::Objects, Vec::new()),
+            green: Lock::new(Rank::Leaf, Vec::new()),
+            ids: AtomicU64::new(1),
+            first: AtomicU64::new(0),
+            several: AtomicBool::new(false),
+        }
+    }
+
+    /// A context begins to live, for the first time or again.
+    pub fn bring_to_life(&self, context: &Context, flags: u32) {
+        // A green context has all but its streams from the one it shares.
+        let first = self.first.compare_exchange(0, context.home(), Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err_and(|first| first != context.home()) {
+            self.several.store(true, Ordering::Relaxed);
+        }
+        context.id.store(self.ids.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        context.flags.store(flags, Ordering::Relaxed);
+        context.cache_config.store(CU_FUNC_CACHE_PREFER_NONE, Ordering::Relaxed);
+        for limit in &context.limits {
+            limit.store(LIMIT_UNTOUCHED, Ordering::Relaxed);
+        }
+        context.state.store(ACTIVE, Ordering::Release);
+    }
+
+    /// Whether this process has ever had more than one context; most have one, and nothing of theirs is another's.
+    #[inline]
+    pub fn several(&self) -> bool {
+        self.several.load(Ordering::Relaxed)
+    }
+
+    /// The context that came to life first, or 0. What was made while it was the only one is its own.
+    pub fn first(&self) -> u64 {
+        self.first.load(Ordering::Relaxed)
+    }
+}
 
 impl Context {
     pub fn primary(ordinal: u32) -> Context {
-        let users = Mutex::new(0);
+        let users = Lock::new(Rank::Leaf, 0);
         Context { users, ..Context::new(Handle::primary_context(ordinal).0, ordinal, true, API_VERSION) }
     }
 
@@ -114,7 +145,7 @@ impl Context {
             flags_wanted: AtomicU32::new(0),
             cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
             limits: [const { AtomicU64::new(LIMIT_UNTOUCHED) }; LIMITS],
-            users: Mutex::new(1),
+            users: Lock::new(Rank::Leaf, 1),
             on_stacks: AtomicU32::new(0),
             storage: Storage::new(),
         }
@@ -142,21 +173,6 @@ impl Context {
     /// Whether values may be put into its storage: not while it dies, lest that never ends.
     pub fn takes_values(&self) -> bool {
         self.state.load(Ordering::Acquire) == ACTIVE
-    }
-
-    pub fn bring_to_life(&self, flags: u32) {
-        // A green context has all but its streams from the one it shares.
-        let first = FIRST.compare_exchange(0, self.home(), Ordering::Relaxed, Ordering::Relaxed);
-        if first.is_err_and(|first| first != self.home()) {
-            SEVERAL.store(true, Ordering::Relaxed);
-        }
-        self.id.store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        self.flags.store(flags, Ordering::Relaxed);
-        self.cache_config.store(CU_FUNC_CACHE_PREFER_NONE, Ordering::Relaxed);
-        for limit in &self.limits {
-            limit.store(LIMIT_UNTOUCHED, Ordering::Relaxed);
-        }
-        self.state.store(ACTIVE, Ordering::Release);
     }
 }
 

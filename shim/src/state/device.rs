@@ -192,58 +192,64 @@ impl Facts {
     }
 }
 
-pub static FACTS: AtomicPtr<Facts> = AtomicPtr::new(std::ptr::null_mut());
-
-#[cold]
-pub fn facts_of(welcome: &Welcome) -> &'static Facts {
-    let p = FACTS.load(Ordering::Acquire);
-    if !p.is_null() {
-        // SAFETY: published facts are never freed.
-        return unsafe { &*p };
-    }
-    let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"].map(std::env::var_os);
-    // A value that is no UTF-8 names no device.
-    let [visible, order] = [&visible, &order].map(|v| v.as_ref().map(|v| v.to_str().unwrap_or("")));
-    publish(Facts::new(welcome, visible, order))
+pub struct Devices {
+    pub facts: AtomicPtr<Facts>,
 }
 
-pub fn publish(facts: Facts) -> &'static Facts {
-    let fresh = Box::into_raw(Box::new(facts));
-    match FACTS.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: just leaked, never freed.
-        Ok(_) => unsafe { &*fresh },
-        Err(first) => {
-            // SAFETY: another thread was first; nobody has seen ours.
-            drop(unsafe { Box::from_raw(fresh) });
+impl Devices {
+    pub const fn new() -> Devices {
+        Devices { facts: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    #[cold]
+    pub fn facts_of(&'static self, welcome: &Welcome) -> &'static Facts {
+        let p = self.facts.load(Ordering::Acquire);
+        if !p.is_null() {
             // SAFETY: published facts are never freed.
-            unsafe { &*first }
+            return unsafe { &*p };
+        }
+        let [visible, order] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"].map(std::env::var_os);
+        // A value that is no UTF-8 names no device.
+        let [visible, order] = [&visible, &order].map(|v| v.as_ref().map(|v| v.to_str().unwrap_or("")));
+        self.publish(Facts::new(welcome, visible, order))
+    }
+
+    pub fn publish(&'static self, facts: Facts) -> &'static Facts {
+        let fresh = Box::into_raw(Box::new(facts));
+        match self.facts.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked, never freed.
+            Ok(_) => unsafe { &*fresh },
+            Err(first) => {
+                // SAFETY: another thread was first; nobody has seen ours.
+                drop(unsafe { Box::from_raw(fresh) });
+                // SAFETY: published facts are never freed.
+                unsafe { &*first }
+            }
         }
     }
-}
 
-/// How many devices the application sees; 0 when `cuInit` has to fail.
-pub fn count(s: &Session) -> u32 {
-    facts_of(&s.welcome).devices.len() as u32
-}
+    /// How many devices the application sees; 0 when `cuInit` has to fail.
+    pub fn count(&'static self, s: &Session) -> u32 {
+        self.facts_of(&s.welcome).devices.len() as u32
+    }
 
-/// What `cuInit` answers about the devices: `CUDA_SUCCESS`, `CUDA_ERROR_NO_DEVICE`, or
-/// `CUDA_ERROR_INVALID_DEVICE` if `CUDA_VISIBLE_DEVICES` names one twice.
-pub fn init_result(s: &Session) -> CUresult {
-    facts_of(&s.welcome).refusal
+    /// What `cuInit` answers about the devices: `CUDA_SUCCESS`, `CUDA_ERROR_NO_DEVICE`, or
+    /// `CUDA_ERROR_INVALID_DEVICE` if `CUDA_VISIBLE_DEVICES` names one twice.
+    pub fn init_result(&'static self, s: &Session) -> CUresult {
+        self.facts_of(&s.welcome).refusal
+    }
 }
 
 #[cfg(test)]
 pub mod fixture {
     use super::*;
+    use crate::state::process::state;
 
     pub const DRIVER_VERSION: u32 = 13_000;
 
     /// Two devices as an H200 describes itself, without a worker behind them.
     pub fn initialise() {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            publish(Facts::new(&welcome(), None, None));
-        });
+        state().devices.publish(Facts::new(&welcome(), None, None));
     }
 
     fn welcome() -> Welcome {

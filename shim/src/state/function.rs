@@ -1,8 +1,8 @@
 //! What is known of functions.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use orion_cuda::sys::*;
@@ -27,15 +27,23 @@ pub struct Function {
     pub limits: AtomicU64,
     /// Its launches are refused. Told with the attributes.
     pub is_refused: AtomicBool,
-    pub occupancy: Mutex<HashMap<Vec<u64>, Result<u64, CUresult>>>,
+    pub occupancy: Lock<HashMap<Vec<u64>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
-    pub accepted: Mutex<FxHashSet<Vec<u64>>>,
+    pub accepted: Lock<FxHashSet<Vec<u64>>>,
 }
 
 const ATTRIBUTES: usize = CU_FUNC_ATTRIBUTE_MAX as usize;
 
-pub static FUNCTIONS: Table<Function> = Table::new();
+pub struct Functions {
+    pub table: Table<Function>,
+}
+
+impl Functions {
+    pub const fn new() -> Functions {
+        Functions { table: Table::new() }
+    }
+}
 
 impl Function {
     pub fn new(handle: Handle, name: CString, owner: u64, layout: Vec<(u32, u32)>) -> Function {
@@ -49,8 +57,8 @@ impl Function {
             attributes: [const { AtomicU64::new(0) }; ATTRIBUTES],
             limits: AtomicU64::new(0),
             is_refused: AtomicBool::new(false),
-            occupancy: Mutex::new(HashMap::new()),
-            accepted: Mutex::default(),
+            occupancy: Lock::new(Rank::Leaf, HashMap::new()),
+            accepted: Lock::new(Rank::Leaf, Default::default()),
         }
     }
 }

@@ -1,10 +1,18 @@
 //! Arrays that CUDA lends to the application with a node's parameters.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
-use std::sync::Mutex;
 
-/// Arrays that CUDA lends to the application until their node is changed or destroyed.
-pub static LENT: Mutex<Option<HashMap<u64, Vec<Lent>>>> = Mutex::new(None);
+pub struct Graphs {
+    /// Arrays that CUDA lends to the application until their node is changed or destroyed.
+    pub lent: Lock<Option<HashMap<u64, Vec<Lent>>>>,
+}
+
+impl Graphs {
+    pub const fn new() -> Graphs {
+        Graphs { lent: Lock::new(Rank::Leaf, None) }
+    }
+}
 
 /// One loan: kept at its address, compared by its bytes.
 pub struct Lent {

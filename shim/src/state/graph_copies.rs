@@ -1,7 +1,7 @@
 //! Ranges of the heap that stand for pageable memory which graphs copy.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_wire::record::HeapRange;
@@ -41,22 +41,30 @@ impl Shape {
     }
 }
 
-/// Every range set aside, by its offset.
-pub static STAGED: Mutex<BTreeMap<u64, Staged>> = Mutex::new(BTreeMap::new());
-static EVER: AtomicBool = AtomicBool::new(false);
-
-/// Whether any range was ever set aside.
-pub fn any() -> bool {
-    EVER.load(Ordering::Relaxed)
+pub struct GraphCopies {
+    /// Every range set aside, by its offset.
+    pub staged: Lock<BTreeMap<u64, Staged>>,
+    pub ever: AtomicBool,
 }
 
-/// What the range at `offset` stands for.
-pub fn staged(offset: u64) -> Option<Staged> {
-    STAGED.lock().expect("no panic happens under this lock").get(&offset).copied()
-}
+impl GraphCopies {
+    pub const fn new() -> GraphCopies {
+        GraphCopies { staged: Lock::new(Rank::Leaf, BTreeMap::new()), ever: AtomicBool::new(false) }
+    }
 
-/// The worker knows the range from now on.
-pub fn keep(staged: &Staged) {
-    EVER.store(true, Ordering::Relaxed);
-    STAGED.lock().expect("no panic happens under this lock").insert(staged.range.offset, *staged);
+    /// Whether any range was ever set aside.
+    pub fn any(&self) -> bool {
+        self.ever.load(Ordering::Relaxed)
+    }
+
+    /// What the range at `offset` stands for.
+    pub fn staged(&self, offset: u64) -> Option<Staged> {
+        self.staged.lock().get(&offset).copied()
+    }
+
+    /// The worker knows the range from now on.
+    pub fn keep(&self, staged: &Staged) {
+        self.ever.store(true, Ordering::Relaxed);
+        self.staged.lock().insert(staged.range.offset, *staged);
+    }
 }

@@ -1,8 +1,9 @@
 //! What executable graphs copy from and to host memory, and which launches are under way.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use orion_wire::record::HeapRange;
 
@@ -15,49 +16,61 @@ pub struct HostCopy {
     pub staged: Option<Staged>,
 }
 
-pub static COPIES: Mutex<Option<HashMap<u64, Arc<Vec<HostCopy>>>>> = Mutex::new(None);
-/// Executable graphs in `COPIES`: launches of a process without any look no further.
-pub static WITH_COPIES: AtomicUsize = AtomicUsize::new(0);
+pub struct GraphLaunches {
+    pub copies: Lock<Option<HashMap<u64, Arc<Vec<HostCopy>>>>>,
+    /// Executable graphs in `COPIES`: launches of a process without any look no further.
+    pub with_copies: AtomicUsize,
+    /// Those that have not ended. Host functions of graphs run meanwhile.
+    pub under_way: Lock<Vec<Arc<Launch>>>,
+    pub any_under_way: AtomicBool,
+    /// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run, by the number
+    /// of the launch among this process's commands.
+    pub launched: Lock<BTreeMap<u64, Arc<Vec<HostCopy>>>>,
+    pub any_launched: AtomicBool,
+}
 
-pub fn copies_of(exec: u64) -> Option<Arc<Vec<HostCopy>>> {
-    if WITH_COPIES.load(Ordering::Relaxed) == 0 {
-        return None;
+impl GraphLaunches {
+    pub const fn new() -> GraphLaunches {
+        GraphLaunches {
+            copies: Lock::new(Rank::Leaf, None),
+            with_copies: AtomicUsize::new(0),
+            under_way: Lock::new(Rank::Objects, Vec::new()),
+            any_under_way: AtomicBool::new(false),
+            launched: Lock::new(Rank::Leaf, BTreeMap::new()),
+            any_launched: AtomicBool::new(false),
+        }
     }
-    COPIES.lock().expect("no panic happens under this lock").as_ref()?.get(&exec).cloned()
+
+    pub fn copies_of(&self, exec: u64) -> Option<Arc<Vec<HostCopy>>> {
+        if self.with_copies.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.copies.lock().as_ref()?.get(&exec).cloned()
+    }
+
+    pub fn change_launched<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {
+        let mut all = self.launched.lock();
+        let answer = change(&mut all);
+        self.any_launched.store(!all.is_empty(), Ordering::SeqCst);
+        answer
+    }
+
+    /// A command, perhaps a launch, brings nothing more to host memory.
+    pub fn settled(&self, number: u64) {
+        if self.any_launched.load(Ordering::SeqCst) {
+            self.change_launched(|all| all.remove(&number));
+        }
+    }
+
+    pub fn change_under_way(&self, change: impl FnOnce(&mut Vec<Arc<Launch>>)) {
+        let mut all = self.under_way.lock();
+        change(&mut all);
+        self.any_under_way.store(!all.is_empty(), Ordering::Relaxed);
+    }
 }
 
 /// A launch of a graph that copies pageable memory.
 pub struct Launch {
     /// What the application's memory is known to hold of each range that the graph writes.
-    pub written: Mutex<Vec<(Staged, Vec<u8>)>>,
-}
-
-/// Those that have not ended. Host functions of graphs run meanwhile.
-static UNDER_WAY: Mutex<Vec<Arc<Launch>>> = Mutex::new(Vec::new());
-pub static ANY_UNDER_WAY: AtomicBool = AtomicBool::new(false);
-
-/// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run, by the number
-/// of the launch among this process's commands.
-static LAUNCHED: Mutex<BTreeMap<u64, Arc<Vec<HostCopy>>>> = Mutex::new(BTreeMap::new());
-
-pub static ANY_LAUNCHED: AtomicBool = AtomicBool::new(false);
-
-pub fn change_launched<T>(change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {
-    let mut all = LAUNCHED.lock().expect("no panic happens under this lock");
-    let answer = change(&mut all);
-    ANY_LAUNCHED.store(!all.is_empty(), Ordering::SeqCst);
-    answer
-}
-
-/// A command, perhaps a launch, brings nothing more to host memory.
-pub fn settled(number: u64) {
-    if ANY_LAUNCHED.load(Ordering::SeqCst) {
-        change_launched(|all| all.remove(&number));
-    }
-}
-
-pub fn change_under_way(change: impl FnOnce(&mut Vec<Arc<Launch>>)) {
-    let mut all = UNDER_WAY.lock().expect("no panic happens under this lock");
-    change(&mut all);
-    ANY_UNDER_WAY.store(!all.is_empty(), Ordering::Relaxed);
+    pub written: Lock<Vec<(Staged, Vec<u8>)>>,
 }

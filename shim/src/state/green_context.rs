@@ -1,7 +1,7 @@
 //! Green contexts and the descriptors of their resources.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
@@ -14,7 +14,14 @@ pub struct Green {
     pub device: CUdevice,
 }
 
-pub static GREENS: Table<Green> = Table::new();
+pub struct GreenContexts {
+    pub table: Table<Green>,
+    /// Descriptors by the resources that they were made of: CUDA has nothing to destroy one with, so equal ones are one.
+    pub descriptors: Lock<Option<HashMap<Vec<u8>, u64>>>,
+}
 
-/// Descriptors by the resources that they were made of: CUDA has nothing to destroy one with, so equal ones are one.
-pub static DESCRIPTORS: Mutex<Option<HashMap<Vec<u8>, u64>>> = Mutex::new(None);
+impl GreenContexts {
+    pub const fn new() -> GreenContexts {
+        GreenContexts { table: Table::new(), descriptors: Lock::new(Rank::Objects, None) }
+    }
+}

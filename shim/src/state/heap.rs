@@ -1,7 +1,6 @@
 //! Who uses which part of the session's host heap. The client alone decides; the worker only checks bounds.
 
 use std::collections::BTreeMap;
-use std::sync::Condvar;
 
 /// Pages are the unit: pinned memory is registered with the driver by page.
 pub const PAGE: u64 = 4096;
@@ -85,9 +84,6 @@ impl HeapAllocator {
         }
     }
 }
-
-/// Wakes those who wait for staging memory.
-pub static STAGING_RELEASED: Condvar = Condvar::new();
 
 #[cfg(test)]
 mod tests {

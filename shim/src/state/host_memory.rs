@@ -1,7 +1,7 @@
 //! Pinned and registered memory: what is free, what was freed, what was moved.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use crate::state::heap::Region;
@@ -10,17 +10,26 @@ use crate::state::heap::Region;
 /// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.
 pub const BLOCK: u64 = 2 << 20;
 
-/// Free parts of blocks that are registered already.
-pub static SMALL: Mutex<Option<Region>> = Mutex::new(None);
+pub struct HostMemory {
+    /// Free parts of blocks that are registered already.
+    pub small: Lock<Option<Region>>,
+    /// Freed pinned memory by offset, and whether it was registered on its own: copies from or to it may be under way,
+    /// so it is used again only once the worker has seen the device idle.
+    pub freed: Lock<BTreeMap<u64, bool>>,
+    // Registered memory.
+    /// Whether any memory was ever registered: copies need not look otherwise.
+    pub any_registered: AtomicBool,
+    /// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
+    pub moved: Lock<BTreeMap<u64, (u64, u64)>>,
+}
 
-/// Freed pinned memory by offset, and whether it was registered on its own: copies from or to it may be under way,
-/// so it is used again only once the worker has seen the device idle.
-pub static FREED: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
-
-// Registered memory.
-
-/// Whether any memory was ever registered: copies need not look otherwise.
-pub static ANY_REGISTERED: AtomicBool = AtomicBool::new(false);
-
-/// Moved ranges for the child of a fork: page address, bytes, offset in the heap.
-pub static MOVED: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
+impl HostMemory {
+    pub const fn new() -> HostMemory {
+        HostMemory {
+            small: Lock::new(Rank::Leaf, None),
+            freed: Lock::new(Rank::Leaf, BTreeMap::new()),
+            any_registered: AtomicBool::new(false),
+            moved: Lock::new(Rank::Objects, BTreeMap::new()),
+        }
+    }
+}

@@ -1,15 +1,22 @@
 //! Links under way.
 
-use std::sync::Mutex;
-
 use crate::state::jit::Options;
+use crate::state::lock::Lock;
 use crate::state::table::Table;
 
 /// A `CUlinkState`. Its options' log buffers are written to until it is destroyed.
 pub struct Link {
-    pub options: Mutex<Options>,
+    pub options: Lock<Options>,
     /// What the application got a pointer to.
-    pub cubin: Mutex<Option<Vec<u8>>>,
+    pub cubin: Lock<Option<Vec<u8>>>,
 }
 
-pub static LINKS: Table<Link> = Table::new();
+pub struct Links {
+    pub table: Table<Link>,
+}
+
+impl Links {
+    pub const fn new() -> Links {
+        Links { table: Table::new() }
+    }
+}

@@ -2,9 +2,9 @@
 
 // UNSAFETY: calls the application's callbacks with their own data; reads and writes through its pointers.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 
@@ -65,7 +65,22 @@ pub fn fitted(room: usize, overwritten: bool, lines: &[&str]) -> Option<String> 
     }
 }
 
-pub static LOG: Mutex<Log> = Mutex::new(Log::new());
+pub struct Logs {
+    pub lines: Lock<Log>,
+    pub callbacks: Lock<Vec<Callback>>,
+    /// Held while callbacks run: one that was unregistered runs no more.
+    pub calling: Lock<()>,
+}
+
+impl Logs {
+    pub const fn new() -> Logs {
+        Logs {
+            lines: Lock::new(Rank::Leaf, Log::new()),
+            callbacks: Lock::new(Rank::Leaf, Vec::new()),
+            calling: Lock::new(Rank::LogCallbacks, ()),
+        }
+    }
+}
 
 #[derive(Clone, Copy)]
 pub struct Callback {
@@ -73,10 +88,6 @@ pub struct Callback {
     pub function: unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize),
     pub data: usize,
 }
-
-pub static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
-/// Held while callbacks run: one that was unregistered runs no more.
-pub static CALLING: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! Modules and libraries, with what was found in them.
 
+use crate::state::lock::Lock;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 
@@ -12,12 +12,20 @@ use crate::state::table::Table;
 pub struct Loaded {
     pub handle: u64,
     pub context: u64,
-    pub functions: Mutex<HashMap<CString, u64>>,
+    pub functions: Lock<HashMap<CString, u64>>,
     /// Address and size by name, and by context for libraries, whose globals exist once a context.
-    pub globals: Mutex<HashMap<(CString, u64), (CUdeviceptr, usize)>>,
+    pub globals: Lock<HashMap<(CString, u64), (CUdeviceptr, usize)>>,
     /// The module of a library in a context.
-    pub modules: Mutex<HashMap<u64, u64>>,
+    pub modules: Lock<HashMap<u64, u64>>,
 }
 
-pub static MODULES: Table<Loaded> = Table::new();
-pub static LIBRARIES: Table<Loaded> = Table::new();
+pub struct Modules {
+    pub modules: Table<Loaded>,
+    pub libraries: Table<Loaded>,
+}
+
+impl Modules {
+    pub const fn new() -> Modules {
+        Modules { modules: Table::new(), libraries: Table::new() }
+    }
+}

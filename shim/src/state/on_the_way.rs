@@ -7,7 +7,7 @@
 //! The list and the ring change together, under the ring's lock: who wants to bring bytes of ours over has looked at
 //! the list as it is when the record goes into the ring, or looks again.
 
-use std::sync::Mutex;
+use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use orion_wire::record::HeapRange;
@@ -18,62 +18,70 @@ struct Command {
     ranges: Vec<HeapRange>,
 }
 
-static COMMANDS: Mutex<Vec<Command>> = Mutex::new(Vec::new());
-/// How many there are: most programs have none most of the time.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// How many were ever put on the list.
-static EVER: AtomicU64 = AtomicU64::new(0);
-
-fn change(f: impl FnOnce(&mut Vec<Command>)) {
-    let mut commands = COMMANDS.lock().expect("no panic happens under this lock");
-    f(&mut commands);
-    COUNT.store(commands.len(), Ordering::SeqCst);
+pub struct OnTheWay {
+    commands: Lock<Vec<Command>>,
+    /// How many there are: most programs have none most of the time.
+    count: AtomicUsize,
+    /// How many were ever put on the list.
+    ever: AtomicU64,
 }
 
-fn any() -> bool {
-    COUNT.load(Ordering::SeqCst) != 0
-}
-
-/// Command `number` will bring bytes to these ranges. Called under the ring's lock, before the command is seen.
-pub fn expect(number: u64, ranges: Vec<HeapRange>) {
-    change(|commands| commands.push(Command { number, ranges }));
-    EVER.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Command `number` brings nothing more.
-pub fn settled(number: u64) {
-    if any() {
-        change(|commands| commands.retain(|command| command.number != number));
+impl OnTheWay {
+    pub const fn new() -> OnTheWay {
+        OnTheWay { commands: Lock::new(Rank::Leaf, Vec::new()), count: AtomicUsize::new(0), ever: AtomicU64::new(0) }
     }
-}
 
-/// The memory is not the application's any more.
-pub fn freed(range: HeapRange) {
-    if any() {
-        change(|commands| {
-            for command in commands {
-                command.ranges = command.ranges.iter().flat_map(|part| without(*part, range)).collect();
-            }
-        });
+    fn change(&self, f: impl FnOnce(&mut Vec<Command>)) {
+        let mut commands = self.commands.lock();
+        f(&mut commands);
+        self.count.store(commands.len(), Ordering::SeqCst);
     }
-}
 
-/// What [`not_expected`] answered is right as long as this is the same.
-pub fn ever() -> u64 {
-    EVER.load(Ordering::SeqCst)
-}
+    fn any(&self) -> bool {
+        self.count.load(Ordering::SeqCst) != 0
+    }
 
-/// The parts of `range` of which the worker has no newer bytes than we do, and [`ever`] at that time.
-pub fn not_expected(range: HeapRange) -> (Vec<HeapRange>, u64) {
-    let ever = ever();
-    let mut parts = vec![range];
-    if any() {
-        let commands = COMMANDS.lock().expect("no panic happens under this lock");
-        for expected in commands.iter().flat_map(|command| &command.ranges).filter(|r| r.overlaps(range)) {
-            parts = parts.into_iter().flat_map(|part| without(part, *expected)).collect();
+    /// Command `number` will bring bytes to these ranges. Called under the ring's lock, before the command is seen.
+    pub fn expect(&self, number: u64, ranges: Vec<HeapRange>) {
+        self.change(|commands| commands.push(Command { number, ranges }));
+        self.ever.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Command `number` brings nothing more.
+    pub fn settled(&self, number: u64) {
+        if self.any() {
+            self.change(|commands| commands.retain(|command| command.number != number));
         }
     }
-    (parts, ever)
+
+    /// The memory is not the application's any more.
+    pub fn freed(&self, range: HeapRange) {
+        if self.any() {
+            self.change(|commands| {
+                for command in commands {
+                    command.ranges = command.ranges.iter().flat_map(|part| without(*part, range)).collect();
+                }
+            });
+        }
+    }
+
+    /// What [`not_expected`] answered is right as long as this is the same.
+    pub fn ever(&self) -> u64 {
+        self.ever.load(Ordering::SeqCst)
+    }
+
+    /// The parts of `range` of which the worker has no newer bytes than we do, and [`ever`] at that time.
+    pub fn not_expected(&self, range: HeapRange) -> (Vec<HeapRange>, u64) {
+        let ever = self.ever();
+        let mut parts = vec![range];
+        if self.any() {
+            let commands = self.commands.lock();
+            for expected in commands.iter().flat_map(|command| &command.ranges).filter(|r| r.overlaps(range)) {
+                parts = parts.into_iter().flat_map(|part| without(part, *expected)).collect();
+            }
+        }
+        (parts, ever)
+    }
 }
 
 fn end(range: HeapRange) -> u64 {
@@ -94,26 +102,26 @@ mod tests {
         HeapRange { offset, bytes }
     }
 
-    /// One test, for the list is the process's.
     #[test]
     fn only_what_is_on_its_way_is_left_out() {
-        let left = |r| not_expected(r).0;
-        expect(1, vec![range(100, 50)]);
+        let way = OnTheWay::new();
+        let left = |r| way.not_expected(r).0;
+        way.expect(1, vec![range(100, 50)]);
         assert_eq!(left(range(80, 100)), [range(80, 20), range(150, 30)]);
         assert_eq!(left(range(110, 20)), []);
         assert_eq!(left(range(150, 10)), [range(150, 10)]);
         // Two commands that bring something to one place, of which the later one is done first.
-        let before = ever();
-        expect(2, vec![range(120, 50), range(300, 8)]);
-        assert_ne!(ever(), before);
-        settled(2);
+        let before = way.ever();
+        way.expect(2, vec![range(120, 50), range(300, 8)]);
+        assert_ne!(way.ever(), before);
+        way.settled(2);
         assert_eq!(left(range(100, 100)), [range(150, 50)]);
-        settled(1);
+        way.settled(1);
         assert_eq!(left(range(100, 100)), [range(100, 100)]);
-        expect(3, vec![range(100, 50)]);
-        freed(range(0, 110));
+        way.expect(3, vec![range(100, 50)]);
+        way.freed(range(0, 110));
         assert_eq!(left(range(100, 50)), [range(100, 10)]);
-        settled(3);
-        assert_eq!(COUNT.load(Ordering::SeqCst), 0);
+        way.settled(3);
+        assert_eq!(way.count.load(Ordering::SeqCst), 0);
     }
 }

@@ -1,5 +1,12 @@
 //! Output of kernels that is not printed yet.
 
-use std::sync::Mutex;
+pub struct Output {
+    pub kept: Lock<Vec<u8>>,
+}
 
-pub static KEPT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+impl Output {
+    pub const fn new() -> Output {
+        Output { kept: Lock::new(Rank::Leaf, Vec::new()) }
+    }
+}
+use crate::state::lock::{Lock, Rank};

@@ -1,9 +1,17 @@
 //! Contexts that a kernel broke.
 
-use std::sync::Mutex;
+use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::AtomicBool;
 
 use orion_cuda::sys::*;
 
-pub static ANY: AtomicBool = AtomicBool::new(false);
-pub static CONTEXTS: Mutex<Vec<(u64, CUresult)>> = Mutex::new(Vec::new());
+pub struct Poison {
+    pub any: AtomicBool,
+    pub contexts: Lock<Vec<(u64, CUresult)>>,
+}
+
+impl Poison {
+    pub const fn new() -> Poison {
+        Poison { any: AtomicBool::new(false), contexts: Lock::new(Rank::Leaf, Vec::new()) }
+    }
+}

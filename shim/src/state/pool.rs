@@ -1,13 +1,10 @@
 //! Memory pools.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
-use std::sync::Mutex;
-
-use orion_cuda::sys::*;
-use orion_wire::Writer;
 
 #[derive(Default)]
-struct Pools {
+pub struct Pools {
     /// Default pool by device.
     pub defaults: HashMap<u32, u64>,
     /// Current pool by device, where it is not the default.
@@ -16,8 +13,16 @@ struct Pools {
     pub created: HashMap<u64, u32>,
 }
 
-static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
+pub struct MemoryPools {
+    pub all: Lock<Option<Pools>>,
+}
 
-pub fn pools<T>(f: impl FnOnce(&mut Pools) -> T) -> T {
-    f(POOLS.lock().expect("no panic happens under this lock").get_or_insert_default())
+impl MemoryPools {
+    pub const fn new() -> MemoryPools {
+        MemoryPools { all: Lock::new(Rank::Leaf, None) }
+    }
+
+    pub fn pools<T>(&self, f: impl FnOnce(&mut Pools) -> T) -> T {
+        f(self.all.lock().get_or_insert_default())
+    }
 }

@@ -2,72 +2,146 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use orion_cuda::cupti::*;
 use orion_cuda::cupti_table::Callback;
-use orion_cuda::sys::{*, CUcontext};
+use orion_cuda::sys::CUcontext;
 
 pub struct Subscribed {
-    callback: Callback,
-    user: *mut c_void,
+    pub callback: Callback,
+    pub user: *mut c_void,
 }
 
-/// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
-pub static SUBSCRIBER: AtomicPtr<Subscribed> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Functions whose calls call the subscriber back.
-pub static DRIVER_CALLBACKS: Chosen = Chosen::new();
-pub static RUNTIME_CALLBACKS: Chosen = Chosen::new();
-/// CUPTI's numbers of the events of contexts, streams and graphs that call back, as bits.
-static RESOURCES: AtomicU32 = AtomicU32::new(0);
-
-/// After the choice has changed.
-pub fn choice_changed() {
-    set(DRIVER, DRIVER_CALLS.any());
-    let runtime = RUNTIME_CALLS.any();
-    set(RUNTIME, runtime);
-    // All of them: what a call does inside belongs to it, recorded or not.
-    let hooked = runtime || RUNTIME_CALLBACKS.any();
-    HOOKS.iter().for_each(|word| word.store(hooked as u32, Ordering::Relaxed));
-    set(CALLED_BACK, DRIVER_CALLBACKS.any() || RUNTIME_CALLBACKS.any() || any_resource());
+pub struct Recording {
+    /// Never freed: somebody may be calling it while it goes. No lock, so that a forked child finds none held.
+    pub subscriber: AtomicPtr<Subscribed>,
+    /// Functions whose calls call the subscriber back.
+    pub driver_callbacks: Chosen,
+    pub runtime_callbacks: Chosen,
+    /// CUPTI's numbers of the events of contexts, streams and graphs that call back, as bits.
+    pub resources: AtomicU32,
+    /// The clock of the application's records: its own, or the one CUPTI has otherwise.
+    pub timestamp: AtomicPtr<c_void>,
+    /// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM` instead of the default, the pthread's number.
+    pub system_thread_ids: AtomicU32,
+    /// What is recorded, as bits; 0 nearly always.
+    pub on: AtomicU32,
+    pub driver_calls: Chosen,
+    pub runtime_calls: Chosen,
+    pub last_id: AtomicU32,
+    /// For each function of the runtime API whether a profiler wants to see it. cudart reads one on every call.
+    pub hooks: [AtomicU32; 2048],
+    /// Who wants to know of contexts that begin and end.
+    pub told_of_contexts: OnceLock<fn(CUcontext, bool)>,
 }
 
-pub fn choose_no_callback() {
-    DRIVER_CALLBACKS.choose_all(false);
-    RUNTIME_CALLBACKS.choose_all(false);
-}
+impl Recording {
+    pub const fn new() -> Recording {
+        Recording {
+            subscriber: AtomicPtr::new(std::ptr::null_mut()),
+            driver_callbacks: Chosen::new(),
+            runtime_callbacks: Chosen::new(),
+            resources: AtomicU32::new(0),
+            timestamp: AtomicPtr::new(std::ptr::null_mut()),
+            system_thread_ids: AtomicU32::new(0),
+            on: AtomicU32::new(0),
+            driver_calls: Chosen::new(),
+            runtime_calls: Chosen::new(),
+            last_id: AtomicU32::new(0),
+            hooks: [const { AtomicU32::new(0) }; 2048],
+            told_of_contexts: OnceLock::new(),
+        }
+    }
 
-pub fn any_resource() -> bool {
-    RESOURCES.load(Ordering::Relaxed) != 0
-}
+    /// After the choice has changed.
+    pub fn choice_changed(&self) {
+        self.set(DRIVER, self.driver_calls.any());
+        let runtime = self.runtime_calls.any();
+        self.set(RUNTIME, runtime);
+        // All of them: what a call does inside belongs to it, recorded or not.
+        let hooked = runtime || self.runtime_callbacks.any();
+        self.hooks.iter().for_each(|word| word.store(hooked as u32, Ordering::Relaxed));
+        self.set(CALLED_BACK, self.driver_callbacks.any() || self.runtime_callbacks.any() || self.any_resource());
+    }
 
-pub fn has_resource(id: u32) -> bool {
-    RESOURCES.load(Ordering::Relaxed) & 1 << id != 0
-}
+    pub fn choose_no_callback(&self) {
+        self.driver_callbacks.choose_all(false);
+        self.runtime_callbacks.choose_all(false);
+    }
 
-pub fn choose_resource(id: u32, value: bool) {
-    if value {
-        RESOURCES.fetch_or(1 << id, Ordering::Relaxed);
-    } else {
-        RESOURCES.fetch_and(!(1 << id), Ordering::Relaxed);
+    pub fn any_resource(&self) -> bool {
+        self.resources.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn has_resource(&self, id: u32) -> bool {
+        self.resources.load(Ordering::Relaxed) & 1 << id != 0
+    }
+
+    pub fn choose_resource(&self, id: u32, value: bool) {
+        if value {
+            self.resources.fetch_or(1 << id, Ordering::Relaxed);
+        } else {
+            self.resources.fetch_and(!(1 << id), Ordering::Relaxed);
+        }
+    }
+
+    pub fn choose_no_resource(&self) {
+        self.resources.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether anything is recorded. All that the driver API pays for profilers while there is none.
+    #[inline(always)]
+    pub fn on(&self) -> bool {
+        self.on.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn wants(&self, bit: u32) -> bool {
+        self.on.load(Ordering::Relaxed) & bit != 0
+    }
+
+    pub fn set(&self, bit: u32, value: bool) {
+        if value {
+            self.on.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.on.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    pub fn begin(&self, t: &Thread) -> u32 {
+        let id = loop {
+            // 0 is none.
+            match self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) {
+                0 => {}
+                id => break id,
+            }
+        };
+        t.inside.set(id);
+        if self.wants(GPU) {
+            t.untold.set(id);
+        }
+        id
+    }
+
+    pub fn tell_of_contexts(&self, told: fn(CUcontext, bool)) {
+        self.told_of_contexts.get_or_init(|| told);
+    }
+
+    /// A context has been created.
+    pub fn context_created(&self, context: CUcontext) {
+        if let Some(told) = self.told_of_contexts.get() {
+            told(context, true);
+        }
+    }
+
+    /// A context is about to end.
+    pub fn context_ends(&self, context: CUcontext) {
+        if let Some(told) = self.told_of_contexts.get() {
+            told(context, false);
+        }
     }
 }
 
-pub fn choose_no_resource() {
-    RESOURCES.store(0, Ordering::Relaxed);
-}
-
-/// The clock of the application's records: its own, or the one CUPTI has otherwise.
-pub static TIMESTAMP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM` instead of the default, the pthread's number.
-pub static SYSTEM_THREAD_IDS: AtomicU32 = AtomicU32::new(0);
-
-/// What is recorded, as bits; 0 nearly always.
-pub static ON: AtomicU32 = AtomicU32::new(0);
 pub const DRIVER: u32 = 1;
 pub const RUNTIME: u32 = 2;
 pub const EXTERNAL: u32 = 4;
@@ -75,29 +149,8 @@ pub const GPU: u32 = 8;
 /// Somebody is called back, which is not recorded.
 pub const CALLED_BACK: u32 = 16;
 
-/// Whether anything is recorded. All that the driver API pays for profilers while there is none.
-#[inline(always)]
-pub fn on() -> bool {
-    ON.load(Ordering::Relaxed) != 0
-}
-
-pub fn wants(bit: u32) -> bool {
-    ON.load(Ordering::Relaxed) & bit != 0
-}
-
-pub fn set(bit: u32, value: bool) {
-    if value {
-        ON.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        ON.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
-
 /// Which functions of an API are recorded, by CUPTI's numbers.
 pub struct Chosen([AtomicU64; 16]);
-
-pub static DRIVER_CALLS: Chosen = Chosen::new();
-pub static RUNTIME_CALLS: Chosen = Chosen::new();
 
 impl Chosen {
     pub const fn new() -> Chosen {
@@ -144,23 +197,6 @@ thread_local! {
     pub static EXTERNAL_IDS: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-static LAST_ID: AtomicU32 = AtomicU32::new(0);
-
-pub fn begin(t: &Thread) -> u32 {
-    let id = loop {
-        // 0 is none.
-        match LAST_ID.fetch_add(1, Ordering::Relaxed).wrapping_add(1) {
-            0 => {}
-            id => break id,
-        }
-    };
-    t.inside.set(id);
-    if wants(GPU) {
-        t.untold.set(id);
-    }
-    id
-}
-
 pub fn leave() {
     THREAD.with(|t| {
         t.inside.set(0);
@@ -173,28 +209,4 @@ pub fn leave() {
 #[inline(never)]
 pub fn take_untold() -> Option<u32> {
     THREAD.with(|t| Some(t.untold.replace(0)).filter(|id| *id != 0))
-}
-
-/// For each function of the runtime API whether a profiler wants to see it. cudart reads one on every call.
-pub static HOOKS: [AtomicU32; 2048] = [const { AtomicU32::new(0) }; 2048];
-
-/// Who wants to know of contexts that begin and end.
-static TOLD_OF_CONTEXTS: OnceLock<fn(CUcontext, bool)> = OnceLock::new();
-
-pub fn tell_of_contexts(told: fn(CUcontext, bool)) {
-    TOLD_OF_CONTEXTS.get_or_init(|| told);
-}
-
-/// A context has been created.
-pub fn context_created(context: CUcontext) {
-    if let Some(told) = TOLD_OF_CONTEXTS.get() {
-        told(context, true);
-    }
-}
-
-/// A context is about to end.
-pub fn context_ends(context: CUcontext) {
-    if let Some(told) = TOLD_OF_CONTEXTS.get() {
-        told(context, false);
-    }
 }

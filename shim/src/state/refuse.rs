@@ -1,6 +1,14 @@
 //! What was refused, and how often.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-pub static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+pub struct Refusals {
+    pub counts: Lock<BTreeMap<&'static str, u64>>,
+}
+
+impl Refusals {
+    pub const fn new() -> Refusals {
+        Refusals { counts: Lock::new(Rank::Leaf, BTreeMap::new()) }
+    }
+}

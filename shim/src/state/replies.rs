@@ -1,8 +1,9 @@
 //! Replies that came for a thread and that it has not looked at yet.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_ring::Consumer;
@@ -18,9 +19,9 @@ pub struct Reply {
 
 /// Where replies for one thread wait until it looks.
 pub struct Inbox {
-    pub replies: Mutex<VecDeque<(u64, Reply)>>,
+    pub replies: Lock<VecDeque<(u64, Reply)>>,
     /// What the worker's driver logged, until this thread has its reply.
-    pub logs: Mutex<Vec<(u64, Vec<u8>)>>,
+    pub logs: Lock<Vec<(u64, Vec<u8>)>>,
     /// Bumped with every delivery and whenever the thread should try to become the reader. A futex word.
     pub signal: AtomicU32,
 }
@@ -29,11 +30,11 @@ pub struct Inbox {
 const INBOXES: usize = 256;
 
 pub struct Replies {
-    pub reader: Mutex<Consumer>,
+    pub reader: Lock<Consumer>,
     /// By thread slot, in chunks.
     inboxes: Vec<OnceLock<Box<[OnceLock<Inbox>]>>>,
     /// Threads that sleep on their signal while somebody else reads.
-    pub sleepers: Mutex<Vec<u16>>,
+    pub sleepers: Lock<Vec<u16>>,
     /// Log messages in all inboxes.
     pub logs: AtomicU32,
 }
@@ -41,9 +42,9 @@ pub struct Replies {
 impl Replies {
     pub fn new(consumer: Consumer) -> Replies {
         Replies {
-            reader: Mutex::new(consumer),
+            reader: Lock::new(Rank::Replies, consumer),
             inboxes: (0..(THREADS_MAX as usize).div_ceil(INBOXES)).map(|_| OnceLock::new()).collect(),
-            sleepers: Mutex::new(Vec::new()),
+            sleepers: Lock::new(Rank::Leaf, Vec::new()),
             logs: AtomicU32::new(0),
         }
     }
@@ -52,15 +53,15 @@ impl Replies {
         let slot = slot as usize;
         let chunk = self.inboxes[slot / INBOXES].get_or_init(|| (0..INBOXES).map(|_| OnceLock::new()).collect());
         chunk[slot % INBOXES].get_or_init(|| Inbox {
-            replies: Mutex::new(VecDeque::new()),
-            logs: Mutex::new(Vec::new()),
+            replies: Lock::new(Rank::Leaf, VecDeque::new()),
+            logs: Lock::new(Rank::Leaf, Vec::new()),
             signal: AtomicU32::new(0),
         })
     }
 
     pub fn keep_log(&self, slot: u16, level: u64, body: &[u8]) -> Result<(), Fault> {
         let text = Reader::new(body).bytes()?;
-        self.inbox(slot).logs.lock().expect("no panic happens under this lock").push((level, text.to_vec()));
+        self.inbox(slot).logs.lock().push((level, text.to_vec()));
         self.logs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

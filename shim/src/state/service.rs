@@ -1,14 +1,20 @@
 //! How far the service thread has come.
 
-use std::io::Write;
-use std::sync::{Mutex, OnceLock};
+use crate::state::lock::{Lock, Rank};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use orion_ring::Consumer;
 
-/// The service thread has ended; no event will be handled any more.
-pub static STOPPED: AtomicBool = AtomicBool::new(false);
+pub struct Service {
+    /// The service thread has ended; no event will be handled any more.
+    pub stopped: AtomicBool,
+    pub service: OnceLock<std::thread::ThreadId>,
+    pub consumer: Lock<Option<Consumer>>,
+}
 
-pub static SERVICE: OnceLock<std::thread::ThreadId> = OnceLock::new();
-
-pub static CONSUMER: Mutex<Option<Consumer>> = Mutex::new(None);
+impl Service {
+    pub const fn new() -> Service {
+        Service { stopped: AtomicBool::new(false), service: OnceLock::new(), consumer: Lock::new(Rank::Leaf, None) }
+    }
+}

@@ -1,8 +1,9 @@
 //! The one session of this process: what it is made of, and how far it has come.
 
+use crate::state::lock::{Lock, Rank};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Condvar, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Producer};
@@ -11,8 +12,29 @@ use orion_wire::hello::{Device, Welcome};
 use crate::state::heap::HeapAllocator;
 use crate::state::replies::Replies;
 
-/// Calls of this process whose reply was waited for. Posted commands do not come by here.
-pub static ANSWERED: AtomicU64 = AtomicU64::new(0);
+pub struct Attachment {
+    /// Calls of this process whose reply was waited for. Posted commands do not come by here.
+    pub answered: AtomicU64,
+    pub published: AtomicPtr<Session>,
+    /// Attaching may come before `cuInit` (`cuDriverGetVersion` needs the worker's answer); nothing else works then.
+    pub initialized: AtomicBool,
+    pub attaching: Lock<()>,
+    pub refusal: OnceLock<CUresult>,
+    pub greeted: OnceLock<Result<Greeted, CUresult>>,
+}
+
+impl Attachment {
+    pub const fn new() -> Attachment {
+        Attachment {
+            answered: AtomicU64::new(0),
+            published: AtomicPtr::new(std::ptr::null_mut()),
+            initialized: AtomicBool::new(false),
+            attaching: Lock::new(Rank::Attaching, ()),
+            refusal: OnceLock::new(),
+            greeted: OnceLock::new(),
+        }
+    }
+}
 
 /// Everything that exists once `cuInit` has succeeded.
 pub struct Session {
@@ -20,10 +42,12 @@ pub struct Session {
     pub heap: Heap,
     /// The memory behind heap and rings; open for the life of the process.
     pub memory_fd: RawFd,
-    pub heap_allocator: Mutex<HeapAllocator>,
+    pub heap_allocator: Lock<HeapAllocator>,
     /// The heap is a copy kept up to date by a carrier (TCP), not the worker's own pages.
     pub mirrored: bool,
-    pub sender: Mutex<Producer>,
+    /// Wakes those who wait for staging memory.
+    pub staging_released: Condvar,
+    pub sender: Lock<Producer>,
     /// Records sent so far. Equal before and after means that nothing happened in between.
     pub sent: AtomicU64,
     /// Commands among them that the worker executes: what a carrier consumes on the way is not. And the last of those
@@ -35,19 +59,11 @@ pub struct Session {
     pub events_handled: AtomicU64,
 }
 
-pub static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
-/// Attaching may come before `cuInit` (`cuDriverGetVersion` needs the worker's answer); nothing else works then.
-pub static INITIALIZED: AtomicBool = AtomicBool::new(false);
-pub static ATTACHING: Mutex<()> = Mutex::new(());
-pub static REFUSAL: OnceLock<CUresult> = OnceLock::new();
-
 /// What a server says of its devices and its driver.
 pub struct Greeted {
     pub devices: Vec<Device>,
     pub driver_version: u32,
 }
-
-pub static GREETED: OnceLock<Result<Greeted, CUresult>> = OnceLock::new();
 
 impl From<&Welcome> for Greeted {
     fn from(welcome: &Welcome) -> Greeted {

@@ -8,7 +8,7 @@
 
 // UNSAFETY: follows pointers to chunks that are never freed, and calls destructors that libraries left.
 
-use std::sync::Mutex;
+use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// `void destructor(CUcontext, void *key, void *value)`.
@@ -18,7 +18,7 @@ pub struct Storage {
     version: AtomicU32,
     first: Chunk,
     /// What is stored, oldest first. Readers never look here.
-    stored: Mutex<Vec<Stored>>,
+    stored: Lock<Vec<Stored>>,
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl Default for Storage {
 
 impl Storage {
     pub const fn new() -> Storage {
-        Storage { version: AtomicU32::new(0), first: Chunk::new(), stored: Mutex::new(Vec::new()) }
+        Storage { version: AtomicU32::new(0), first: Chunk::new(), stored: Lock::new(Rank::Leaf, Vec::new()) }
     }
 
     #[inline]
@@ -83,7 +83,7 @@ impl Storage {
 
     /// False if the key has a value already; that stays, as in the driver.
     pub fn put(&self, key: usize, value: usize, destructor: Option<Destructor>) -> bool {
-        let mut stored = self.stored.lock().expect("no panic happens under this lock");
+        let mut stored = self.stored.lock();
         if stored.iter().any(|s| s.key == key) {
             return false;
         }
@@ -100,7 +100,7 @@ impl Storage {
 
     /// Forgets a value without running its destructor. False if there is none.
     pub fn delete(&self, key: usize) -> bool {
-        let mut stored = self.stored.lock().expect("no panic happens under this lock");
+        let mut stored = self.stored.lock();
         let Some(at) = stored.iter().position(|s| s.key == key) else { return false };
         stored.remove(at);
         if let Some(entry) = self.find(key) {
@@ -113,7 +113,7 @@ impl Storage {
     /// values meanwhile.
     pub fn destroy(&self, context: u64) {
         loop {
-            let last = self.stored.lock().expect("no panic happens under this lock").last().copied();
+            let last = self.stored.lock().last().copied();
             let Some(Stored { key, value, destructor }) = last else { return };
             if let Some(destructor) = destructor {
                 // SAFETY: whoever put the value gave this function for it, and it is called once. No lock is
@@ -162,6 +162,7 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
     #[test]

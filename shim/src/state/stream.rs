@@ -13,6 +13,14 @@ pub struct Stream {
     pub id: u64,
 }
 
-pub static STREAMS: Table<Stream> = Table::new();
-/// The driver counts streams per process, default streams first; so does this.
-pub static NEXT_ID: AtomicU64 = AtomicU64::new(16);
+pub struct Streams {
+    pub table: Table<Stream>,
+    /// The driver counts streams per process, default streams first; so does this.
+    pub next_id: AtomicU64,
+}
+
+impl Streams {
+    pub const fn new() -> Streams {
+        Streams { table: Table::new(), next_id: AtomicU64::new(16) }
+    }
+}

@@ -2,9 +2,9 @@
 
 // UNSAFETY: looked up without a lock on every call: chunks and values are published by pointer, chunks for good.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use orion_wire::handle::{Handle, INDEX_MAX};
@@ -25,7 +25,7 @@ struct Slot<T> {
 /// under way can be reading it.
 pub struct Table<T: 'static> {
     chunks: [AtomicPtr<[Slot<T>; CHUNK]>; CHUNKS],
-    removed: Mutex<VecDeque<Value<T>>>,
+    removed: Lock<VecDeque<Value<T>>>,
 }
 
 /// Removed values that are kept, in each table.
@@ -61,7 +61,7 @@ impl<T: Send> Deref for Removed<T> {
 
 impl<T: Send> Drop for Removed<T> {
     fn drop(&mut self) {
-        let Ok(mut removed) = self.table.removed.lock() else { return };
+        let mut removed = self.table.removed.lock();
         removed.extend(self.value.take());
         let oldest = if removed.len() > KEPT { removed.pop_front() } else { None };
         drop(removed);
@@ -78,7 +78,10 @@ impl<T: Send + Sync> Default for Table<T> {
 
 impl<T: Send + Sync> Table<T> {
     pub const fn new() -> Table<T> {
-        Table { chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS], removed: Mutex::new(VecDeque::new()) }
+        Table {
+            chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
+            removed: Lock::new(Rank::Leaf, VecDeque::new()),
+        }
     }
 
     fn slot(&self, handle: Handle) -> Option<&Slot<T>> {

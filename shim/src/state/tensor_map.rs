@@ -1,9 +1,6 @@
 //! Tensor maps that were asked for before.
 
-use std::sync::RwLock;
-
-use orion_cuda::sys::*;
-use orion_wire::Writer;
+use crate::state::lock::{Rank, Shared};
 use rustc_hash::FxHashMap;
 
 pub type Map = [u64; 16];
@@ -11,17 +8,35 @@ pub type Map = [u64; 16];
 const REMEMBERED_MAX: usize = 8192;
 
 #[derive(Default)]
-struct Memory {
+pub struct Memory {
     /// By all arguments but the address.
     encoded: FxHashMap<Vec<u64>, Map>,
     /// Alignment that the address of a known map needs, by the map without its address.
     pub alignment: FxHashMap<[u64; 15], u64>,
 }
 
-pub static MEMORY: RwLock<Option<Memory>> = RwLock::new(None);
+pub struct TensorMaps {
+    pub remembered: Shared<Option<Memory>>,
+}
 
-pub fn remembered(words: &[u64]) -> Option<Map> {
-    MEMORY.read().expect("no panic happens under this lock").as_ref()?.encoded.get(words).copied()
+impl TensorMaps {
+    pub const fn new() -> TensorMaps {
+        TensorMaps { remembered: Shared::new(Rank::Leaf, None) }
+    }
+
+    pub fn remembered(&self, words: &[u64]) -> Option<Map> {
+        self.remembered.read().as_ref()?.encoded.get(words).copied()
+    }
+
+    pub fn remember(&self, alignment: u64, words: Vec<u64>, map: &Map) {
+        let mut memory = self.remembered.write();
+        let memory = memory.get_or_insert_default();
+        if memory.encoded.len() >= REMEMBERED_MAX {
+            *memory = Memory::default();
+        }
+        memory.alignment.insert(tail(map), alignment);
+        memory.encoded.insert(words, *map);
+    }
 }
 
 pub fn tail(map: &Map) -> [u64; 15] {
@@ -30,12 +45,19 @@ pub fn tail(map: &Map) -> [u64; 15] {
     tail
 }
 
-pub fn remember(alignment: u64, words: Vec<u64>, map: &Map) {
-    let mut memory = MEMORY.write().expect("no panic happens under this lock");
-    let memory = memory.get_or_insert_default();
-    if memory.encoded.len() >= REMEMBERED_MAX {
-        *memory = Memory::default();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_found_by_its_arguments() {
+        let mut map = [7; 16];
+        map[0] = 0x1000;
+        let maps = TensorMaps::new();
+        maps.remember(16, vec![1, 2, 3], &map);
+        assert_eq!(maps.remembered(&[1, 2, 3]), Some(map));
+        assert_eq!(maps.remembered(&[1, 2, 4]), None);
+        let memory = maps.remembered.read();
+        assert_eq!(memory.as_ref().and_then(|m| m.alignment.get(&tail(&map))), Some(&16));
     }
-    memory.alignment.insert(tail(map), alignment);
-    memory.encoded.insert(words, *map);
 }

@@ -2,8 +2,8 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use orion_cuda::sys::*;
 
@@ -20,17 +20,25 @@ pub struct Object {
 // SAFETY: the handles inside are numbers.
 unsafe impl Send for Object {}
 
-/// By number; textures and surfaces count separately.
-pub static TEXTURES: Mutex<Option<HashMap<u64, Object>>> = Mutex::new(None);
-pub static SURFACES: Mutex<Option<HashMap<u64, Object>>> = Mutex::new(None);
-
-pub fn objects<T>(of: &Mutex<Option<HashMap<u64, Object>>>, f: impl FnOnce(&mut HashMap<u64, Object>) -> T) -> T {
-    f(of.lock().expect("no panic happens under this lock").get_or_insert_default())
+pub struct Textures {
+    /// By number; textures and surfaces count separately.
+    pub textures: Lock<Option<HashMap<u64, Object>>>,
+    pub surfaces: Lock<Option<HashMap<u64, Object>>>,
 }
 
-/// A context has ended, and with it its objects.
-pub fn context_ended(context: u64) {
-    for of in [&TEXTURES, &SURFACES] {
-        objects(of, |all| all.retain(|_, object| object.context != context));
+impl Textures {
+    pub const fn new() -> Textures {
+        Textures { textures: Lock::new(Rank::Leaf, None), surfaces: Lock::new(Rank::Leaf, None) }
     }
+
+    /// A context has ended, and with it its objects.
+    pub fn context_ended(&self, context: u64) {
+        for of in [&self.textures, &self.surfaces] {
+            objects(of, |all| all.retain(|_, object| object.context != context));
+        }
+    }
+}
+
+pub fn objects<T>(of: &Lock<Option<HashMap<u64, Object>>>, f: impl FnOnce(&mut HashMap<u64, Object>) -> T) -> T {
+    f(of.lock().get_or_insert_default())
 }

@@ -1,9 +1,17 @@
 //! Numbers of threads that are free.
 
-use std::sync::Mutex;
+pub struct Threads {
+    pub free_slots: Lock<(u16, Vec<u16>)>,
+    /// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
+    pub slot_sequences: Lock<Vec<u64>>,
+}
 
-use orion_cuda::sys::*;
-
-pub static FREE_SLOTS: Mutex<(u16, Vec<u16>)> = Mutex::new((0, Vec::new()));
-/// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
-pub static SLOT_SEQUENCES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+impl Threads {
+    pub const fn new() -> Threads {
+        Threads {
+            free_slots: Lock::new(Rank::Leaf, (0, Vec::new())),
+            slot_sequences: Lock::new(Rank::Leaf, Vec::new()),
+        }
+    }
+}
+use crate::state::lock::{Lock, Rank};

@@ -2,13 +2,41 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
+use crate::state::lock::{Lock, Rank, Shared};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, RwLock};
 
 use orion_cuda::sys::*;
 
-/// Reserved ranges by their start.
-pub static RESERVATIONS: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
+pub struct VirtualMemory {
+    /// Reserved ranges by their start.
+    pub reservations: Shared<BTreeMap<u64, u64>>,
+    pub allocations: Lock<Option<HashMap<u64, Allocation>>>,
+}
+
+impl VirtualMemory {
+    pub const fn new() -> VirtualMemory {
+        VirtualMemory {
+            reservations: Shared::new(Rank::Objects, BTreeMap::new()),
+            allocations: Lock::new(Rank::Objects, None),
+        }
+    }
+
+    pub fn allocations<T>(&self, f: impl FnOnce(&mut HashMap<u64, Allocation>) -> T) -> T {
+        f(self.allocations.lock().get_or_insert_default())
+    }
+
+    /// Start and size of the reservation that an address lies in.
+    pub fn reservation(&self, address: u64) -> Option<(u64, u64)> {
+        let all = self.reservations.read();
+        let (base, bytes) = all.range(..=address).next_back()?;
+        (address - base < *bytes).then_some((*base, *bytes))
+    }
+
+    /// How the allocation behind a mapping may be exported.
+    pub fn handle_types(&self, handle: u64) -> u64 {
+        self.allocations(|a| a.get(&handle).map_or(0, |a| a.properties.requestedHandleTypes as u64))
+    }
+}
 
 /// A physical allocation. It lives while there is a reference or a mapping.
 pub struct Allocation {
@@ -20,21 +48,3 @@ pub struct Allocation {
 
 // SAFETY: the one pointer in the properties belongs to Windows and is kept null.
 unsafe impl Send for Allocation {}
-
-static ALLOCATIONS: Mutex<Option<HashMap<u64, Allocation>>> = Mutex::new(None);
-
-pub fn allocations<T>(f: impl FnOnce(&mut HashMap<u64, Allocation>) -> T) -> T {
-    f(ALLOCATIONS.lock().expect("no panic happens under this lock").get_or_insert_default())
-}
-
-/// Start and size of the reservation that an address lies in.
-pub fn reservation(address: u64) -> Option<(u64, u64)> {
-    let all = RESERVATIONS.read().expect("no panic happens under this lock");
-    let (base, bytes) = all.range(..=address).next_back()?;
-    (address - base < *bytes).then_some((*base, *bytes))
-}
-
-/// How the allocation behind a mapping may be exported.
-pub fn handle_types(handle: u64) -> u64 {
-    allocations(|a| a.get(&handle).map_or(0, |a| a.properties.requestedHandleTypes as u64))
-}

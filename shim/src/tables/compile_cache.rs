@@ -235,7 +235,7 @@ impl Cache {
 }
 
 /// The results used last.
-struct Memory {
+pub struct Memory {
     bytes_max: usize,
     bytes: usize,
     /// Counts uses.

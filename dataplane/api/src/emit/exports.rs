@@ -51,7 +51,7 @@ impl Parts {
         };
         writeln!(
             self.exports,
-            "if recording::on() {{\n// SAFETY: the caller's promises are the same.\n\
+            "if is_recorded() {{\n// SAFETY: the caller's promises are the same.\n\
              return unsafe {{ recorded::{symbol}({arguments}) }};\n}}\n\
              // SAFETY: the same.\nunsafe {{ plain::{symbol}({arguments}) }}\n}}\n"
         )
@@ -158,7 +158,7 @@ fn generic(out: &mut String, row: &Row) {
     }
     let created = row.params.iter().find(|p| row.creates.as_ref() == Some(&p.name));
     if let Some(Param { kind: Kind::Out { element: Element::Handle { kind, .. }, .. }, .. }) = created {
-        writeln!(out, "let created = reserve(Kind::{kind});").unwrap();
+        writeln!(out, "let created = state().handles.reserve(Kind::{kind});").unwrap();
     }
     let mut fields = String::new();
     for param in &row.params {
@@ -315,8 +315,13 @@ use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
 use crate::session::call::{call, post};
-use crate::state::handles::reserve;
-use crate::state::recording;
+use crate::state::process::state;
+
+/// All that a call pays for profilers while there is none.
+#[inline(always)]
+fn is_recorded() -> bool {
+    state().recording.on()
+}
 
 /// What the default stream means to callers of the plain functions.
 const LEGACY: CUstream = std::ptr::null_mut();

@@ -146,14 +146,12 @@ const FILES: &[u64] = &[
     0x0294c8f02a8825a4,
     // shim/src/api/execution.rs
     0x6af0b87064fecc72,
-    // shim/src/api/export_table.rs
-    0x99ab5a77694ca987,
     // shim/src/api/graph/exec.rs
-    0xa7e521dfe055d882,
+    0xabcb791d9b99d2d2,
     // shim/src/api/graph/nodes.rs
     0x51861efd23958d03,
     // shim/src/api/graph/params.rs
-    0xb21c692fff1d487b,
+    0xdd55e2b2166b1d39,
     // shim/src/api/green_context.rs
     0x2324865c05ef1217,
     // shim/src/api/host_memory.rs
@@ -165,7 +163,7 @@ const FILES: &[u64] = &[
     // shim/src/api/library.rs
     0xc402cecc5281b647,
     // shim/src/api/link.rs
-    0x10504c87fc2e8ceb,
+    0x2fc4408508d72d96,
     // shim/src/api/log.rs
     0x6dda03d530614319,
     // shim/src/api/memory.rs
@@ -223,13 +221,15 @@ const FILES: &[u64] = &[
     // shim/src/session/thread.rs
     0xc3feefb3e9733fcf,
     // shim/src/state/callback.rs
-    0x2067377872eadd98,
+    0x369e1d41e3e8d7a8,
     // shim/src/state/capture.rs
     0xb52d3a2f915a2e1b,
     // shim/src/state/context.rs
     0xa5b5753d9999cd4f,
     // shim/src/state/jit.rs
     0x0998f79e7979ea1d,
+    // shim/src/state/lock.rs
+    0x5d8eab14f404243b,
     // shim/src/state/replies.rs
     0xc97d013636a59daf,
     // shim/src/state/table.rs

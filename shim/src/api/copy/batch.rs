@@ -8,6 +8,7 @@ use crate::api::copy::linear::{Side, check_device, copy_any_here, copy_in_pageab
 use crate::api::copy::rows::copy_3d;
 use crate::objects::synchronize;
 use crate::session::attached::session;
+use crate::state::process::state;
 
 /// # Safety
 /// As CUDA's `cuMemcpyBatchAsync_v2`: three arrays of `count` elements.
@@ -183,7 +184,7 @@ fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult> {
     match operand.type_ {
         CU_MEMCPY_OPERAND_TYPE_POINTER => Ok(None),
         // SAFETY: the type says which it is; any bits are a handle.
-        CU_MEMCPY_OPERAND_TYPE_ARRAY => match crate::state::array::element_bytes(unsafe { operand.op.array.array }) {
+        CU_MEMCPY_OPERAND_TYPE_ARRAY => match state().arrays.element_bytes(unsafe { operand.op.array.array }) {
             Some(bytes) => Ok(Some(bytes)),
             None => Err(CUDA_ERROR_INVALID_VALUE),
         },

@@ -11,11 +11,11 @@ use orion_wire::generated::ops;
 use orion_wire::record::{HeapRange, op};
 
 use crate::answer::posted;
-use crate::memory::{host_memory, in_step};
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::payload::{INLINE_BYTES_MAX, announce};
 use crate::memory::reading::Reading;
 use crate::memory::staging::Staging;
+use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_sealed, put_words, start, start_sealed, try_post};
@@ -23,6 +23,7 @@ use crate::session::context::needs_context;
 use crate::session::reply::{Ticket, wait};
 use crate::state::address_map;
 use crate::state::graph_copies::Shape;
+use crate::state::process::state;
 use crate::state::session::Session;
 
 /// Pageable copies go through the heap in pieces of this size, so that copying and DMA overlap.
@@ -42,7 +43,7 @@ pub enum Side {
 pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
     if let Some(range) = host_memory::shared_range(s, address, bytes as u64) {
         Ok(Side::Shared(range))
-    } else if address_map::is_device(address) {
+    } else if state().addresses.is_device(address) {
         Ok(Side::Device)
     } else {
         host_memory::check_registered(address, bytes as u64).map(|()| Side::Pageable)
@@ -51,7 +52,7 @@ pub fn side(s: &Session, address: u64, bytes: usize) -> Result<Side, CUresult> {
 
 /// Whether a device range ends inside its allocation, where the shim knows the allocation.
 pub fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
-    match address_map::find(address) {
+    match state().addresses.find(address) {
         Some(range) if range.base.saturating_add(range.bytes) < address.saturating_add(bytes as u64) => {
             // VMM mappings and pools lie side by side; a copy may run across several.
             if range.kind == address_map::Kind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
@@ -232,7 +233,7 @@ impl Bringing {
     /// The worker tells when it is over.
     pub fn posted(&self, number: u64) {
         if self.mirrored && !self.ranges.is_empty() {
-            crate::state::on_the_way::expect(number, self.ranges.clone());
+            state().on_the_way.expect(number, self.ranges.clone());
         }
     }
 
@@ -246,7 +247,7 @@ impl Bringing {
 impl Drop for Bringing {
     fn drop(&mut self) {
         if self.mirrored && self.number.get() != 0 {
-            crate::state::on_the_way::settled(self.number.get());
+            state().on_the_way.settled(self.number.get());
         }
     }
 }

@@ -10,9 +10,9 @@ use orion_wire::record::{HeapRange, op};
 
 use crate::answer::posted;
 use crate::api::copy::linear::{Bringing, Side, side};
-use crate::memory::{host_memory, in_step};
 use crate::memory::payload::announce;
 use crate::memory::reading::Reading;
+use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};

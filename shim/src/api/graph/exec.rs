@@ -24,8 +24,9 @@ use crate::objects::graph::{NODES_MAX, Spare, graph_name, named, node_name};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
 use crate::session::reply::wait;
-use crate::state::graph_launches::{HostCopy, Launch, change_launched, change_under_way, copies_of, settled};
-use crate::state::{callback, graph_copies, handles, on_the_way};
+use crate::state::graph_launches::HostCopy;
+use crate::state::graph_launches::Launch;
+use crate::state::process::state;
 
 /// `count, (offset, bytes, 1 if written by the graph)*`
 fn host_copies(r: &mut Reader<'_>) -> Result<Vec<(HeapRange, bool)>, Fault> {
@@ -48,9 +49,9 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let name = handles::reserve(Kind::GraphExec);
+        let name = state().handles.reserve(Kind::GraphExec);
         let encode = |w: &mut Vec<u8>| {
-            put_words(w, &[name.0, graph, flags, graph_copies::any() as u64]);
+            put_words(w, &[name.0, graph, flags, state().graph_copies.any() as u64]);
         };
         let found =
             crate::objects::handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
@@ -132,11 +133,11 @@ unsafe fn instantiate_with_params(
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let name = handles::reserve(Kind::GraphExec);
+        let name = state().handles.reserve(Kind::GraphExec);
         let spare = Spare::new(Kind::GraphNode, 1);
         let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
         let encode = |w: &mut Vec<u8>| {
-            put_words(w, &[name.0, graph, params.flags, stream, graph_copies::any() as u64]);
+            put_words(w, &[name.0, graph, params.flags, stream, state().graph_copies.any() as u64]);
             spare.encode(w);
         };
         let answer = call_any(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, encode, |result, r| {
@@ -191,9 +192,9 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             }
         };
         // On a stream that is being captured it is refused, and nothing runs.
-        let copies = copies_of(name).filter(|_| !capture::capturing(stream));
+        let copies = state().graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
-            if s.mirrored && callback::any_in_graphs() {
+            if s.mirrored && state().callbacks.any_in_graphs() {
                 // A function of the graph may look at what a copy ahead of it has brought, and from then on the
                 // application may write there although the graph is not over.
                 let written = copies.iter().filter(|copy| copy.to_host && copy.staged.is_none());
@@ -205,21 +206,21 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         let seal = |copies: &Option<Arc<Vec<HostCopy>>>, number: u64| {
             if let Some(copies) = copies.as_ref().filter(|_| s.mirrored) {
                 let written = copies.iter().filter(|copy| copy.to_host).map(|copy| copy.range).collect();
-                on_the_way::expect(number, written);
-                change_launched(|all| all.insert(number, copies.clone()));
+                state().on_the_way.expect(number, written);
+                state().graph_launches.change_launched(|all| all.insert(number, copies.clone()));
             }
             number
         };
         if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
-            let code = match crate::state::event::any_shared() {
+            let code = match state().events.any_shared() {
                 false => post_sealed(ops::CU_GRAPH_LAUNCH, launch(false), |number| _ = seal(&copies, number)),
                 true => {
                     let sealed = |number| launched = seal(&copies, number);
                     let answer = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(false), sealed).and_then(|t| wait(s, t));
                     let code = answer.map_or_else(|code| code, |reply| reply.result);
                     if code != CUDA_SUCCESS {
-                        on_the_way::settled(launched);
-                        settled(launched);
+                        state().on_the_way.settled(launched);
+                        state().graph_launches.settled(launched);
                     }
                     code
                 }
@@ -227,12 +228,12 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             return if code == CUDA_SUCCESS { Ok(()) } else { Err(code) };
         }
         let under_way = Arc::new(Launch::new(s, copies.as_ref().map_or(&[], |copies| &copies[..])));
-        change_under_way(|all| all.push(under_way.clone()));
+        state().graph_launches.change_under_way(|all| all.push(under_way.clone()));
         let started = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(true), |number| launched = seal(&copies, number));
         let answer = started.and_then(|ticket| wait(s, ticket));
-        change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
-        on_the_way::settled(launched);
-        settled(launched);
+        state().graph_launches.change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
+        state().on_the_way.settled(launched);
+        state().graph_launches.settled(launched);
         match answer?.result {
             CUDA_SUCCESS => {}
             code => return Err(code),
@@ -257,7 +258,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let (result, info, found) = call_any(
             ops::CU_GRAPH_EXEC_UPDATE_V2,
             |w| {
-                put_words(w, &[exec, graph, graph_copies::any() as u64]);
+                put_words(w, &[exec, graph, state().graph_copies.any() as u64]);
                 spare.encode(w);
             },
             |result, r| {
@@ -344,8 +345,9 @@ fn set(
 /// Whether another child in place of one in `exec` may change what has to be brought over before a launch. An update
 /// cannot turn device memory into host memory or back, so an executable graph that copies none in never will.
 fn copies_matter(exec: CUgraphExec) -> bool {
-    let reads_host = |name| copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
-    graph_copies::any() || exec_name(exec).is_ok_and(reads_host)
+    let reads_host =
+        |name| state().graph_launches.copies_of(name).is_some_and(|all| all.iter().any(|copy| !copy.to_host));
+    state().graph_copies.any() || exec_name(exec).is_ok_and(reads_host)
 }
 
 /// # Safety

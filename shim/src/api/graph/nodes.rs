@@ -17,7 +17,7 @@ use crate::api::graph::params::{Params, kernel_v2};
 use crate::objects::graph::{NODES_MAX, Spare, edge_data, forget, graph_name, lend, node_name, put_nodes};
 use crate::session::attached::session;
 use crate::session::call::{call, post};
-use crate::state::handles;
+use crate::state::process::state;
 
 /// An edge has two ends, and each may need a name.
 const EDGES_MAX: usize = NODES_MAX / 2;
@@ -46,7 +46,7 @@ unsafe fn add<T>(
     }
     let mut body = Vec::new();
     body.word(graph_name(place.graph)?);
-    let name = handles::reserve(Kind::GraphNode);
+    let name = state().handles.reserve(Kind::GraphNode);
     body.word(name.0);
     // SAFETY: the caller's promise.
     crate::objects::handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
@@ -69,7 +69,7 @@ pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: u32) -> CUresult {
     if out.is_null() || flags != 0 {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let name = handles::reserve(Kind::Graph);
+    let name = state().handles.reserve(Kind::Graph);
     let code = post(ops::CU_GRAPH_CREATE, |w| calls::cuGraphCreate { phGraph: name.0, flags }.encode(w));
     if code == CUDA_SUCCESS {
         // SAFETY: not null, and valid by the contract.
@@ -186,7 +186,7 @@ pub unsafe fn cuGraphAddMemAllocNode(
 
 /// A graph's allocation has its address from the day its node is made.
 fn note_allocation(address: u64, bytes: usize, pool: &CUmemPoolProps) {
-    crate::state::address_map::insert_device(
+    state().addresses.insert_device(
         address,
         bytes as u64,
         crate::state::address_map::Kind::Graph,

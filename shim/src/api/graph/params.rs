@@ -17,8 +17,8 @@ use crate::objects::graph::{Spare, learn_function, lend, named, node_name};
 use crate::objects::{function, handles};
 use crate::session::attached::session;
 use crate::session::call::call;
-use crate::state::callback::{of_graph, register_for_graph};
 use crate::state::graph_copies::Staged;
+use crate::state::process::state;
 
 const BATCH_OPS_MAX: usize = 1024;
 const BODIES_MAX: u32 = 4096;
@@ -58,7 +58,7 @@ impl Params {
     pub fn taken(&self) {
         self.taken.set(true);
         for staged in &self.staged {
-            crate::state::graph_copies::keep(staged);
+            state().graph_copies.keep(staged);
         }
     }
 
@@ -116,9 +116,9 @@ impl Params {
         // SAFETY: null or valid by the caller's promise.
         let p = unsafe { p.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let function = p.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        crate::state::callback::note_in_graph();
+        state().callbacks.note_in_graph();
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_HOST);
-        put_words(&mut params.body, &[register_for_graph(function, p.userData)]);
+        put_words(&mut params.body, &[state().callbacks.register_for_graph(function, p.userData)]);
         Ok(params)
     }
 
@@ -222,7 +222,7 @@ impl Params {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut params = Params::new(CU_GRAPH_NODE_TYPE_CONDITIONAL);
-        params.bodies = (0..c.size).map(|_| crate::state::handles::reserve(Kind::Graph)).collect();
+        params.bodies = (0..c.size).map(|_| state().handles.reserve(Kind::Graph)).collect();
         let w = &mut params.body;
         put_words(w, &[c.handle, c.type_ as u64, c.size as u64, c.ctx as u64, c.size as u64]);
         for body in &params.bodies {
@@ -426,7 +426,9 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, out: *mut CUDA_MEMCP
 pub unsafe fn cuGraphHostNodeGetParams(node: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
     let answer = node_name(node).and_then(|word| {
         let number = call(ops::CU_GRAPH_HOST_NODE_GET_PARAMS, |w| w.word(word), |r| r.word())?;
-        of_graph(number)
+        state()
+            .callbacks
+            .of_graph(number)
             .ok_or_else(|| crate::session::lost::broken("a host function that this program did not register"))
     });
     // SAFETY: the caller's promise.
