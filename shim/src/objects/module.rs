@@ -39,7 +39,7 @@ pub fn remember(handle: Handle, context: u64) {
             handle: handle.0,
             context,
             functions: Lock::new(Rank::Object, Default::default()),
-            globals: Lock::new(Rank::Leaf, Default::default()),
+            globals: Lock::new(Rank::Object, Default::default()),
             modules: Lock::new(Rank::Object, Default::default()),
         },
     );

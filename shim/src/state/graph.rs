@@ -10,7 +10,7 @@ pub struct Graphs {
 
 impl Graphs {
     pub const fn new() -> Graphs {
-        Graphs { lent: Lock::new(Rank::Leaf, None) }
+        Graphs { lent: Lock::new(Rank::Objects, None) }
     }
 }
 
