@@ -4,6 +4,10 @@ use std::fmt::Write;
 
 use crate::table::Api;
 
+pub fn module() -> String {
+    "//! The numbers that CUPTI has for functions, from the table.\n\npub mod cbids;\n".to_owned()
+}
+
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
         "//! The functions that CUPTI has numbers for, by number; empty for a number without one.\n\n\

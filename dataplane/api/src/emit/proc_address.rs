@@ -36,6 +36,10 @@ pub fn entries(api: &Api) -> Vec<Entry> {
     out
 }
 
+pub fn module() -> String {
+    "//! What `cuGetProcAddress` answers, from the table.\n\npub mod proc_address;\n".to_owned()
+}
+
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
         "//! What `cuGetProcAddress` answers, by name and version.\n\n\
