@@ -134,7 +134,8 @@ fn take(inbox: &Inbox, sequence: u64) -> Option<Reply> {
     replies.remove(at).map(|(_, reply)| reply)
 }
 
-/// Why no reply will come. What is logged about it calls the application's callbacks, so that waits until nothing is held.
+/// Why no reply will come. What is logged about it calls the application's callbacks, so that waits until nothing is
+/// held.
 enum End {
     Lost,
     Broken(&'static str),

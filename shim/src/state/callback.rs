@@ -46,8 +46,8 @@ pub struct Table {
 
 pub struct Callbacks {
     pub registered: Lock<Table>,
-    /// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times as
-    /// much as this one.
+    /// A host function has run in this process. Most have none, and a thread's own variable costs every call ten times
+    /// as much as this one.
     pub any_run: AtomicBool,
     /// Host functions enqueued that have not run, other than those of graphs.
     pub outstanding: AtomicU32,

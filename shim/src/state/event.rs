@@ -36,8 +36,8 @@ impl Events {
         self.any_shared.load(Ordering::Relaxed) && self.shared.lock().contains(&(event as u64))
     }
 
-    /// Whether some event may be looked at by other processes: then a graph, too, has reached the driver when it has been
-    /// launched, because it may record one.
+    /// Whether some event may be looked at by other processes: then a graph, too, has reached the driver when it has
+    /// been launched, because it may record one.
     pub fn any_shared(&self) -> bool {
         self.any_shared.load(Ordering::Relaxed)
     }

@@ -23,8 +23,8 @@ pub struct GraphLaunches {
     /// Those that have not ended. Host functions of graphs run meanwhile.
     pub under_way: Lock<Vec<Arc<Launch>>>,
     pub any_under_way: AtomicBool,
-    /// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run, by the number
-    /// of the launch among this process's commands.
+    /// Where the worker has its own copy of the heap: what graphs copy that were launched and may still run, by the
+    /// number of the launch among this process's commands.
     pub launched: Lock<BTreeMap<u64, Arc<Vec<HostCopy>>>>,
     pub any_launched: AtomicBool,
 }

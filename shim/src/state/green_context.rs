@@ -16,7 +16,8 @@ pub struct Green {
 
 pub struct GreenContexts {
     pub table: Table<Green>,
-    /// Descriptors by the resources that they were made of: CUDA has nothing to destroy one with, so equal ones are one.
+    /// Descriptors by the resources that they were made of: CUDA has nothing to destroy one with, so equal ones are
+    /// one.
     pub descriptors: Lock<Option<HashMap<Vec<u8>, u64>>>,
 }
 
