@@ -173,6 +173,8 @@ fn attack(oriond: &std::path::Path, seconds: u64, seed: u64, messages: u64) -> R
     }
     let panics: Vec<&str> = log.lines().filter(|l| l.contains("panicked at")).collect();
     findings.extend(panics.iter().map(|l| format!("a panic: {l}")));
+    let uncharged = log.lines().filter(|l| l.contains("the ledger lacks"));
+    findings.extend(uncharged.map(|l| format!("device memory beyond what was charged: {l}")));
     println!("{sessions} sessions, {sent} messages, {succeeded} done, {lost} sessions ended for a broken rule");
     if unwatched > 0 {
         println!("{unwatched} sessions whose worker could not be looked into from here");

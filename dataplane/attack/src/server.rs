@@ -33,7 +33,9 @@ impl Oriond {
     pub fn start(program: &Path, environment: &[(&str, &str)]) -> Result<Oriond, String> {
         // Mirrored heaps stay mapped in this process (threads may look at them), thousands of them in an hour; of the
         // usual size they would fill the addresses at which a worker maps its client's.
-        Oriond::start_with(program, "soft", &["--heap", "1 GiB"], environment)
+        // Limits and two vGPUs on one GPU, so that what keeps them is attacked too.
+        let limits = ["--vgpus", "2", "--memory-limit", "1 GiB"];
+        Oriond::start_with(program, "soft", &[&["--heap", "1 GiB"], &limits[..]].concat(), environment)
     }
 
     pub fn start_with(

@@ -8,8 +8,7 @@ mod tcp;
 pub use crate::scatter::Listener;
 use std::os::fd::AsFd;
 
-use link::greet;
-pub use link::{Attached, Caller, Link, Lost, NoSession, Server, Tuning, set_heap_listener};
+pub use link::{Attached, Caller, Greeted, Link, Lost, NoSession, Server, Tuning, greet, set_heap_listener, start};
 use orion_wire::hello::Welcome;
 pub use tcp::{connect as connect_tcp, join};
 

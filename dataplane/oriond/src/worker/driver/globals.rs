@@ -43,7 +43,7 @@ fn in_cubin(elf: &[u8]) -> Option<u64> {
         let name = elf.get(usize::try_from(names.checked_add(read(at, 4)?)?).ok()?..)?;
         let name = &name[..name.iter().position(|b| *b == 0)?];
         if name == b".nv.constant3" || name.starts_with(b".nv.global") {
-            bytes = bytes.saturating_add(read(at.checked_add(32)?, 8)?.next_multiple_of(16));
+            bytes = bytes.saturating_add(up_to(read(at.checked_add(32)?, 8)?, 16));
         }
     }
     Some(bytes)
@@ -75,11 +75,16 @@ fn declared(line: &str) -> Option<u64> {
                 let name = line[name.as_ptr() as usize - line.as_ptr() as usize..].split('=').next()?;
                 let sizes = name.split('[').skip(1).map(|size| size.split(']').next().unwrap_or("").trim());
                 let count = sizes.map(|size| size.parse::<u64>().unwrap_or(0)).fold(1u64, u64::saturating_mul);
-                return Some(count.saturating_mul(element? / 8).max(1).next_multiple_of(align.max(16)));
+                return Some(up_to(count.saturating_mul(element? / 8).max(1), align.max(16)));
             }
         }
     }
     None
+}
+
+/// What an image says may be anything.
+fn up_to(bytes: u64, multiple: u64) -> u64 {
+    bytes.checked_next_multiple_of(multiple).unwrap_or(u64::MAX)
 }
 
 /// Bits of a type like `.b8`, `.f32`, `.u64`.
@@ -103,6 +108,7 @@ mod tests {
         assert_eq!(in_text(text), 1024 + 16 + 16 + (1 << 30));
         assert_eq!(declared(".global .align 4 .b8 m[2][3][4]"), Some(32));
         assert_eq!(declared(".global .texref t"), None);
+        assert_eq!(declared(".global .b8 m[18446744073709551615]"), Some(u64::MAX));
     }
 
     #[test]

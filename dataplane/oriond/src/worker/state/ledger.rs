@@ -278,7 +278,8 @@ pub fn array_bytes(d: &impl Shape) -> u64 {
 
 /// Bytes of all levels of a mipmapped array.
 pub fn mipmapped_bytes(d: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
-    level_bytes(d, levels).fold(0, |all, bytes| all.saturating_add(bytes.next_multiple_of(LEVEL_GRANULE)))
+    level_bytes(d, levels)
+        .fold(0, |all, bytes| all.saturating_add(bytes.checked_next_multiple_of(LEVEL_GRANULE).unwrap_or(u64::MAX)))
 }
 
 /// As [`array_bytes`], of each level of a mipmapped array.
@@ -372,6 +373,7 @@ mod tests {
         let mut d: CUDA_ARRAY3D_DESCRIPTOR = unsafe { std::mem::zeroed() };
         (d.Width, d.Height, d.Format, d.NumChannels) = (8, 4, CU_AD_FORMAT_FLOAT, 2);
         assert_eq!(level_bytes(&d, 4).collect::<Vec<_>>(), [256, 64, 16, 8]);
+        assert_eq!(mipmapped_bytes(&CUDA_ARRAY3D_DESCRIPTOR { Width: usize::MAX, ..d }, 2), u64::MAX);
         (d.Depth, d.Flags) = (6, CUDA_ARRAY3D_LAYERED);
         assert_eq!(level_bytes(&d, 2).collect::<Vec<_>>(), [6 * 256, 6 * 64]);
     }
