@@ -1,59 +1,59 @@
 //! The facts, one file a subject. A fact is named by what is true, takes the library, and says why it is not.
 
-mod batch_3d;
 mod before_init;
 mod callback;
 mod capture;
 mod context;
 mod copy;
+mod copy_batch;
 mod device;
-mod error_name;
+mod entry_point;
+mod error;
 mod event;
+mod execution;
 mod fault;
 mod graph;
 mod green_context;
-mod launch;
+mod host_memory;
 mod library;
-mod logs;
+mod log;
 mod memory;
 mod memset;
 mod module;
-mod pinned;
 mod pointer;
 mod pool;
-mod proc_address;
 mod stream;
 mod thread;
-mod vmm;
+mod virtual_memory;
 
 use crate::fact::Fact;
 
 pub fn all() -> impl Iterator<Item = &'static Fact> {
     [
         before_init::FACTS,
-        error_name::FACTS,
-        proc_address::FACTS,
+        error::FACTS,
+        entry_point::FACTS,
         device::FACTS,
         context::FACTS,
         memory::FACTS,
         copy::FACTS,
         memset::FACTS,
-        pinned::FACTS,
+        host_memory::FACTS,
         pointer::FACTS,
         stream::FACTS,
         event::FACTS,
         callback::FACTS,
         module::FACTS,
         library::FACTS,
-        launch::FACTS,
+        execution::FACTS,
         graph::FACTS,
         capture::FACTS,
         pool::FACTS,
-        vmm::FACTS,
+        virtual_memory::FACTS,
         thread::FACTS,
         green_context::FACTS,
-        batch_3d::FACTS,
-        logs::FACTS,
+        copy_batch::FACTS,
+        log::FACTS,
         fault::FACTS,
     ]
     .into_iter()
