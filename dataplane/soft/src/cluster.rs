@@ -8,8 +8,8 @@ use crate::api::R;
 use crate::device::SM_COUNT;
 use crate::module::Function;
 
-pub(crate) const THREADS_PER_SM: u32 = 2048;
-pub(crate) const BLOCKS_PER_SM: u32 = 32;
+const THREADS_PER_SM: u32 = 2048;
+const BLOCKS_PER_SM: u32 = 32;
 pub(crate) const SHARED_PER_SM: u32 = 228 << 10;
 
 pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
@@ -23,15 +23,15 @@ pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
 }
 
 /// Blocks of a cluster that every GPU with clusters runs, and that one of compute capability 9.0 can run.
-pub(crate) const PORTABLE_MAX: u32 = 8;
-pub(crate) const NON_PORTABLE_MAX: u32 = 16;
+const PORTABLE_MAX: u32 = 8;
+const NON_PORTABLE_MAX: u32 = 16;
 
 pub(crate) fn blocks([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }
 
 /// The most blocks that a cluster of this kernel may have.
-pub(crate) fn largest(f: &Function) -> u32 {
+fn largest(f: &Function) -> u32 {
     let any = f.settings.non_portable.load(Ordering::Relaxed) != 0;
     let declared = f.program.funcs[f.index as usize].max_cluster;
     let device = if any { NON_PORTABLE_MAX } else { PORTABLE_MAX };

@@ -12,10 +12,10 @@ use crate::graph::{self, Conditional, Graph, Step, Work};
 use crate::log::refuse;
 
 /// More bodies than any switch has, and few enough to make.
-pub(crate) const BODIES_MAX: u32 = 1 << 16;
+const BODIES_MAX: u32 = 1 << 16;
 
 /// Graphs are walked by recursion.
-pub(crate) const NESTING_MAX: usize = 256;
+const NESTING_MAX: usize = 256;
 
 impl Conditional {
     /// A node for a graph, with empty bodies.
@@ -80,7 +80,7 @@ impl Conditional {
 }
 
 /// The conditional nodes among steps, at any depth.
-pub(crate) fn within(steps: &[Step]) -> Vec<&Conditional> {
+fn within(steps: &[Step]) -> Vec<&Conditional> {
     let mut found = Vec::new();
     for s in steps {
         if let Work::Conditional(node) = &s.work {
@@ -112,7 +112,7 @@ pub fn misplaced(steps: &[Step]) -> Option<&Step> {
     })
 }
 
-pub(crate) fn forbidden(body: &[Step], context: u64) -> Option<&Step> {
+fn forbidden(body: &[Step], context: u64) -> Option<&Step> {
     body.iter().find_map(|s| {
         let allowed = match &s.work {
             Work::Empty | Work::Set(_) | Work::Child(_) => true,

@@ -36,6 +36,51 @@ pub struct Context {
     pub peers: Mutex<Vec<u64>>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The default stream that orders itself with every blocking stream.
+    Legacy,
+    PerThread,
+    Blocking,
+    NonBlocking,
+}
+
+pub struct Stream {
+    pub id: u64,
+    pub class: Class,
+    pub flags: c_uint,
+    pub priority: c_int,
+    pub context: Arc<Context>,
+    pub state: Mutex<State>,
+    /// New work, and the end of work.
+    pub changed: Condvar,
+    pub completed: AtomicU64,
+    /// The capture that records it, by id, or 0.
+    pub capture: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub queue: VecDeque<Command>,
+    pub submitted: u64,
+    pub thread: bool,
+    pub closing: bool,
+}
+
+/// A point in a stream's order.
+#[derive(Clone)]
+pub struct Point {
+    pub stream: Arc<Stream>,
+    pub number: u64,
+}
+
+pub struct Command {
+    pub after: Vec<Point>,
+    pub work: Job,
+}
+
+pub type Job = Box<dyn FnOnce(&Arc<Context>) + Send>;
+
 pub static CONTEXTS: Registry<Context> = Registry::new();
 pub(crate) static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -70,7 +115,7 @@ impl Context {
     }
 
     /// A context in which nothing has happened; `id` is its home's.
-    pub(crate) fn fresh(device: i32, id: u64, number: u64, flags: u32, primary: bool) -> Self {
+    fn fresh(device: i32, id: u64, number: u64, flags: u32, primary: bool) -> Self {
         Self {
             id,
             number,
@@ -193,6 +238,11 @@ pub(crate) fn from_handle_or_current(ctx: CUcontext) -> R<Arc<Context>> {
     if ctx.is_null() { current_any() } else { from_handle(ctx) }
 }
 
+/// As [`current`], or the context of a handle.
+pub fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
+    if ctx.is_null() { current() } else { from_handle(ctx) }
+}
+
 pub fn by_id(id: u64) -> Option<Arc<Context>> {
     CONTEXTS.all().into_iter().find(|c| c.id == id && c.green.is_none())
 }
@@ -206,53 +256,4 @@ pub fn retain_primary(dev: i32) -> R<Arc<Context>> {
     c.alive.store(true, Ordering::Release);
     c.flags.store(flags, Ordering::Relaxed);
     Ok(c)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The default stream that orders itself with every blocking stream.
-    Legacy,
-    PerThread,
-    Blocking,
-    NonBlocking,
-}
-
-pub struct Stream {
-    pub id: u64,
-    pub class: Class,
-    pub flags: c_uint,
-    pub priority: c_int,
-    pub context: Arc<Context>,
-    pub state: Mutex<State>,
-    /// New work, and the end of work.
-    pub changed: Condvar,
-    pub completed: AtomicU64,
-    /// The capture that records it, by id, or 0.
-    pub capture: AtomicU64,
-}
-
-#[derive(Default)]
-pub struct State {
-    pub queue: VecDeque<Command>,
-    pub submitted: u64,
-    pub thread: bool,
-    pub closing: bool,
-}
-
-/// A point in a stream's order.
-#[derive(Clone)]
-pub struct Point {
-    pub stream: Arc<Stream>,
-    pub number: u64,
-}
-
-pub struct Command {
-    pub after: Vec<Point>,
-    pub work: Job,
-}
-
-pub type Job = Box<dyn FnOnce(&Arc<Context>) + Send>;
-
-pub fn current_or(ctx: CUcontext) -> R<Arc<Context>> {
-    if ctx.is_null() { current() } else { from_handle(ctx) }
 }

@@ -44,7 +44,7 @@ impl Copy3D {
         Self { raw: Raw(raw), staged: None }
     }
 
-    pub(crate) fn sides(&self) -> R<(Side, Side)> {
+    fn sides(&self) -> R<(Side, Side)> {
         let r = &self.raw.0;
         let (w, h) = (r.WidthInBytes as u64, r.Height as u64);
         let linear = |base: u64, pitch: usize, height: usize, x: usize, y: usize, z: usize, known: bool| {

@@ -23,9 +23,9 @@ pub struct Model {
     pub capability: u32,
 }
 
-pub(crate) const CAPABILITY: u32 = 90;
+const CAPABILITY: u32 = 90;
 
-pub(crate) fn model() -> &'static Model {
+fn model() -> &'static Model {
     static MODEL: OnceLock<Model> = OnceLock::new();
     MODEL.get_or_init(|| {
         settings(|name| std::env::var(name).ok()).unwrap_or(Model { count: 0, memory_bytes: 0, capability: CAPABILITY })
@@ -55,7 +55,7 @@ pub(crate) fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Mode
 }
 
 /// `9.0` is 90.
-pub(crate) fn capability_of(text: &str) -> Option<u32> {
+fn capability_of(text: &str) -> Option<u32> {
     let (major, minor) = text.split_once('.')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (minor <= 9).then_some(10 * major.min(99) + minor).filter(|capability| (75..=139).contains(capability))
@@ -84,7 +84,7 @@ pub fn jitter() -> Option<u64> {
     })
 }
 
-pub(crate) static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
+static USED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 pub(crate) static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 pub fn count() -> usize {

@@ -35,7 +35,7 @@ pub fn run_now(s: &Arc<Stream>, work: Work) -> R {
 }
 
 /// The legacy stream would have to wait for a blocking stream that is only being captured.
-pub(crate) fn forbid_legacy(c: &Arc<Context>) -> R {
+fn forbid_legacy(c: &Arc<Context>) -> R {
     for s in c.every_stream() {
         if matches!(s.class, Class::Blocking | Class::PerThread)
             && let Some(capture) = s.capture()

@@ -226,7 +226,7 @@ impl Graph {
         Ok(child)
     }
 
-    pub(crate) fn is_owned(&self) -> bool {
+    fn is_owned(&self) -> bool {
         !self.around.is_empty() || self.holder.load(Ordering::Acquire) != 0
     }
 

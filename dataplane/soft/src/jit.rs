@@ -42,7 +42,7 @@ impl Jit {
         }
     }
 
-    pub(crate) fn report(&self, error: &str) {
+    fn report(&self, error: &str) {
         self.log(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, error);
     }
 
@@ -60,7 +60,7 @@ impl Jit {
         self.answer(size, n + usize::from(n > 0));
     }
 
-    pub(crate) fn succeeded(&self) {
+    fn succeeded(&self) {
         self.log(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
         self.log(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
         self.answer(CU_JIT_WALL_TIME, 0);
@@ -68,7 +68,7 @@ impl Jit {
 }
 
 /// CUDA 13 writes version 9.
-pub(crate) const PTX_MAJOR_MAX: u32 = 9;
+const PTX_MAJOR_MAX: u32 = 9;
 
 pub(crate) fn parse_ptx(text: &image::Text, jit: &Jit) -> R<Arc<parse::Module>> {
     let fail = |message: String, code| {

@@ -190,7 +190,7 @@ impl Module {
     }
 }
 
-pub(crate) fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
+fn initialise(v: &parse::Variable, at: u64, addresses: &Globals) -> R {
     let element = v.ty.bytes() as usize;
     let room = v.bytes() as usize;
     let mut bytes = vec![0u8; room];

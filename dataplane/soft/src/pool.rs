@@ -128,7 +128,7 @@ pub fn returned(r: &Range) {
 
 /// Destroyed pools of which there still is memory, by address: a new pool must not be taken for the one that memory
 /// came from.
-pub(crate) static DESTROYED: Mutex<BTreeMap<usize, Arc<Pool>>> = Mutex::new(BTreeMap::new());
+static DESTROYED: Mutex<BTreeMap<usize, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn destroyed() -> std::sync::MutexGuard<'static, BTreeMap<usize, Arc<Pool>>> {
     DESTROYED.lock().expect("no panic happens under this lock")

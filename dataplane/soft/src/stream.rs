@@ -55,7 +55,7 @@ impl Stream {
     }
 
     /// Kernels that a stream holds; the next launch waits, as it does on a GPU.
-    pub(crate) const QUEUE_MAX: u64 = 1024;
+    const QUEUE_MAX: u64 = 1024;
 
     /// Waits until half of the queue is free if it is full.
     pub fn wait_for_room(&self) {
@@ -118,7 +118,7 @@ impl Stream {
         Ok(Point { stream: self.clone(), number })
     }
 
-    pub(crate) fn serve(self: Arc<Self>) {
+    fn serve(self: Arc<Self>) {
         let mut jitter = Jitter::of(self.id);
         let Ok(mut s) = self.state.lock() else { return };
         loop {
@@ -161,7 +161,7 @@ impl Stream {
         self.changed.notify_all();
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.state.lock().is_ok_and(|s| s.closing && self.is_done(s.submitted))
     }
 }
@@ -177,7 +177,7 @@ impl Jitter {
     }
 
     /// Mostly none, sometimes a few microseconds, now and then long enough for others to overtake.
-    pub(crate) fn pause(&mut self) {
+    fn pause(&mut self) {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -2,8 +2,6 @@
 
 // UNSAFETY: the function of an instruction that has none is as unsafe to call as the others.
 
-use Is::{Nothing, Pred, Row32, Row64};
-
 use crate::exec::fast::memory::{self, GENERIC, GLOBAL, SHARED};
 use crate::exec::fast::row;
 use crate::exec::lanes::Lanes;
@@ -86,6 +84,8 @@ enum Is {
     Pred,
     Nothing,
 }
+
+use Is::{Nothing, Pred, Row32, Row64};
 
 /// A function for any mask and for the whole warp.
 macro_rules! both {
