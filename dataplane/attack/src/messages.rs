@@ -28,7 +28,6 @@ pub static FATAL: &[(u16, &[Field])] = &[
     (0x0005, &[WORD]),
     (op::HEAP_RELEASED, &[List(&[Range])]),
     (op::HEAP_PATCH, &[WORD, WORD, Range, Text]),
-    (op::COPY_3D_PEER, &[STREAM, Copy]),
 ];
 
 pub static BY_HAND: &[(u16, &[Field])] = &[

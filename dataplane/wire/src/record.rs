@@ -157,9 +157,34 @@ pub mod op {
     /// Any shape. Body: a `CUDA_MEMCPY3D` whose host addresses are shared memory and whose arrays are handles,
     /// stream. Called: the reply comes when it is complete.
     pub const COPY_3D: u16 = 0x0044;
-    /// As `COPY_3D` with a `CUDA_MEMCPY3D_PEER`.
-    pub const COPY_3D_PEER: u16 = 0x0045;
     /// First and last id that rows of the table use.
     pub const ROW_FIRST: u16 = 0x0100;
     pub const ROW_LAST: u16 = 0x7fff;
+
+    /// What an operation is called in logs: by NVIDIA's name if it is a row of the table.
+    pub fn name(op: u16) -> &'static str {
+        match op {
+            HEAP_WRITTEN => "HEAP_WRITTEN",
+            RUN_CALLBACK => "RUN_CALLBACK",
+            CALLBACK_DONE => "CALLBACK_DONE",
+            OUTPUT => "OUTPUT",
+            PING => "PING",
+            VISIBLE_DEVICES => "VISIBLE_DEVICES",
+            HEAP_RELEASED => "HEAP_RELEASED",
+            LOG => "LOG",
+            HEAP_PATCH => "HEAP_PATCH",
+            ACTIVITY_ENABLE => "ACTIVITY_ENABLE",
+            ACTIVITY_TAKE => "ACTIVITY_TAKE",
+            ACTIVITY_CLOCK => "ACTIVITY_CLOCK",
+            ACTIVITY_CORRELATION => "ACTIVITY_CORRELATION",
+            ACTIVITY_GRAPH_ID => "ACTIVITY_GRAPH_ID",
+            HEAP_SETTLED => "HEAP_SETTLED",
+            COPY_IN_INLINE => "COPY_IN_INLINE",
+            COPY_IN => "COPY_IN",
+            COPY_OUT => "COPY_OUT",
+            COPY_OUT_INLINE => "COPY_OUT_INLINE",
+            COPY_3D => "COPY_3D",
+            _ => crate::generated::ops::name(op).unwrap_or("an unknown operation"),
+        }
+    }
 }

@@ -85,11 +85,11 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/out/output.rs
     0x4932ea3db4239261,
     // dataplane/oriond/src/worker/out/replies.rs
-    0x2e794b1dad19b7ac,
+    0x46443e39b228c9a0,
     // dataplane/oriond/src/worker/outcome.rs
     0xb0fa498ff079b6e9,
     // dataplane/oriond/src/worker/session/answers.rs
-    0xb02cc6ed23f328d4,
+    0x0cd48494ad21b3db,
     // dataplane/oriond/src/worker/session/bringing.rs
     0x6f0a96f17d34f98b,
     // dataplane/oriond/src/worker/session/handles.rs
@@ -125,7 +125,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/lib.rs
     0x684422b81034f182,
     // dataplane/wire/src/record.rs
-    0xc92004145186758d,
+    0xc74a49e09a3ab39a,
     // dataplane/wire/src/refusal.rs
     0x48dd859c3f5c504f,
     // shim/src/activity/gpu.rs

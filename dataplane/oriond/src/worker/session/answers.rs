@@ -42,7 +42,7 @@ impl Session {
     pub fn answer(&mut self, header: &Header, result: CUresult, body: &[u8]) -> Result<(), Fault> {
         if header.sequence == 0 {
             if result != CUDA_SUCCESS {
-                lines::debug(&format!("posted command {:#x} failed with {result}", header.op));
+                lines::debug(&format!("posted command {} failed with {result}", op::name(header.op)));
                 self.latch(header.context, header.thread, result);
             }
             return self.settle_unless_noted(header.op, result);
