@@ -1,6 +1,6 @@
 //! Fills.
 
-// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+// UNSAFETY: a C ABI, of which nothing here makes use.
 
 use crate::session::context::needs_context;
 use orion_cuda::sys::*;
@@ -38,134 +38,80 @@ fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD8_v2(d: CUstream, to: CUdeviceptr, value: u8, count: usize) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD8Async(to, value, count, d) }
+/// The four functions that fill with a value of one width.
+macro_rules! filling {
+    ($value:ty, $op:ident, $at_once:ident, $in_stream:ident, $op_2d:ident, $at_once_2d:ident, $in_stream_2d:ident) => {
+        /// # Safety
+        /// None beyond the C ABI.
+        pub unsafe fn $at_once(d: CUstream, to: CUdeviceptr, value: $value, count: usize) -> CUresult {
+            // SAFETY: nothing is asked of the caller.
+            unsafe { $in_stream(to, value, count, d) }
+        }
+
+        /// # Safety
+        /// None beyond the C ABI.
+        pub unsafe fn $in_stream(to: CUdeviceptr, value: $value, count: usize, stream: CUstream) -> CUresult {
+            let bytes = count.saturating_mul(size_of::<$value>());
+            let words = [to, value as u64, count as u64, stream as u64];
+            memset(ops::$op, to, bytes, size_of::<$value>() as u64, &words)
+        }
+
+        /// # Safety
+        /// None beyond the C ABI.
+        pub unsafe fn $at_once_2d(
+            d: CUstream,
+            to: CUdeviceptr,
+            pitch: usize,
+            value: $value,
+            width: usize,
+            height: usize,
+        ) -> CUresult {
+            // SAFETY: nothing is asked of the caller.
+            unsafe { $in_stream_2d(to, pitch, value, width, height, d) }
+        }
+
+        /// # Safety
+        /// None beyond the C ABI.
+        pub unsafe fn $in_stream_2d(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: $value,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult {
+            let row = width.saturating_mul(size_of::<$value>());
+            let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
+            let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
+            memset(ops::$op_2d, to, bytes, size_of::<$value>() as u64, &words)
+        }
+    };
 }
 
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult {
-    let bytes = count.saturating_mul(1);
-    memset(ops::CU_MEMSET_D8_ASYNC, to, bytes, 1, &[to, value as u64, count as u64, stream as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D8_v2(
-    d: CUstream,
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u8,
-    width: usize,
-    height: usize,
-) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD2D8Async(to, pitch, value, width, height, d) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D8Async(
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u8,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> CUresult {
-    let row = width.saturating_mul(1);
-    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
-    memset(ops::CU_MEMSET_D2D8_ASYNC, to, bytes, 1, &words)
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD16_v2(d: CUstream, to: CUdeviceptr, value: u16, count: usize) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD16Async(to, value, count, d) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CUresult {
-    let bytes = count.saturating_mul(2);
-    memset(ops::CU_MEMSET_D16_ASYNC, to, bytes, 2, &[to, value as u64, count as u64, stream as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D16_v2(
-    d: CUstream,
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u16,
-    width: usize,
-    height: usize,
-) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD2D16Async(to, pitch, value, width, height, d) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D16Async(
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u16,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> CUresult {
-    let row = width.saturating_mul(2);
-    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
-    memset(ops::CU_MEMSET_D2D16_ASYNC, to, bytes, 2, &words)
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD32_v2(d: CUstream, to: CUdeviceptr, value: u32, count: usize) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD32Async(to, value, count, d) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD32Async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CUresult {
-    let bytes = count.saturating_mul(4);
-    memset(ops::CU_MEMSET_D32_ASYNC, to, bytes, 4, &[to, value as u64, count as u64, stream as u64])
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D32_v2(
-    d: CUstream,
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u32,
-    width: usize,
-    height: usize,
-) -> CUresult {
-    // SAFETY: nothing is asked of the caller.
-    unsafe { cuMemsetD2D32Async(to, pitch, value, width, height, d) }
-}
-
-/// # Safety
-/// None beyond the C ABI.
-pub unsafe fn cuMemsetD2D32Async(
-    to: CUdeviceptr,
-    pitch: usize,
-    value: u32,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> CUresult {
-    let row = width.saturating_mul(4);
-    let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
-    let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
-    memset(ops::CU_MEMSET_D2D32_ASYNC, to, bytes, 4, &words)
-}
+filling!(
+    u8,
+    CU_MEMSET_D8_ASYNC,
+    cuMemsetD8_v2,
+    cuMemsetD8Async,
+    CU_MEMSET_D2D8_ASYNC,
+    cuMemsetD2D8_v2,
+    cuMemsetD2D8Async
+);
+filling!(
+    u16,
+    CU_MEMSET_D16_ASYNC,
+    cuMemsetD16_v2,
+    cuMemsetD16Async,
+    CU_MEMSET_D2D16_ASYNC,
+    cuMemsetD2D16_v2,
+    cuMemsetD2D16Async
+);
+filling!(
+    u32,
+    CU_MEMSET_D32_ASYNC,
+    cuMemsetD32_v2,
+    cuMemsetD32Async,
+    CU_MEMSET_D2D32_ASYNC,
+    cuMemsetD2D32_v2,
+    cuMemsetD2D32Async
+);

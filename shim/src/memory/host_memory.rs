@@ -20,7 +20,6 @@ use orion_wire::generated::ops;
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
-use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::address_map::Kind;
 use crate::state::heap::{PAGE, Region};
@@ -127,7 +126,7 @@ pub fn give_back(s: &Session, range: HeapRange) {
 #[cfg(debug_assertions)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orion_heap_in_use(out: *mut [u64; 2]) {
-    let in_use = session().map_or([0; 2], |s| {
+    let in_use = crate::session::attached::session().map_or([0; 2], |s| {
         let small = state().host_memory.small.lock().as_ref().map_or(0, Region::free_bytes);
         let allocator = s.heap_allocator.lock();
         let (staging, all) = (s.welcome.staging_bytes.min(s.welcome.heap_bytes), s.welcome.heap_bytes);

@@ -14,6 +14,7 @@ use crate::state::device::Facts;
 use crate::state::process::state;
 
 /// The context whose memory the current one has, for what cannot be done without one.
+#[inline]
 pub fn needs_context() -> Result<u64, CUresult> {
     session()?;
     match context::current_home() {

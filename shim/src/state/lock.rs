@@ -4,7 +4,9 @@
 //! both names; a release build has plain locks.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{
+    Condvar, LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::time::Duration;
 
 /// First what is held while most other things happen.
@@ -74,6 +76,15 @@ mod held {
     }
 }
 
+/// A release build ends with a panic, so there a lock is never found poisoned and nothing is paid for looking.
+#[inline(always)]
+fn unpoisoned<G>(locked: LockResult<G>) -> G {
+    match cfg!(debug_assertions) {
+        true => locked.expect("no panic happens under this lock"),
+        false => locked.unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
 pub struct Lock<T> {
     #[cfg(debug_assertions)]
     rank: Rank,
@@ -96,7 +107,7 @@ impl<T> Lock<T> {
         Guard {
             #[cfg(debug_assertions)]
             held: held::Held::new(self.rank, false),
-            inner: self.inner.lock().expect("no panic happens under this lock"),
+            inner: unpoisoned(self.inner.lock()),
         }
     }
 
@@ -134,7 +145,7 @@ impl<'a, T> Guard<'a, T> {
     /// Lets go of the lock until somebody notifies.
     pub fn wait(self, condvar: &Condvar) -> Guard<'a, T> {
         Guard {
-            inner: condvar.wait(self.inner).expect("no panic happens under this lock"),
+            inner: unpoisoned(condvar.wait(self.inner)),
             #[cfg(debug_assertions)]
             held: self.held,
         }
@@ -143,7 +154,7 @@ impl<'a, T> Guard<'a, T> {
     /// As [`Guard::wait`], but no longer than `timeout`.
     pub fn wait_timeout(self, condvar: &Condvar, timeout: Duration) -> Guard<'a, T> {
         Guard {
-            inner: condvar.wait_timeout(self.inner, timeout).expect("no panic happens under this lock").0,
+            inner: unpoisoned(condvar.wait_timeout(self.inner, timeout)).0,
             #[cfg(debug_assertions)]
             held: self.held,
         }
@@ -188,7 +199,7 @@ impl<T> Shared<T> {
         Reading {
             #[cfg(debug_assertions)]
             _held: held::Held::new(self.rank, false),
-            inner: self.inner.read().expect("no panic happens under this lock"),
+            inner: unpoisoned(self.inner.read()),
         }
     }
 
@@ -196,7 +207,7 @@ impl<T> Shared<T> {
         Writing {
             #[cfg(debug_assertions)]
             _held: held::Held::new(self.rank, false),
-            inner: self.inner.write().expect("no panic happens under this lock"),
+            inner: unpoisoned(self.inner.write()),
         }
     }
 }

@@ -141,7 +141,7 @@ const FILES: &[u64] = &[
     // shim/src/api/copy/linear.rs
     0x524a9125d09fd368,
     // shim/src/api/copy/rows.rs
-    0x2bf300a2f2138257,
+    0xd0579ce170614859,
     // shim/src/api/event.rs
     0x0294c8f02a8825a4,
     // shim/src/api/execution.rs
@@ -169,7 +169,7 @@ const FILES: &[u64] = &[
     // shim/src/api/memory.rs
     0x2b88123a2c104863,
     // shim/src/api/memset.rs
-    0xb4dea46f51aaface,
+    0x5f1cd61e8ac61df4,
     // shim/src/api/module.rs
     0x677947a1629c16fb,
     // shim/src/api/pool.rs

@@ -1,4 +1,4 @@
-//! batch
+//! Many copies by one call.
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 

@@ -1,4 +1,9 @@
-//! linear
+//! Copies of bytes that lie side by side.
+//!
+//! A copy's host side is one of two things. *Shared* memory (pinned memory from `cuMemHostAlloc`) has the same
+//! address on both sides, so the worker's driver copies straight from or to it. Anything else is *pageable*:
+//! small copies travel in the record, larger ones through the staging part of the heap, which is registered with
+//! the driver. A pageable source is captured before the call returns, so the call need not wait for the device.
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 

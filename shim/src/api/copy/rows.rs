@@ -1,4 +1,4 @@
-//! rows
+//! Copies of boxes: two and three dimensions, between devices, and to and from arrays.
 
 // UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
 
@@ -8,17 +8,18 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::record::{HeapRange, op};
 
-use crate::answer::posted;
+use crate::answer::{code, posted};
 use crate::api::copy::linear::{Bringing, Side, side};
-use crate::memory::payload::announce;
+use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
 use crate::memory::{host_memory, in_step};
-use crate::objects::synchronize;
+use crate::objects::{capture, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{post_sealed, start_sealed};
 use crate::session::context::needs_context;
 use crate::session::reply::wait;
 use crate::state::graph_copies::Shape;
+use crate::state::session::Session;
 
 /// Two-dimensional copies are three-dimensional ones of depth 1.
 fn as_3d(c: &CUDA_MEMCPY2D) -> CUDA_MEMCPY3D {
@@ -83,6 +84,20 @@ impl Rows {
     }
 
     /// # Safety
+    /// Every row of both lies in the application's memory, and both have the same box.
+    unsafe fn copy_to(&self, to: &Rows) {
+        for z in 0..self.depth {
+            for y in 0..self.height {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let at = to.first.add(z * to.slice + y * to.pitch);
+                    std::ptr::copy(self.first.add(z * self.slice + y * self.pitch), at, self.width);
+                }
+            }
+        }
+    }
+
+    /// # Safety
     /// Every row lies in the application's memory; `packed` has `packed_bytes`.
     unsafe fn each(&self, packed: *mut u8, mut copy: impl FnMut(*mut u8, *mut u8, usize)) {
         let mut at = packed;
@@ -108,8 +123,11 @@ pub unsafe fn copy_3d(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bo
 }
 
 /// As above, in a context.
+///
+/// # Safety
+/// As [`copy_3d`].
 unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: bool) -> CUresult {
-    let answer = (|| {
+    code((|| {
         let s = session()?;
         needs_context()?;
         // SAFETY: null or a valid descriptor.
@@ -117,128 +135,171 @@ unsafe fn copy_3d_here(c: *const CUDA_MEMCPY3D, stream: CUstream, synchronous: b
         if d.WidthInBytes == 0 || d.Height == 0 || d.Depth == 0 {
             return Ok(());
         }
-        // "Unified" says: find out by the address.
-        let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
-            if *kind == CU_MEMORYTYPE_UNIFIED {
-                if side(s, device, 1) == Ok(Side::Device) {
-                    *kind = CU_MEMORYTYPE_DEVICE;
-                } else {
-                    (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
-                }
-            }
-        };
-        let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
-        resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
-        resolve(&mut d.dstMemoryType, d.dstDevice, &mut dst_host);
-        let rows = |base: u64, x: usize, y: usize, z: usize, pitch: usize, height: usize| {
-            let pitch = if pitch == 0 { d.WidthInBytes } else { pitch };
-            let slice = pitch * if height == 0 { d.Height } else { height };
-            if base == 0 || pitch < d.WidthInBytes {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            let first = (base as usize + z * slice + y * pitch + x) as *mut u8;
-            Ok(Rows { first, pitch, slice, width: d.WidthInBytes, height: d.Height, depth: d.Depth })
-        };
-        let src = match d.srcMemoryType {
-            CU_MEMORYTYPE_HOST => Some(rows(src_host, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight)?),
-            _ => None,
-        };
-        let dst = match d.dstMemoryType {
-            CU_MEMORYTYPE_HOST => Some(rows(dst_host, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight)?),
-            _ => None,
-        };
+        let (src, dst) = host_sides(s, &mut d)?;
         if let (Some(from), Some(to)) = (&src, &dst) {
             posted(synchronize::stream(stream))?;
-            for z in 0..d.Depth {
-                for y in 0..d.Height {
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        let (a, b) = (to.first.add(z * to.slice + y * to.pitch), z * from.slice + y * from.pitch);
-                        std::ptr::copy(from.first.add(b), a, d.WidthInBytes);
-                    }
-                }
+            // SAFETY: the caller's promise.
+            unsafe { from.copy_to(to) };
+            return Ok(());
+        }
+        let mut way = Way { s, stream, synchronous, loan: None, unpack: None, to_host: Vec::new(), reading: None };
+        if let Some(from) = src {
+            // SAFETY: the caller's promise.
+            unsafe { way.source(&mut d, from)? };
+        }
+        if let Some(to) = dst {
+            way.destination(&mut d, to)?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { way.send(&d) }
+    })())
+}
+
+/// The rows of the sides that are host memory; `d` says so of them from now on.
+fn host_sides(s: &Session, d: &mut CUDA_MEMCPY3D) -> Result<(Option<Rows>, Option<Rows>), CUresult> {
+    // "Unified" says: find out by the address.
+    let resolve = |kind: &mut CUmemorytype, device: u64, host: &mut u64| {
+        if *kind == CU_MEMORYTYPE_UNIFIED {
+            if side(s, device, 1) == Ok(Side::Device) {
+                *kind = CU_MEMORYTYPE_DEVICE;
+            } else {
+                (*kind, *host) = (CU_MEMORYTYPE_HOST, device);
+            }
+        }
+    };
+    let (mut src_host, mut dst_host) = (d.srcHost as u64, d.dstHost as u64);
+    resolve(&mut d.srcMemoryType, d.srcDevice, &mut src_host);
+    resolve(&mut d.dstMemoryType, d.dstDevice, &mut dst_host);
+    let (width, height, depth) = (d.WidthInBytes, d.Height, d.Depth);
+    let rows = |base: u64, x: usize, y: usize, z: usize, pitch: usize, rows: usize| {
+        let pitch = if pitch == 0 { width } else { pitch };
+        let slice = pitch * if rows == 0 { height } else { rows };
+        if base == 0 || pitch < width {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let first = (base as usize + z * slice + y * pitch + x) as *mut u8;
+        Ok(Rows { first, pitch, slice, width, height, depth })
+    };
+    let src = match d.srcMemoryType {
+        CU_MEMORYTYPE_HOST => Some(rows(src_host, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight)?),
+        _ => None,
+    };
+    let dst = match d.dstMemoryType {
+        CU_MEMORYTYPE_HOST => Some(rows(dst_host, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight)?),
+        _ => None,
+    };
+    if src.is_some() {
+        d.srcHost = src_host as *const c_void;
+    }
+    if dst.is_some() {
+        d.dstHost = dst_host as *mut c_void;
+    }
+    Ok((src, dst))
+}
+
+/// How the host side of a copy gets to the worker, or comes from there.
+struct Way {
+    s: &'static Session,
+    stream: CUstream,
+    synchronous: bool,
+    /// Memory that stands for pageable memory until the call returns.
+    loan: Option<Loan>,
+    /// Where the loan's bytes go in the end.
+    unpack: Option<Rows>,
+    /// Rows of pinned memory that the copy writes.
+    to_host: Vec<HeapRange>,
+    reading: Option<Reading>,
+}
+
+impl Way {
+    /// What is captured is copied when the graph runs.
+    fn set_aside(&self, rows: &Rows) -> Result<Option<u64>, CUresult> {
+        match self.synchronous {
+            true => Ok(None),
+            false => capture::set_aside(self.s, self.stream, rows.first as u64, rows.shape()),
+        }
+    }
+
+    /// # Safety
+    /// Every row lies in the application's memory.
+    unsafe fn source(&mut self, d: &mut CUDA_MEMCPY3D, from: Rows) -> Result<(), CUresult> {
+        let s = self.s;
+        if let Some(range) = host_memory::shared_range(s, from.first as u64, from.span() as u64) {
+            if s.mirrored {
+                let rows = from.ranges(range);
+                self.reading = Some(Reading::of(s, || rows.clone()));
+                in_step::announce_rows(s, range, &rows);
             }
             return Ok(());
         }
-        // What is captured is copied when the graph runs.
-        let set_aside = |rows: &Rows| match synchronous {
-            true => Ok(None),
-            false => crate::objects::capture::set_aside(s, stream, rows.first as u64, rows.shape()),
-        };
-        let mut loan = None;
-        let mut unpack = None;
-        let (mut to_host, mut reading) = (Vec::new(), None);
-        if let Some(from) = src {
-            d.srcHost = src_host as *const c_void;
-            match host_memory::shared_range(s, from.first as u64, from.span() as u64) {
-                Some(range) if s.mirrored => {
-                    let rows = from.ranges(range);
-                    reading = Some(Reading::of(s, || rows.clone()));
-                    in_step::announce_rows(s, range, &rows);
-                }
-                Some(_) => {}
-                None => match set_aside(&from)? {
-                    Some(at) => {
-                        d.srcHost = at as *const c_void;
-                        (d.srcPitch, d.srcHeight) = (from.pitch, from.slice / from.pitch);
-                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
-                    }
-                    None => {
-                        let l = crate::memory::payload::Loan::general(s, from.packed_bytes())?;
-                        // SAFETY: the caller's promise; the loan has room for the packed rows.
-                        unsafe { from.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
-                        announce(s, l.range);
-                        d.srcHost = l.pointer().cast_const().cast();
-                        (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
-                        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
-                        loan = Some(l);
-                    }
-                },
+        match self.set_aside(&from)? {
+            Some(at) => {
+                d.srcHost = at as *const c_void;
+                (d.srcPitch, d.srcHeight) = (from.pitch, from.slice / from.pitch);
+            }
+            None => {
+                let loan = Loan::general(s, from.packed_bytes())?;
+                // SAFETY: the caller's promise; the loan has room for the packed rows.
+                unsafe { from.each(loan.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(row, at, n)) };
+                announce(s, loan.range);
+                d.srcHost = loan.pointer().cast_const().cast();
+                (d.srcPitch, d.srcHeight) = (d.WidthInBytes, d.Height);
+                self.loan = Some(loan);
             }
         }
-        if let Some(to) = dst {
-            d.dstHost = dst_host as *mut c_void;
-            if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
-                if s.mirrored {
-                    to_host = to.ranges(range);
-                }
-                in_step::before_overwrite(s, range);
-            } else if let Some(at) = set_aside(&to)? {
+        (d.srcXInBytes, d.srcY, d.srcZ) = (0, 0, 0);
+        Ok(())
+    }
+
+    fn destination(&mut self, d: &mut CUDA_MEMCPY3D, to: Rows) -> Result<(), CUresult> {
+        let s = self.s;
+        if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
+            if s.mirrored {
+                self.to_host = to.ranges(range);
+            }
+            in_step::before_overwrite(s, range);
+            return Ok(());
+        }
+        match self.set_aside(&to)? {
+            Some(at) => {
                 d.dstHost = at as *mut c_void;
                 (d.dstPitch, d.dstHeight) = (to.pitch, to.slice / to.pitch);
-                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
-            } else {
-                let l = crate::memory::payload::Loan::general(s, to.packed_bytes())?;
-                d.dstHost = l.pointer().cast();
+            }
+            None => {
+                let loan = Loan::general(s, to.packed_bytes())?;
+                d.dstHost = loan.pointer().cast();
                 (d.dstPitch, d.dstHeight) = (d.WidthInBytes, d.Height);
-                (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
-                loan = Some(l);
-                unpack = Some(to);
+                self.loan = Some(loan);
+                self.unpack = Some(to);
             }
         }
+        (d.dstXInBytes, d.dstY, d.dstZ) = (0, 0, 0);
+        Ok(())
+    }
+
+    /// # Safety
+    /// Every row lies in the application's memory.
+    unsafe fn send(self, d: &CUDA_MEMCPY3D) -> Result<(), CUresult> {
         let request = |w: &mut Vec<u8>| {
-            w.word(stream as u64);
+            w.word(self.stream as u64);
             // SAFETY: a descriptor is plain data of 200 bytes; its reserved fields were the application's zeros.
-            w.put(unsafe {
-                std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), std::mem::size_of_val(&d))
-            });
+            w.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(d).cast::<u8>(), size_of_val(d)) });
         };
-        let bringing = Bringing::new(s, to_host);
-        if !synchronous && loan.is_none() {
+        let bringing = Bringing::new(self.s, self.to_host);
+        if !self.synchronous && self.loan.is_none() {
             return posted(post_sealed(op::COPY_3D, request, |number| {
                 bringing.posted(number);
-                reading.iter().for_each(|reading| reading.posted(number));
+                self.reading.iter().for_each(|reading| reading.posted(number));
             }));
         }
-        let ticket = start_sealed(s, op::COPY_3D, request, |number| bringing.called(number))?;
-        posted(wait(s, ticket)?.result)?;
-        if let (Some(to), Some(l)) = (unpack, &loan) {
+        let ticket = start_sealed(self.s, op::COPY_3D, request, |number| bringing.called(number))?;
+        posted(wait(self.s, ticket)?.result)?;
+        if let (Some(to), Some(loan)) = (self.unpack, &self.loan) {
             // SAFETY: the caller's promise; the copy into the loan is complete.
-            unsafe { to.each(l.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };
+            unsafe { to.each(loan.pointer(), |row, at, n| std::ptr::copy_nonoverlapping(at, row, n)) };
         }
         Ok(())
-    })();
-    answer.err().unwrap_or(CUDA_SUCCESS)
+    }
 }
 
 /// # Safety

@@ -1,4 +1,4 @@
-//! nodes
+//! Graphs and their nodes: added, listed, destroyed.
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
