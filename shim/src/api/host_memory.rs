@@ -17,7 +17,7 @@ use crate::memory::in_step::{forget_mirrored, mirror};
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
 use crate::session::poison;
-use crate::state::address_map::{Kind, Range};
+use crate::state::address_map::{MemoryKind, Range};
 use crate::state::context;
 use crate::state::heap::PAGE;
 use crate::state::host_memory::BLOCK;
@@ -46,7 +46,7 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) ->
         }
         let range = allocate(s, bytes as u64)?;
         let base = s.heap.base() as u64 + range.offset;
-        let mut entry = Range::new(base, bytes as u64, Kind::PinnedHost, ctx, device);
+        let mut entry = Range::new(base, bytes as u64, MemoryKind::PinnedHost, ctx, device);
         // All pinned memory is mapped, and the driver says so.
         // As driver 580 tells it: PORTABLE is told back alone, but not beside DEVICEMAP.
         entry.flags = match flags & CU_MEMHOSTALLOC_DEVICEMAP {
@@ -78,7 +78,7 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         if p.is_null() {
             return Ok(());
         }
-        let gone = state().addresses.remove_if(p as u64, |r| r.kind == Kind::PinnedHost);
+        let gone = state().addresses.remove_if(p as u64, |r| r.kind == MemoryKind::PinnedHost);
         let gone = gone.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let range = HeapRange { offset: gone.owner, bytes: gone.bytes.next_multiple_of(PAGE) };
         forget_mirrored(range);
@@ -167,7 +167,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         // One at a time: two registrations may share a page.
         let mut moved = state().host_memory.moved.lock();
         match state().addresses.overlapping(base, bytes as u64) {
-            Some(r) if r.kind == Kind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+            Some(r) if r.kind == MemoryKind::RegisteredHost => return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
             Some(_) => return Err(CUDA_ERROR_INVALID_VALUE),
             None => {}
         }
@@ -176,7 +176,7 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: u32) -> 
         if backing == Backing::ReadOnly && flags & CU_MEMHOSTREGISTER_READ_ONLY == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let mut entry = Range::new(base, bytes as u64, Kind::RegisteredHost, ctx, device);
+        let mut entry = Range::new(base, bytes as u64, MemoryKind::RegisteredHost, ctx, device);
         entry.flags = flags & CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
         if flags & CU_MEMHOSTREGISTER_READ_ONLY != 0 {
             entry.access = CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -206,7 +206,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         }
         let mut moved = state().host_memory.moved.lock();
         let found = state().addresses.find(p as u64).ok_or(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-        if found.kind != Kind::RegisteredHost || found.base != p as u64 {
+        if found.kind != MemoryKind::RegisteredHost || found.base != p as u64 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         state().addresses.remove(found.base);

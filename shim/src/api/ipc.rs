@@ -50,9 +50,10 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
         };
         let (base, bytes) = call(ops::CU_IPC_OPEN_MEM_HANDLE_V2, request, |r| Ok((r.word()?, r.word()?)))?;
         // The driver counts: one allocation opened twice is at one address and has to be closed twice.
-        let again = state().addresses.find(base).is_some_and(|r| r.kind == address_map::Kind::Ipc && r.base == base);
+        let again =
+            state().addresses.find(base).is_some_and(|r| r.kind == address_map::MemoryKind::Ipc && r.base == base);
         if !again || !state().addresses.update(base, |r| r.flags += 1) {
-            state().addresses.insert(Range::new(base, bytes, address_map::Kind::Ipc, ctx, device));
+            state().addresses.insert(Range::new(base, bytes, address_map::MemoryKind::Ipc, ctx, device));
         }
         Ok(base)
     })();
@@ -66,7 +67,7 @@ pub unsafe fn cuIpcCloseMemHandle(base: CUdeviceptr) -> CUresult {
     if let Err(code) = session() {
         return code;
     }
-    let Some(range) = state().addresses.find(base).filter(|r| r.kind == address_map::Kind::Ipc && r.base == base)
+    let Some(range) = state().addresses.find(base).filter(|r| r.kind == address_map::MemoryKind::Ipc && r.base == base)
     else {
         return CUDA_ERROR_INVALID_VALUE;
     };

@@ -13,7 +13,7 @@ use crate::answer::{code, write};
 
 use crate::session::attached::session;
 use crate::session::call::call;
-use crate::state::address_map::{self, Kind};
+use crate::state::address_map::{self, MemoryKind};
 use crate::state::context;
 use crate::state::process::state;
 
@@ -62,7 +62,7 @@ pub unsafe fn cuMemAllocPitch_v2(
 
 fn insert(base: u64, bytes: usize, ctx: u64) {
     let device = context::current_device().unwrap_or(0);
-    state().addresses.insert_device(base, bytes as u64, address_map::Kind::Device, ctx, device);
+    state().addresses.insert_device(base, bytes as u64, address_map::MemoryKind::Device, ctx, device);
 }
 
 /// Waits for the device as the driver's does, so it is called, not posted.
@@ -82,7 +82,7 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
         Ok(()) => {
             // Another thread may have been given the address by now.
-            state().addresses.remove_if(address, |r| r.id == range.id && r.kind != address_map::Kind::Graph);
+            state().addresses.remove_if(address, |r| r.id == range.id && r.kind != address_map::MemoryKind::Graph);
             CUDA_SUCCESS
         }
         Err(code) => code,
@@ -117,7 +117,7 @@ pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize,
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         // Mapped memory that no device may access yet does not count.
-        let found = state().addresses.find(ptr).filter(|r| !(r.kind == Kind::Vmm && r.access == 0));
+        let found = state().addresses.find(ptr).filter(|r| !(r.kind == MemoryKind::Vmm && r.access == 0));
         // SAFETY: each is null or valid by the caller's promise.
         unsafe {
             if !base.is_null() {

@@ -10,7 +10,7 @@ use orion_cuda::sys::*;
 
 use crate::answer::{code, not_null};
 use crate::session::attached::session;
-use crate::state::address_map::{Kind, Range};
+use crate::state::address_map::{MemoryKind, Range};
 use crate::state::process::state;
 
 /// Small allocations share blocks of this size in the driver.
@@ -93,7 +93,7 @@ pub unsafe fn cuPointerGetAttributes(
 pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Value> {
     use Value::{Int, Word};
     let offset = ptr - r.base;
-    let is_plain = matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc);
+    let is_plain = matches!(r.kind, MemoryKind::Device | MemoryKind::ModuleGlobal | MemoryKind::Ipc);
     let flag = |v: bool| Int(v as i32);
     Some(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => Word(r.context),
@@ -107,17 +107,17 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
         CU_POINTER_ATTRIBUTE_BUFFER_ID => Word(r.id),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => Int(0),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Int(r.device as i32),
-        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(r.kind == Kind::Device),
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(r.kind == MemoryKind::Device),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Word(reserved(r).0),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Word(reserved(r).1),
         CU_POINTER_ATTRIBUTE_MAPPED => Int(1),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
-            Word(if r.kind == Kind::Vmm { state().virtual_memory.handle_types(r.owner) } else { 0 })
+            Word(if r.kind == MemoryKind::Vmm { state().virtual_memory.handle_types(r.owner) } else { 0 })
         }
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => flag(is_plain),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Int(r.access as i32),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
-            Word(if matches!(r.kind, Kind::Pool | Kind::Graph) { r.owner } else { 0 })
+            Word(if matches!(r.kind, MemoryKind::Pool | MemoryKind::Graph) { r.owner } else { 0 })
         }
         CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Word(mapping(r).1),
         CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Word(mapping(r).0),
@@ -131,13 +131,13 @@ pub fn known(r: &Range, attribute: CUpointer_attribute, ptr: u64) -> Option<Valu
 
 /// Start and size of the range of addresses an allocation lies in: the whole reservation for VMM.
 fn reserved(r: &Range) -> (u64, u64) {
-    state().virtual_memory.reservation(r.base).filter(|_| r.kind == Kind::Vmm).unwrap_or((r.base, r.bytes))
+    state().virtual_memory.reservation(r.base).filter(|_| r.kind == MemoryKind::Vmm).unwrap_or((r.base, r.bytes))
 }
 
 /// Start and size of the physical block behind an allocation.
 fn mapping(r: &Range) -> (u64, u64) {
     let unit = match r.kind {
-        Kind::RegisteredHost => PAGE,
+        MemoryKind::RegisteredHost => PAGE,
         _ => BLOCK,
     };
     let start = r.base / unit * unit;
@@ -196,11 +196,11 @@ pub unsafe fn cuPointerSetAttribute(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::address_map::{Kind, Range};
+    use crate::state::address_map::{MemoryKind, Range};
 
     #[test]
     fn answers_are_those_of_the_driver() {
-        let mut r = Range::new(0x7e00_0000_0200, 1000, Kind::Device, 77, 1);
+        let mut r = Range::new(0x7e00_0000_0200, 1000, MemoryKind::Device, 77, 1);
         r.id = 9;
         let ask = |attribute| known(&r, attribute, r.base + 10);
         assert_eq!(ask(CU_POINTER_ATTRIBUTE_CONTEXT), Some(Value::Word(77)));

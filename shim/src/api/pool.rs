@@ -72,7 +72,7 @@ fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream, op: u16) -> Resul
         Some(pool) => (pool, state().pools.pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
         None => (current_pool(device)?, device),
     };
-    let kind = if capture::capturing(stream) { address_map::Kind::Graph } else { address_map::Kind::Pool };
+    let kind = if capture::capturing(stream) { address_map::MemoryKind::Graph } else { address_map::MemoryKind::Pool };
     let mut range = Range::new(base, bytes as u64, kind, 0, device);
     range.owner = owner;
     state().addresses.insert(range);
@@ -114,8 +114,9 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
             return Ok(());
         }
         // The next launch of its graph allocates it again.
-        if state().addresses.find(base).is_none_or(|r| r.base != base || r.kind != address_map::Kind::Graph) {
-            let freeable = |r: &Range| matches!(r.kind, address_map::Kind::Pool | address_map::Kind::Device);
+        if state().addresses.find(base).is_none_or(|r| r.base != base || r.kind != address_map::MemoryKind::Graph) {
+            let freeable =
+                |r: &Range| matches!(r.kind, address_map::MemoryKind::Pool | address_map::MemoryKind::Device);
             state().addresses.remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         }
         posted(post(ops::CU_MEM_FREE_ASYNC, |w| {

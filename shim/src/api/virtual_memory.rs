@@ -210,7 +210,7 @@ pub unsafe fn cuMemMap(
             a.mappings += 1;
             Ok(a.properties.location.id as u32)
         })?;
-        let mut range = Range::new(base, bytes, address_map::Kind::Vmm, 0, device);
+        let mut range = Range::new(base, bytes, address_map::MemoryKind::Vmm, 0, device);
         range.owner = handle;
         // Nobody may access it yet.
         (range.access, range.device_pointer) = (0, 0);
@@ -267,7 +267,7 @@ pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmem
         let mut mapped = Vec::new();
         let mut at = base;
         while at < end {
-            let range = state().addresses.find(at).filter(|r| r.kind == address_map::Kind::Vmm);
+            let range = state().addresses.find(at).filter(|r| r.kind == address_map::MemoryKind::Vmm);
             let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             at = range.end();
             mapped.push(range);
@@ -350,7 +350,7 @@ pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let range = state().addresses.find(address as u64).filter(|r| r.kind == address_map::Kind::Vmm);
+        let range = state().addresses.find(address as u64).filter(|r| r.kind == address_map::MemoryKind::Vmm);
         let range = range.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let revived = state().virtual_memory.allocations(|all| -> Result<bool, CUresult> {
             let a = all.get_mut(&range.owner).ok_or(CUDA_ERROR_INVALID_VALUE)?;

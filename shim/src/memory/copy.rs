@@ -18,7 +18,9 @@ pub fn post_or_call(op: u16, known: bool, words: &[u64]) -> Result<(), CUresult>
 
 pub fn is_known(s: &Session, address: u64, bytes: usize) -> bool {
     match state().addresses.find(address) {
-        Some(range) => address.saturating_add(bytes as u64) <= range.end() || range.kind != address_map::Kind::Device,
+        Some(range) => {
+            address.saturating_add(bytes as u64) <= range.end() || range.kind != address_map::MemoryKind::Device
+        }
         None => host_memory::shared_range(s, address, bytes as u64).is_some(),
     }
 }

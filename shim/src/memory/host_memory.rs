@@ -21,7 +21,7 @@ use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::session::call::{call, post};
-use crate::state::address_map::Kind;
+use crate::state::address_map::MemoryKind;
 use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::BLOCK;
 use crate::state::process::state;
@@ -167,7 +167,7 @@ pub fn shared_range(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> 
         return None;
     }
     let range = state().addresses.find(address)?;
-    if range.kind != Kind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
+    if range.kind != MemoryKind::RegisteredHost || range.device_pointer == 0 || range.bytes_from(address) < bytes {
         return None;
     }
     Some(HeapRange { offset: range.owner + (address - page_of(range.base)), bytes })
@@ -187,7 +187,9 @@ pub fn check_registered(address: u64, bytes: u64) -> Result<(), CUresult> {
         return Ok(());
     }
     match state().addresses.find(address) {
-        Some(r) if r.kind == Kind::RegisteredHost && r.bytes_from(address) < bytes => Err(CUDA_ERROR_INVALID_VALUE),
+        Some(r) if r.kind == MemoryKind::RegisteredHost && r.bytes_from(address) < bytes => {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
         _ => Ok(()),
     }
 }

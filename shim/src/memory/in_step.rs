@@ -32,6 +32,7 @@ use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
 use crate::state::process::state;
 use crate::state::session::Session;
+use crate::system::threads::spawn;
 
 /// How often memory is compared while the device works; see the worker's constants of the same names.
 const INTERVAL_MIN: Duration = Duration::from_micros(20);
@@ -262,10 +263,7 @@ fn start_looking(s: &'static Session) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         state().in_step.started.store(true, Ordering::SeqCst);
-        let spawned = crate::system::threads::with_signals_blocked(|| {
-            std::thread::Builder::new().name("orion-in-step".into()).stack_size(1 << 20).spawn(move || look(s))
-        });
-        if let Err(e) = spawned {
+        if let Err(e) = spawn("orion-in-step", 1 << 20, move || look(s)) {
             crate::say!("starting a thread failed: {e}; running kernels will not see what the host writes");
         }
     });
@@ -311,7 +309,7 @@ fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
     // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
     fence(Ordering::SeqCst);
     if still() {
-        crate::system::futex::futex_wait(&state().in_step.asleep, why, timeout);
+        crate::system::futex::futex_wait(&state().in_step.asleep, why, Some(timeout));
     }
     state().in_step.asleep.store(0, Ordering::SeqCst);
 }

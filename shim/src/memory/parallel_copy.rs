@@ -5,6 +5,8 @@
 
 // UNSAFETY: raw copies, also from helper threads; the callers promise the ranges until the copy has returned.
 
+use crate::system::futex::{futex_wait, futex_wake_all};
+use crate::system::threads::spawn;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -66,12 +68,9 @@ fn pool() -> Option<&'static Pool> {
             finished: AtomicUsize::new(0),
         }));
         let mut started = 0;
-        crate::system::threads::with_signals_blocked(|| {
-            for _ in 0..helpers {
-                let thread = std::thread::Builder::new().name("orion-copy".into()).stack_size(256 << 10);
-                started += thread.spawn(move || pool.serve()).is_ok() as u32;
-            }
-        });
+        for _ in 0..helpers {
+            started += spawn("orion-copy", 256 << 10, move || pool.serve()).is_ok() as u32;
+        }
         (started > 0).then_some(pool)
     })
 }
@@ -90,11 +89,7 @@ impl Pool {
         self.next.store((round as u64) << 32, Ordering::Release);
         self.round.store(round, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) > 0 {
-            // SAFETY: FUTEX_WAKE uses the address as a key only.
-            unsafe {
-                let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-                libc::syscall(libc::SYS_futex, self.round.as_ptr(), op, i32::MAX);
-            }
+            futex_wake_all(&self.round);
         }
         while self.take(round) {}
         // Parts that helpers took are all that is left; they end within microseconds.
@@ -145,17 +140,7 @@ impl Pool {
                 looks += 1;
                 if looks.is_multiple_of(64) && idle.elapsed() > HELPER_SPIN {
                     self.sleeping.fetch_add(1, Ordering::SeqCst);
-                    // SAFETY: waits on a word that lives for ever; any error means "look again".
-                    unsafe {
-                        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                        libc::syscall(
-                            libc::SYS_futex,
-                            self.round.as_ptr(),
-                            op,
-                            done,
-                            std::ptr::null::<libc::timespec>(),
-                        );
-                    }
+                    futex_wait(&self.round, done, None);
                     self.sleeping.fetch_sub(1, Ordering::SeqCst);
                 }
                 std::hint::spin_loop();

@@ -26,6 +26,7 @@ use crate::state::callback::IN_CALLBACK;
 use crate::state::callback::Job;
 use crate::state::process::state;
 use crate::state::session::Session;
+use crate::system::threads::spawn;
 
 impl Job {
     fn run(self) {
@@ -102,10 +103,7 @@ fn hand_on(job: Job) {
         return;
     }
     drop(pool);
-    let spawned = crate::system::threads::with_signals_blocked(|| {
-        std::thread::Builder::new().name("orion-callback".into()).stack_size(8 << 20).spawn(serve)
-    });
-    if let Err(e) = spawned {
+    if let Err(e) = spawn("orion-callback", 8 << 20, serve) {
         // Whoever is busy will come to it.
         crate::say!("starting a callback thread failed: {e}; host functions may run late");
     }

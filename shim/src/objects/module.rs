@@ -238,7 +238,7 @@ pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), 
         |r| Ok((r.word()?, r.word()? as usize)),
     )?;
     let device = context::current_device().unwrap_or(0);
-    state().addresses.insert_device(found.0, found.1 as u64, address_map::Kind::ModuleGlobal, ctx, device);
+    state().addresses.insert_device(found.0, found.1 as u64, address_map::MemoryKind::ModuleGlobal, ctx, device);
     owner.globals.lock().insert(key, found);
     Ok(found)
 }

@@ -95,7 +95,7 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
         // Registered first, then one more look: the reader looks at the sleepers after it let go of the lock.
         let retry = s.replies.reader.try_lock().is_some();
         if !retry && mine.signal.load(Ordering::SeqCst) == seen {
-            futex_wait(&mine.signal, seen, Duration::from_millis(100));
+            futex_wait(&mine.signal, seen, Some(Duration::from_millis(100)));
         }
         s.replies.sleepers.lock().retain(|w| *w != slot);
         if crate::session::carrier::lost() {

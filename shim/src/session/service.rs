@@ -1,7 +1,5 @@
 //! The service thread: what the worker sends without being asked.
 
-// UNSAFETY: blocks signals for new threads.
-
 use crate::state::lock::{Lock, Rank};
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -15,7 +13,7 @@ use orion_wire::record::{Header, HeapRange, op};
 use crate::report::output;
 use crate::state::process::state;
 use crate::state::session::Session;
-use crate::system::threads::with_signals_blocked;
+use crate::system::threads::spawn;
 
 /// Keeps the event ring's reading end until the service thread starts.
 pub fn keep_consumer(consumer: Consumer) {
@@ -31,19 +29,12 @@ pub struct Handlers {
     pub run_callback: fn(&'static Session, &Header, Reader<'_>),
 }
 
-/// Starts the one thread the shim has of its own. All signals are blocked in it: the application's handlers
-/// expect the application's threads.
+/// Starts the one thread that every session has.
 pub fn start_service(s: &'static Session, handlers: Handlers) {
     let Some(consumer) = state().service.consumer.lock().take() else {
         return;
     };
-    let spawned = with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("orion-events".into())
-            .stack_size(1 << 20)
-            .spawn(move || serve(s, consumer, handlers))
-    });
-    if let Err(e) = spawned {
+    if let Err(e) = spawn("orion-events", 1 << 20, move || serve(s, consumer, handlers)) {
         // Without it nothing that waits for the device could ever return.
         crate::say!("starting the event thread failed: {e}; the session is over");
         state().service.stopped.store(true, Ordering::Release);

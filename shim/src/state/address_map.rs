@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const READ_WRITE: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemoryKind {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
     Device,
     /// `cuMemAllocAsync` and its like.
@@ -37,7 +37,7 @@ pub enum Kind {
 pub struct Range {
     pub base: u64,
     pub bytes: u64,
-    pub kind: Kind,
+    pub kind: MemoryKind,
     /// Handle of the context it was made in; 0 where it belongs to none (pools, VMM).
     pub context: u64,
     pub device: u32,
@@ -55,10 +55,10 @@ pub struct Range {
 }
 
 impl Range {
-    pub fn new(base: u64, bytes: u64, kind: Kind, context: u64, device: u32) -> Range {
+    pub fn new(base: u64, bytes: u64, kind: MemoryKind, context: u64, device: u32) -> Range {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let device_pointer = if kind == Kind::RegisteredHost { 0 } else { base };
+        let device_pointer = if kind == MemoryKind::RegisteredHost { 0 } else { base };
         Range {
             base,
             bytes,
@@ -75,7 +75,7 @@ impl Range {
     }
 
     pub fn is_device(&self) -> bool {
-        !matches!(self.kind, Kind::PinnedHost | Kind::RegisteredHost)
+        !matches!(self.kind, MemoryKind::PinnedHost | MemoryKind::RegisteredHost)
     }
 
     pub fn contains(&self, address: u64) -> bool {
@@ -126,7 +126,7 @@ impl AddressMap {
     }
 
     /// Records device memory at `base` and keeps the addresses free in this process.
-    pub fn insert_device(&self, base: u64, bytes: u64, kind: Kind, context: u64, device: u32) {
+    pub fn insert_device(&self, base: u64, bytes: u64, kind: MemoryKind, context: u64, device: u32) {
         self.insert(Range::new(base, bytes, kind, context, device));
     }
 
@@ -188,8 +188,9 @@ impl AddressMap {
     /// A context was destroyed or reset: its device memory is gone.
     pub fn forget_context(&self, context: u64) {
         let mut ranges = self.ranges.write();
-        ranges
-            .retain(|_, r| !(r.context == context && matches!(r.kind, Kind::Device | Kind::ModuleGlobal | Kind::Ipc)));
+        ranges.retain(|_, r| {
+            !(r.context == context && matches!(r.kind, MemoryKind::Device | MemoryKind::ModuleGlobal | MemoryKind::Ipc))
+        });
     }
 
     fn reserve_blocks(&self, base: u64, bytes: u64) {
@@ -345,8 +346,8 @@ mod tests {
     fn inner_addresses_are_found_and_outer_ones_are_not() {
         let addresses = AddressMap::new();
         let base = AREA + 512;
-        addresses.insert_device(base, 1000, Kind::Device, 7, 1);
-        addresses.insert_device(base + 1024, 16, Kind::Pool, 0, 1);
+        addresses.insert_device(base, 1000, MemoryKind::Device, 7, 1);
+        addresses.insert_device(base + 1024, 16, MemoryKind::Pool, 0, 1);
         assert_eq!(addresses.find(base).map(|r| (r.base, r.device)), Some((base, 1)));
         assert_eq!(addresses.find(base + 999).map(|r| r.base), Some(base));
         assert_eq!(addresses.find(base + 1000), None);
@@ -362,11 +363,11 @@ mod tests {
     fn an_overlapping_insert_replaces_what_was_there() {
         let addresses = AddressMap::new();
         let base = AREA + (1 << 32);
-        addresses.insert_device(base, 100, Kind::ModuleGlobal, 7, 0);
-        addresses.insert_device(base + 100, 100, Kind::ModuleGlobal, 7, 0);
-        addresses.insert_device(base + 50, 100, Kind::Device, 7, 0);
+        addresses.insert_device(base, 100, MemoryKind::ModuleGlobal, 7, 0);
+        addresses.insert_device(base + 100, 100, MemoryKind::ModuleGlobal, 7, 0);
+        addresses.insert_device(base + 50, 100, MemoryKind::Device, 7, 0);
         assert_eq!((addresses.find(base), addresses.find(base + 160)), (None, None));
-        assert_eq!(addresses.find(base + 60).map(|r| r.kind), Some(Kind::Device));
+        assert_eq!(addresses.find(base + 60).map(|r| r.kind), Some(MemoryKind::Device));
         addresses.forget_context(7_777);
         assert!(addresses.is_device(base + 60));
     }
@@ -375,7 +376,7 @@ mod tests {
     fn device_memory_keeps_its_addresses() {
         let addresses = AddressMap::new();
         let base = AREA + (2 << 32);
-        addresses.insert_device(base, 100, Kind::Device, 7, 0);
+        addresses.insert_device(base, 100, MemoryKind::Device, 7, 0);
         assert_eq!(map_nothing(base, base + PAGE), Mapped::Taken);
         assert_eq!(addresses.reserve(base - BLOCK, 3 * BLOCK), Ok(()));
         addresses.unreserve(base, BLOCK);

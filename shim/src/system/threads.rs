@@ -2,16 +2,17 @@
 
 // UNSAFETY: blocks signals for new threads.
 
-/// Runs `f` with every signal blocked; a thread spawned inside inherits that.
-pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: plain calls on local signal sets.
+/// Starts a thread in which all signals are blocked: the application's handlers expect the application's threads.
+pub fn spawn(name: &str, stack_bytes: usize, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.into()).stack_size(stack_bytes);
+    // SAFETY: plain calls on local signal sets. The new thread inherits what is blocked while it is made.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = f();
+        let spawned = builder.spawn(run);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
+        spawned.map(drop)
     }
 }

@@ -149,7 +149,7 @@ const FILES: &[u64] = &[
     // shim/src/api/graph/exec.rs
     0xabcb791d9b99d2d2,
     // shim/src/api/graph/nodes.rs
-    0x51861efd23958d03,
+    0xd4084ffc5218d3da,
     // shim/src/api/graph/params.rs
     0xdd55e2b2166b1d39,
     // shim/src/api/green_context.rs

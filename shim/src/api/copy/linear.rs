@@ -60,7 +60,7 @@ pub fn check_device(address: u64, bytes: usize) -> Result<(), CUresult> {
     match state().addresses.find(address) {
         Some(range) if range.base.saturating_add(range.bytes) < address.saturating_add(bytes as u64) => {
             // VMM mappings and pools lie side by side; a copy may run across several.
-            if range.kind == address_map::Kind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+            if range.kind == address_map::MemoryKind::Device { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
         }
         Some(_) => Ok(()),
         // Memory the shim has not seen made (opened by others, device-side heap): the driver decides.

@@ -19,9 +19,6 @@ use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::process::state;
 
-/// An edge has two ends, and each may need a name.
-const EDGES_MAX: usize = NODES_MAX / 2;
-
 /// Where a new node goes.
 struct Place {
     out: *mut CUgraphNode,
@@ -189,7 +186,7 @@ fn note_allocation(address: u64, bytes: usize, pool: &CUmemPoolProps) {
     state().addresses.insert_device(
         address,
         bytes as u64,
-        crate::state::address_map::Kind::Graph,
+        crate::state::address_map::MemoryKind::Graph,
         0,
         pool.location.id as u32,
     );
@@ -298,27 +295,32 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, out: *mut CUgraph
     unsafe { write(out, answer) }
 }
 
-/// A list of nodes, page by page. Without an array only the number is answered; an array that is too long is
-/// filled up with nulls, as the driver does.
+/// A list of nodes, or of edges by their two ends, page by page. Without an array only the number is answered; an array
+/// that is too long is filled up with nulls, as the driver does.
 ///
 /// # Safety
-/// `nodes` and `edges` are null or have as many elements as `count` says; `count` is null or valid.
-unsafe fn list(
+/// `ends` and `edges` are null or have as many elements as `count` says; `count` is null or valid.
+unsafe fn list<const ENDS: usize>(
     op: u16,
     object: Result<u64, CUresult>,
-    nodes: *mut CUgraphNode,
+    ends: [*mut CUgraphNode; ENDS],
     edges: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> CUresult {
-    let answer = (|| {
+    code((|| {
         let object = object?;
         // SAFETY: the caller's promise.
         let count = unsafe { count.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let capacity = if nodes.is_null() { 0 } else { *count };
+        let asks_number = ends[0].is_null();
+        if ends.iter().any(|end| end.is_null() != asks_number) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let capacity = if asks_number { 0 } else { *count };
         let mut first = 0;
         loop {
-            let wanted = (capacity - first).min(NODES_MAX);
-            let (total, page) = page(op, object, first, wanted, 1)?;
+            // Each end may need a name.
+            let wanted = (capacity - first).min(NODES_MAX / ENDS);
+            let (total, page) = page(op, object, first, wanted, ENDS)?;
             if capacity == 0 {
                 *count = total;
                 return Ok(());
@@ -326,9 +328,9 @@ unsafe fn list(
             for (i, item) in page.iter().enumerate() {
                 // SAFETY: `first + i` is below the capacity.
                 unsafe {
-                    nodes.add(first + i).write(item[0] as CUgraphNode);
+                    ends.iter().zip(item).for_each(|(end, word)| end.add(first + i).write(*word as CUgraphNode));
                     if !edges.is_null() {
-                        edges.add(first + i).write(edge_data(item[1]));
+                        edges.add(first + i).write(edge_data(item[ENDS]));
                     }
                 }
             }
@@ -339,33 +341,32 @@ unsafe fn list(
         }
         for i in first..capacity {
             // SAFETY: below the capacity.
-            unsafe { nodes.add(i).write(std::ptr::null_mut()) };
+            ends.iter().for_each(|end| unsafe { end.add(i).write(std::ptr::null_mut()) });
         }
         *count = first;
         Ok(())
-    })();
-    code(answer)
+    })())
 }
 
 /// # Safety
 /// As CUDA's `cuGraphGetNodes`.
 pub unsafe fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_NODES, graph_name(graph), nodes, std::ptr::null_mut(), count) }
+    unsafe { list(ops::CU_GRAPH_GET_NODES, graph_name(graph), [nodes], std::ptr::null_mut(), count) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphGetRootNodes`.
 pub unsafe fn cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_ROOT_NODES, graph_name(graph), nodes, std::ptr::null_mut(), count) }
+    unsafe { list(ops::CU_GRAPH_GET_ROOT_NODES, graph_name(graph), [nodes], std::ptr::null_mut(), count) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphNodeGetDependencies`.
 pub unsafe fn cuGraphNodeGetDependencies(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENCIES, node_name(node), nodes, std::ptr::null_mut(), count) }
+    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENCIES, node_name(node), [nodes], std::ptr::null_mut(), count) }
 }
 
 /// # Safety
@@ -382,14 +383,14 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(
         false => ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2,
     };
     // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), nodes, edges, count) }
+    unsafe { list(op, node_name(node), [nodes], edges, count) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphNodeGetDependentNodes`.
 pub unsafe fn cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, node_name(node), nodes, std::ptr::null_mut(), count) }
+    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, node_name(node), [nodes], std::ptr::null_mut(), count) }
 }
 
 /// # Safety
@@ -405,7 +406,7 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(
         false => ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2,
     };
     // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), nodes, edges, count) }
+    unsafe { list(op, node_name(node), [nodes], edges, count) }
 }
 
 /// # Safety
@@ -417,7 +418,7 @@ pub unsafe fn cuGraphGetEdges(
     count: *mut usize,
 ) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { edge_list(ops::CU_GRAPH_GET_EDGES, graph, from, to, std::ptr::null_mut(), count) }
+    unsafe { list(ops::CU_GRAPH_GET_EDGES, graph_name(graph), [from, to], std::ptr::null_mut(), count) }
 }
 
 /// # Safety
@@ -434,60 +435,7 @@ pub unsafe fn cuGraphGetEdges_v2(
         false => ops::CU_GRAPH_GET_EDGES_V2,
     };
     // SAFETY: the caller's promise.
-    unsafe { edge_list(op, graph, from, to, edges, count) }
-}
-
-/// As [`list`], for pairs of nodes.
-unsafe fn edge_list(
-    op: u16,
-    graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    edges: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let answer = (|| {
-        let object = graph_name(graph)?;
-        // SAFETY: the caller's promise.
-        let count = unsafe { count.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if from.is_null() != to.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let capacity = if from.is_null() { 0 } else { *count };
-        let mut first = 0;
-        loop {
-            let wanted = (capacity - first).min(EDGES_MAX);
-            let (total, page) = page(op, object, first, wanted, 2)?;
-            if capacity == 0 {
-                *count = total;
-                return Ok(());
-            }
-            for (i, item) in page.iter().enumerate() {
-                // SAFETY: `first + i` is below the capacity.
-                unsafe {
-                    from.add(first + i).write(item[0] as CUgraphNode);
-                    to.add(first + i).write(item[1] as CUgraphNode);
-                    if !edges.is_null() {
-                        edges.add(first + i).write(edge_data(item[2]));
-                    }
-                }
-            }
-            first += page.len();
-            if page.len() < wanted || first == capacity {
-                break;
-            }
-        }
-        for i in first..capacity {
-            // SAFETY: below the capacity.
-            unsafe {
-                from.add(i).write(std::ptr::null_mut());
-                to.add(i).write(std::ptr::null_mut());
-            }
-        }
-        *count = first;
-        Ok(())
-    })();
-    code(answer)
+    unsafe { list(op, graph_name(graph), [from, to], edges, count) }
 }
 
 /// The driver's text, fetched in parts; the file is the client's.
