@@ -1,6 +1,6 @@
 //! How a function of the driver API answers: a code, and a value through the application's pointer.
 
-// UNSAFETY: replaces pages of the application's memory and copies them.
+// UNSAFETY: writes answers through the application's pointers.
 
 use orion_cuda::sys::{CUDA_SUCCESS, CUresult, *};
 

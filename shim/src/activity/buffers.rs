@@ -6,7 +6,6 @@
 
 // UNSAFETY: writes into the application's buffers and calls its functions.
 
-use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -16,6 +15,7 @@ use orion_cuda::cupti_table::{Complete, Request};
 use orion_cuda::sys::CUresult;
 
 use crate::activity::gpu::Gpu;
+use crate::state::lock::{Lock, Rank};
 
 /// A queue of this size is worth moving. As large as what a profiler's buffer holds for a second or so.
 const DUE_BYTES: usize = 256 << 10;

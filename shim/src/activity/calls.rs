@@ -11,14 +11,7 @@ use crate::activity::api_callbacks::{self, RuntimeCall};
 use crate::activity::buffers::State;
 use crate::activity::time::{now, thread_id};
 use crate::state::process::state;
-use crate::state::recording::CALLED_BACK;
-use crate::state::recording::DRIVER;
-use crate::state::recording::EXTERNAL;
-use crate::state::recording::EXTERNAL_IDS;
-use crate::state::recording::GPU;
-use crate::state::recording::RUNTIME;
-use crate::state::recording::THREAD;
-use crate::state::recording::leave;
+use crate::state::recording::{CALLED_BACK, DRIVER, EXTERNAL, EXTERNAL_IDS, GPU, RUNTIME, THREAD, leave};
 
 /// A call of the driver API, which is part of another if the thread is inside of one.
 pub fn driver_call<P>(cbid: u32, parameters: &P, call: impl FnOnce() -> CUresult) -> CUresult {

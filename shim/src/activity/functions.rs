@@ -5,7 +5,6 @@
 
 #![allow(non_snake_case)]
 
-use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,9 +20,9 @@ use crate::activity::generated::cbids;
 use crate::activity::time::{now, set_timestamp};
 use crate::activity::{gpu, subscriber};
 use crate::report::refuse;
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
-use crate::state::recording::Chosen;
-use crate::state::recording::EXTERNAL;
+use crate::state::recording::{Chosen, EXTERNAL};
 
 /// The table that `cuGetExportTable` hands out.
 pub fn table() -> *const c_void {

@@ -4,8 +4,6 @@
 //! runtime API if cudart reports it, a call of the driver API otherwise. Calls made inside of one are part of it. The
 //! first command that such a call sends is preceded by its id, and so the worker's records have it too.
 
-// UNSAFETY: a C ABI of raw pointers; reads structures of cudart's.
-
 pub mod api_callbacks;
 pub mod buffers;
 pub mod calls;

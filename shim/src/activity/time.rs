@@ -1,12 +1,13 @@
 //! The clock of the application's records, and the number of its threads.
 
-// UNSAFETY: a C ABI of raw pointers; reads structures of cudart's.
+// UNSAFETY: calls the application's clock.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-use crate::state::process::state;
 use orion_cuda::cupti_table::Timestamp;
+
+use crate::state::process::state;
 
 pub fn set_timestamp(callback: Option<Timestamp>) -> bool {
     let new = callback.map_or(std::ptr::null_mut(), |f| f as *mut c_void);

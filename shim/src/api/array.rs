@@ -1,11 +1,8 @@
-//! Arrays, and the textures and surfaces over them.
+//! Arrays and mipmapped arrays.
 //!
 //! What an object was made from is remembered, so that questions about it need no answer from the worker.
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
-
-use crate::session::call::put_words;
-use crate::state::lock::{Lock, Rank};
 
 use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
@@ -14,10 +11,11 @@ use orion_wire::{Fault, Writer};
 
 use crate::answer::write;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::session::context::needs_context;
 use crate::state::array::Array;
 use crate::state::context;
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
 use crate::state::table::Table;
 

@@ -1,15 +1,7 @@
-//! Host functions and user objects: the worker's driver says when, this process runs them.
-//!
-//! Natively the driver runs them on threads of its own, and a program may rely on as much concurrency as it has.
-//! Here every function that the worker's driver has started, and so is waiting for, gets a thread at once: what
-//! the driver does one after the other stays so, and what it does at the same time may wait for each other.
-//!
-//! Functions and data stay in this process. The worker has numbers, and one that was not given out, or was used up,
-//! ends the session: a false server must not choose what a program calls.
+//! Functions of the application that a stream calls.
 
-// UNSAFETY: calls functions of the application with the data it gave for them.
+// UNSAFETY: C entry points, which keep functions and data of the application's.
 
-use crate::session::call::put_words;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +10,7 @@ use orion_wire::generated::ops;
 
 use crate::objects::capture::check_stream;
 use crate::session::attached::session;
-use crate::session::call::post;
+use crate::session::call::{post, put_words};
 use crate::state::callback::Function;
 use crate::state::process::state;
 

@@ -15,8 +15,7 @@ use crate::objects::capture::{ask, check_stream, key, origin_gone, status};
 use crate::objects::graph::{Spare, put_nodes};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
-use crate::state::capture::Found;
-use crate::state::capture::Origin;
+use crate::state::capture::{Found, Origin};
 use crate::state::process::state;
 
 thread_local! {

@@ -20,13 +20,7 @@ use crate::objects::context_wire;
 use crate::objects::synchronize::synchronize;
 use crate::session::context::{current_active, current_any, lookup, resolve};
 use crate::session::device::facts;
-use crate::state::context;
-use crate::state::context::API_VERSION;
-use crate::state::context::Context;
-use crate::state::context::LIMIT_UNTOUCHED;
-use crate::state::context::pop;
-use crate::state::context::push;
-use crate::state::context::top;
+use crate::state::context::{self, API_VERSION, Context, LIMIT_UNTOUCHED, pop, push, top};
 use crate::state::process::state;
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! Devices: everything about them travelled with the session's Welcome.
 
-// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+// UNSAFETY: writes through the application's out pointers.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

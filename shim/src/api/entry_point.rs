@@ -5,11 +5,12 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use orion_cuda::sys::*;
-#[cfg(test)]
-use tests::find;
 
 use crate::api::generated::proc_address::Lookup;
 use crate::start::attach::driver_version;
+
+#[cfg(test)]
+use tests::find;
 
 /// As driver 580.159: a name that is not there is no error, and a version beyond the driver's is.
 pub unsafe fn cuGetProcAddress_v2(

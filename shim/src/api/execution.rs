@@ -1,8 +1,7 @@
-//! Launches, and what is known of functions: parameter layouts, attributes, occupancy.
+//! Launches, and attributes of functions.
 
 // UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
 
-use crate::answer::code;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::answer::write;
+use crate::answer::{code, write};
 use crate::objects::function::{Parameters, current_device, function, set_cache_config};
 use crate::objects::module::module_of;
 use crate::session::attached::session;

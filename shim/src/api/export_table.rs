@@ -11,7 +11,6 @@
 
 // UNSAFETY: a C ABI of raw pointers, and tables of functions with different signatures.
 
-use crate::state::lock::{Lock, Rank};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -25,11 +24,12 @@ use crate::session::device::facts;
 use crate::start::attach;
 use crate::state::context::Context;
 use crate::state::device;
+use crate::state::lock::{Lock, Rank};
+use crate::state::process::state;
 use crate::state::storage::Destructor;
 use crate::tables::compile_cache;
 use crate::tables::integrity::Statement;
 
-use crate::state::process::state;
 #[cfg(test)]
 use fake::{functions_of, id_of_stream, load_image};
 

@@ -5,8 +5,6 @@
 
 // UNSAFETY: reads resources from the application's memory and writes answers to it.
 
-use crate::answer::code;
-use crate::session::call::put_words;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
@@ -14,10 +12,10 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Writer};
 
-use crate::answer::write;
+use crate::answer::{code, write};
 use crate::objects::stream::clamped;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::session::{context, device};
 use crate::state::green_context::Green;
 use crate::state::process::state;

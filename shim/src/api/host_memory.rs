@@ -1,8 +1,7 @@
 //! Host memory that the GPU reaches. How it comes to be: [`crate::memory::host_memory`].
 
-// UNSAFETY: replaces pages of the application's memory and copies them.
+// UNSAFETY: writes answers through the application's pointers.
 
-use crate::answer::code;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +10,7 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::record::HeapRange;
 
-use crate::answer::{posted, write};
+use crate::answer::{code, posted, write};
 use crate::memory::host_memory::{Backing, allocate, backing_of, give_back, move_in, move_out, page_of, pieces};
 use crate::memory::in_step::{forget_mirrored, mirror};
 use crate::session::attached::session;

@@ -1,6 +1,6 @@
 //! Libraries and kernels.
 
-// UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
+// UNSAFETY: reads images and names from the application's memory and writes answers to it.
 
 use std::ffi::{c_char, c_void};
 
@@ -12,8 +12,7 @@ use crate::answer::write;
 use crate::api::execution::{cuFuncGetName, cuFuncGetParamInfo};
 use crate::objects::function::{function, set_cache_config};
 use crate::objects::image;
-use crate::objects::module::module_of;
-use crate::objects::module::{file, find, global, load, loaded, name_of, names, unload, write_global};
+use crate::objects::module::{file, find, global, load, loaded, module_of, name_of, names, unload, write_global};
 use crate::report::refuse;
 use crate::session::attached::session;
 use crate::session::poison;

@@ -2,9 +2,6 @@
 
 // UNSAFETY: reads inputs from the application's memory and writes answers to it.
 
-use crate::answer::code;
-use crate::answer::posted;
-use crate::state::lock::{Lock, Rank};
 use std::ffi::{CStr, c_char, c_void};
 
 use orion_cuda::sys::*;
@@ -12,13 +9,14 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::answer::write;
+use crate::answer::{code, posted, write};
 use crate::memory::payload::{Loan, Payload};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
 use crate::state::context;
 use crate::state::jit::Options;
 use crate::state::link::Link;
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
 
 fn link(handle: CUlinkState) -> Result<&'static Link, CUresult> {

@@ -1,6 +1,6 @@
 //! The driver's log.
 
-// UNSAFETY: calls the application's callbacks with their own data; reads and writes through its pointers.
+// UNSAFETY: reads and writes through the application's pointers.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,8 +10,7 @@ use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::code;
 use crate::report::log::{IN_CALLBACK, error};
-use crate::state::log::Callback;
-use crate::state::log::fitted;
+use crate::state::log::{Callback, fitted};
 use crate::state::process::state;
 
 /// What the worker's driver logged about commands that had no reply comes with this one's.

@@ -1,18 +1,16 @@
 //! Device memory.
 
-// UNSAFETY: copies between the application's buffers and the heap; addresses and sizes are the application's.
+// UNSAFETY: writes answers through the application's pointers.
 
-use crate::objects::memory::free_and_total;
-use crate::session::call::put_words;
-use crate::session::context::needs_context;
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 
 use crate::answer::{code, write};
-
+use crate::objects::memory::free_and_total;
 use crate::session::attached::session;
-use crate::session::call::call;
+use crate::session::call::{call, put_words};
+use crate::session::context::needs_context;
 use crate::state::address_map::{self, MemoryKind};
 use crate::state::context;
 use crate::state::process::state;

@@ -2,13 +2,13 @@
 
 // UNSAFETY: a C ABI, of which nothing here makes use.
 
-use crate::session::context::needs_context;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::in_step;
 use crate::session::attached::session;
+use crate::session::context::needs_context;
 use crate::state::context;
 use crate::state::process::state;
 use crate::state::session::Session;

@@ -1,4 +1,4 @@
-//! Modules, libraries, kernels and their globals.
+//! Modules and their functions and globals.
 
 // UNSAFETY: reads images and names from the application's memory and writes answers to it.
 

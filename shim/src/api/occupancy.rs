@@ -1,6 +1,6 @@
 //! Occupancy.
 
-// UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
+// UNSAFETY: reads launch descriptors from the application's memory and writes answers to it.
 
 use orion_cuda::sys::*;
 

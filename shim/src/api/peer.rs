@@ -1,6 +1,6 @@
 //! Access of devices to each other.
 
-// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+// UNSAFETY: writes through the application's out pointers.
 
 use std::ffi::c_int;
 

@@ -17,8 +17,7 @@ use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::context;
 use crate::state::process::state;
-use crate::state::tensor_map::Map;
-use crate::state::tensor_map::tail;
+use crate::state::tensor_map::{Map, tail};
 
 const DIMENSIONS_MAX: u32 = 5;
 const ADDRESS_MAX: u64 = 1 << 48;

@@ -2,8 +2,6 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
-use crate::session::call::put_words;
-use crate::state::lock::Lock;
 use std::collections::HashMap;
 
 use orion_cuda::sys::*;
@@ -12,12 +10,12 @@ use orion_wire::generated::{calls, ops};
 
 use crate::answer::write;
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::session::context::needs_context;
 use crate::state::context;
+use crate::state::lock::Lock;
 use crate::state::process::state;
-use crate::state::texture::Object;
-use crate::state::texture::objects;
+use crate::state::texture::{Object, objects};
 
 /// The resource's words, and a description with nothing but the fields that its type has.
 fn put_resource(w: &mut Vec<u8>, d: &CUDA_RESOURCE_DESC) -> Result<(), CUresult> {

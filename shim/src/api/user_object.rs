@@ -1,15 +1,14 @@
 //! Objects of the application's that graphs keep.
 
-// UNSAFETY: calls functions of the application with the data it gave for them.
+// UNSAFETY: writes a handle through the application's pointer.
 
-use crate::session::call::put_words;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
-use crate::session::call::call;
+use crate::session::call::{call, put_words};
 use crate::state::callback::Function;
 use crate::state::process::state;
 

@@ -6,9 +6,6 @@
 
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
-use crate::answer::code;
-use crate::answer::posted;
-use crate::session::call::put_words;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
@@ -16,9 +13,9 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::answer::write;
+use crate::answer::{code, posted, write};
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::state::address_map::{self, Range};
 use crate::state::process::state;
 use crate::state::virtual_memory::Allocation;

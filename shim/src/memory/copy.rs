@@ -1,11 +1,10 @@
 //! What copies and fills have in common.
 
-use crate::answer::posted;
-use crate::session::call::put_words;
 use orion_cuda::sys::*;
 
+use crate::answer::posted;
 use crate::memory::host_memory;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::state::address_map;
 use crate::state::process::state;
 use crate::state::session::Session;

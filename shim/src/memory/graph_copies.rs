@@ -13,8 +13,7 @@ use orion_cuda::sys::*;
 use orion_wire::record::HeapRange;
 
 use crate::memory::host_memory;
-use crate::state::graph_copies::Shape;
-use crate::state::graph_copies::Staged;
+use crate::state::graph_copies::{Shape, Staged};
 use crate::state::heap::PAGE;
 use crate::state::process::state;
 use crate::state::session::Session;

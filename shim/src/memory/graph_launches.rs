@@ -1,8 +1,7 @@
 //! Host memory around the launches of graphs.
 
-// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+// UNSAFETY: reads the heap, which the worker writes too.
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,8 +9,8 @@ use orion_wire::record::HeapRange;
 
 use crate::memory::{in_step, payload};
 use crate::session::attached::session;
-use crate::state::graph_launches::HostCopy;
-use crate::state::graph_launches::Launch;
+use crate::state::graph_launches::{HostCopy, Launch};
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
 use crate::state::session::Session;
 

@@ -10,7 +10,6 @@
 
 // UNSAFETY: tells the system how punctual the thread's sleeps are to be.
 
-use crate::state::lock::Guard;
 use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -30,6 +29,7 @@ use crate::session::call::{call, post, post_to};
 use crate::state::address_map::Range;
 use crate::state::heap::PAGE;
 use crate::state::in_step::IDLE;
+use crate::state::lock::Guard;
 use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;

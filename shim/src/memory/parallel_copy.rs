@@ -5,11 +5,12 @@
 
 // UNSAFETY: raw copies, also from helper threads; the callers promise the ranges until the copy has returned.
 
-use crate::system::futex::{futex_wait, futex_wake_all};
-use crate::system::threads::spawn;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use crate::system::futex::{futex_wait, futex_wake_all};
+use crate::system::threads::spawn;
 
 /// Below this a second thread costs more than it saves.
 const PARALLEL_BYTES_MIN: usize = 512 << 10;

@@ -9,12 +9,7 @@ use crate::answer::posted;
 use crate::objects::{context_wire, handles};
 use crate::session::context::lookup;
 use crate::session::device::facts;
-use crate::state::context::ACTIVE;
-use crate::state::context::API_VERSION;
-use crate::state::context::Context;
-use crate::state::context::DYING;
-use crate::state::context::INACTIVE;
-use crate::state::context::pop_if_top;
+use crate::state::context::{ACTIVE, API_VERSION, Context, DYING, INACTIVE, pop_if_top};
 use crate::state::device::Facts;
 use crate::state::process::state;
 

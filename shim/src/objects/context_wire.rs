@@ -2,9 +2,10 @@
 //! calling thread's current one, so what names no context is about that.
 
 use orion_cuda::sys::*;
+use orion_wire::generated::ops;
+
 #[cfg(not(test))]
 use orion_wire::Writer;
-use orion_wire::generated::ops;
 #[cfg(test)]
 use tests::{call, post};
 

@@ -1,9 +1,7 @@
 //! Functions: parameters, attributes, occupancy.
 
-// UNSAFETY: reads kernel parameters and launch descriptors from the application's memory, as CUDA defines them.
+// UNSAFETY: reads kernel parameters from the application's memory, as CUDA defines them.
 
-use crate::answer::code;
-use crate::session::call::put_words;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -14,7 +12,8 @@ use orion_wire::codec::bytes_size;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::session::call::call;
+use crate::answer::code;
+use crate::session::call::{call, put_words};
 use crate::state::context;
 use crate::state::function::Function;
 use crate::state::process::state;

@@ -1,16 +1,15 @@
 //! Names of graphs and nodes, and what is lent with them.
 
-// UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
+// UNSAFETY: reads the application's arrays of nodes and edges.
 
-use crate::session::call::call;
-use orion_wire::Reader;
-use orion_wire::generated::{calls, ops};
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
+use orion_wire::generated::{calls, ops};
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::{Reader, Writer};
 
+use crate::session::call::call;
 use crate::state::function::Function;
 use crate::state::graph::Lent;
 use crate::state::process::state;

@@ -3,8 +3,7 @@
 use orion_cuda::sys::CUresult;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::state::handles::KINDS;
-use crate::state::handles::kind_of;
+use crate::state::handles::{KINDS, kind_of};
 use crate::state::jit::Options;
 use crate::state::process::state;
 

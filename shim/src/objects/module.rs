@@ -2,7 +2,6 @@
 
 // UNSAFETY: reads images and names from the application's memory and writes answers to it.
 
-use crate::state::lock::{Lock, Rank};
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use orion_cuda::sys::*;
@@ -15,6 +14,7 @@ use crate::objects::image;
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
 use crate::state::function::Function;
+use crate::state::lock::{Lock, Rank};
 use crate::state::module::Loaded;
 use crate::state::process::state;
 use crate::state::{address_map, context, jit};

@@ -1,7 +1,5 @@
 //! Streams: created without waiting, and what never changes about one is answered here.
 
-// UNSAFETY: writes answers through the application's pointers.
-
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
 

@@ -1,7 +1,5 @@
 //! Waiting: streams, events, contexts.
 
-// UNSAFETY: writes answers through the application's pointers.
-
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;

@@ -4,7 +4,7 @@
 //! to say itself, and what the worker's driver logged about a call, which comes ahead of the call's reply. Everything
 //! works before `cuInit`.
 
-// UNSAFETY: calls the application's callbacks with their own data; reads and writes through its pointers.
+// UNSAFETY: calls the application's callbacks with their own data.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -12,8 +12,9 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, OnceLock};
 
-use crate::state::process::state;
 use orion_cuda::sys::*;
+
+use crate::state::process::state;
 
 pub const LINE_BYTES_MAX: usize = 256;
 

@@ -1,7 +1,8 @@
 //! Functions that this shim does not answer: each is counted, and said once on stderr.
 
-use crate::state::process::state;
 use orion_cuda::sys::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
+
+use crate::state::process::state;
 
 /// Counts the refusal of `function`. The application gets its code from the caller.
 pub fn refused(function: &'static str, reason: &str) {

@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
 
-use crate::state::session::Greeted;
-
 use crate::state::process::state;
-use crate::state::session::Session;
+use crate::state::session::{Greeted, Session};
 
 /// The session, or `CUDA_ERROR_NOT_INITIALIZED` before `cuInit` and in a child forked after it.
 #[inline]

@@ -3,9 +3,8 @@
 //! All threads of the process share one command ring, so their commands have one order. The lock around it is
 //! this process's own: a peer cannot hold it.
 
-// UNSAFETY: writes records straight into the ring, and waits on futexes.
+// UNSAFETY: writes records straight into the ring.
 
-use orion_wire::Writer;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use orion_cuda::sys::*;
 use orion_ring::{Corrupt, Spin};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
-use orion_wire::{Fault, Reader};
+use orion_wire::{Fault, Reader, Writer};
 
 use crate::session::attached::session;
 use crate::session::lost::{SESSION_LOST, broken};

@@ -8,13 +8,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use crate::state::process::state;
 use orion_ring::{Heap, Memory};
-use orion_transport::client;
-use orion_transport::client::{Caller, NoSession, Server, Tuning};
+use orion_transport::client::{self, Caller, NoSession, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::hello::Welcome;
+
+use crate::state::process::state;
 
 /// What the environment says about the server and this program.
 pub struct Settings {

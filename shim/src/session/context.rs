@@ -5,11 +5,7 @@ use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 
 use crate::session::attached::session;
 use crate::session::device::facts;
-use crate::state::context;
-use crate::state::context::Context;
-use crate::state::context::pop;
-use crate::state::context::push;
-use crate::state::context::top;
+use crate::state::context::{self, Context, pop, push, top};
 use crate::state::device::Facts;
 use crate::state::process::state;
 

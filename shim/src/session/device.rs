@@ -1,6 +1,6 @@
 //! The session's devices.
 
-// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+// UNSAFETY: follows a pointer to facts that are never freed.
 
 use std::sync::atomic::Ordering;
 

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::state::process::state;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::record::op;
+
+use crate::state::process::state;
 
 /// The error that a context is broken by.
 #[inline(always)]

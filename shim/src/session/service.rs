@@ -1,6 +1,5 @@
 //! The service thread: what the worker sends without being asked.
 
-use crate::state::lock::{Lock, Rank};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use orion_wire::Reader;
 use orion_wire::record::{Header, HeapRange, op};
 
 use crate::report::output;
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;

@@ -1,6 +1,6 @@
 //! Threads as the session numbers them.
 
-// UNSAFETY: writes records straight into the ring, and waits on futexes.
+// UNSAFETY: has the C library call a function of ours when a thread ends.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;

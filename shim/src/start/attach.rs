@@ -1,6 +1,5 @@
 //! Attaching to a worker.
 
-use crate::state::lock::{Lock, Rank};
 use std::os::fd::AsRawFd;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use orion_cuda::sys::*;
 use orion_ring::Consumer;
 use orion_ring::memory::Which;
-use orion_transport::client::NoSession;
+use orion_transport::client::{Listener, NoSession, set_heap_listener};
 use orion_wire::refusal::Reason;
 
 use crate::memory::in_step::{arrived, arriving, patch};
@@ -16,11 +15,10 @@ use crate::session::attached::{attached, greeted};
 use crate::session::carrier::{self, Attached};
 use crate::session::service::Handlers;
 use crate::state::heap::HeapAllocator;
+use crate::state::lock::{Lock, Rank};
 use crate::state::process::state;
 use crate::state::replies::Replies;
-use crate::state::session::Greeted;
-use crate::state::session::Session;
-use orion_transport::client::{Listener, set_heap_listener};
+use crate::state::session::{Greeted, Session};
 
 /// Attaches to a worker if that has not happened yet. Tried once: a program that polls a missing GPU gets the
 /// same answer each time, as from a missing driver.

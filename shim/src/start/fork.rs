@@ -2,9 +2,10 @@
 
 // UNSAFETY: registers a handler with `pthread_atfork`.
 
-use crate::state::process::state;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
+
+use crate::state::process::state;
 
 /// Called when the session exists. A process that forks earlier needs nothing: its child may start its own.
 pub fn register_fork_handler() {

@@ -6,10 +6,11 @@
 
 // UNSAFETY: reserves address space.
 
-use crate::state::lock::{Lock, Rank, Shared};
 use std::collections::BTreeMap;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::state::lock::{Lock, Rank, Shared};
 
 const READ_WRITE: u32 = 3;
 

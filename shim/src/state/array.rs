@@ -1,11 +1,11 @@
 //! Arrays, with what they were made from.
 
-use crate::state::lock::Lock;
 use std::collections::HashMap;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 
+use crate::state::lock::Lock;
 use crate::state::table::Table;
 
 /// A `CUarray` or a `CUmipmappedArray`, with the levels that were asked for.

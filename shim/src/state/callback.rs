@@ -1,8 +1,7 @@
 //! Host functions of the application: which are registered, and how many have still to run.
 
-// UNSAFETY: calls functions of the application with the data it gave for them.
+// UNSAFETY: sends data of the application's between threads.
 
-use crate::state::lock::{Lock, Rank};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -12,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 use orion_wire::record::HeapRange;
+
+use crate::state::lock::{Lock, Rank};
 
 /// What the worker asks for; the same numbers as in its `callback::kind`.
 pub const HOST_FUNCTION: u64 = 0;

@@ -1,10 +1,11 @@
 //! Captures under way.
 
-use crate::state::lock::{Guard, Lock, Rank};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use orion_cuda::sys::*;
+
+use crate::state::lock::{Guard, Lock, Rank};
 
 pub struct Captures {
     /// Captures that this process began and that nobody has ended. PyTorch asks thousands of times a second whether

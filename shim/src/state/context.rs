@@ -5,7 +5,6 @@
 //! word and the context behind it. A destroyed context stays on the stacks it is on, as in the driver, and still
 //! answers there; it is freed when it is on none.
 
-use crate::state::lock::{Lock, Rank};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 
+use crate::state::lock::{Lock, Rank};
 use crate::state::storage::Storage;
 use crate::state::table;
 

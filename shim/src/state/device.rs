@@ -1,13 +1,12 @@
 //! The devices as the application sees them.
 
-// UNSAFETY: writes through the application's out pointers; publishes one leaked object.
+// UNSAFETY: publishes one leaked object.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use orion_cuda::sys::*;
-use orion_wire::hello;
-use orion_wire::hello::Welcome;
+use orion_wire::hello::{self, Welcome};
 
 use crate::state::context::Context;
 use crate::state::session::Session;

@@ -1,12 +1,13 @@
 //! Events of other contexts, and those that other processes may look at.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Events {
     /// Whose events are, of those made since there are several contexts. Older ones are the first one's.

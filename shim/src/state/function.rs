@@ -1,6 +1,5 @@
 //! What is known of functions.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,6 +8,7 @@ use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 use rustc_hash::FxHashSet;
 
+use crate::state::lock::{Lock, Rank};
 use crate::state::table::Table;
 
 /// A `CUfunction` or `CUkernel`.

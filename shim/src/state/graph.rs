@@ -1,7 +1,8 @@
 //! Arrays that CUDA lends to the application with a node's parameters.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Graphs {
     /// Arrays that CUDA lends to the application until their node is changed or destroyed.

@@ -1,10 +1,11 @@
 //! Ranges of the heap that stand for pageable memory which graphs copy.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use orion_wire::record::HeapRange;
+
+use crate::state::lock::{Lock, Rank};
 
 /// A range of the heap that stands for pageable memory of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

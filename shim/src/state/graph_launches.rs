@@ -1,6 +1,5 @@
 //! What executable graphs copy from and to host memory, and which launches are under way.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use orion_wire::record::HeapRange;
 
 use crate::state::graph_copies::Staged;
+use crate::state::lock::{Lock, Rank};
 
 /// Host memory that an executable graph copies from or to, and that has to be moved around its launches.
 pub struct HostCopy {

@@ -1,11 +1,11 @@
 //! Green contexts and the descriptors of their resources.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Handle;
 
+use crate::state::lock::{Lock, Rank};
 use crate::state::table::Table;
 
 pub struct Green {

@@ -1,9 +1,10 @@
 //! Handles this process has handed out.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 
 use orion_wire::handle::{Handle, INDEX_MAX, KIND_MAX, Kind, PRIMARY_CONTEXTS_MAX};
+
+use crate::state::lock::{Lock, Rank};
 
 /// Indices of one kind: which are free, and how often each was used.
 pub struct Pool {

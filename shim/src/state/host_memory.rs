@@ -1,10 +1,10 @@
 //! Pinned and registered memory: what is free, what was freed, what was moved.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use crate::state::heap::Region;
+use crate::state::lock::{Lock, Rank};
 
 /// Allocations up to half of this share blocks of this size, which are registered once: registering costs
 /// about 100 us, however small the range. None lies in two: the driver refuses a copy that touches two registrations.

@@ -1,10 +1,11 @@
 //! Host memory that is kept in step with a worker that has a copy of it (TCP).
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use orion_transport::Mirror;
 use orion_transport::mirror::Side;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct InStep {
     pub sending: Lock<()>,

@@ -1,12 +1,13 @@
 //! The lines of the error log, and who is called back about them.
 
-// UNSAFETY: calls the application's callbacks with their own data; reads and writes through its pointers.
+// UNSAFETY: sends data of the application's between threads.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
 
 use orion_cuda::sys::*;
+
+use crate::state::lock::{Lock, Rank};
 
 /// The driver documents 25,600 bytes for its buffer and cuts lines at 256.
 pub const LINES_MAX: usize = 100;

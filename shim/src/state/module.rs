@@ -1,11 +1,11 @@
 //! Modules and libraries, with what was found in them.
 
-use crate::state::lock::Lock;
 use std::collections::HashMap;
 use std::ffi::CString;
 
 use orion_cuda::sys::*;
 
+use crate::state::lock::Lock;
 use crate::state::table::Table;
 
 /// A `CUmodule` or a `CUlibrary`: the same questions are asked of both.

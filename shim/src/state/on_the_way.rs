@@ -7,10 +7,11 @@
 //! The list and the ring change together, under the ring's lock: who wants to bring bytes of ours over has looked at
 //! the list as it is when the record goes into the ring, or looks again.
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use orion_wire::record::HeapRange;
+
+use crate::state::lock::{Lock, Rank};
 
 struct Command {
     /// Counted from 1, as the worker counts them.

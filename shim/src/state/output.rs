@@ -1,5 +1,7 @@
 //! Output of kernels that is not printed yet.
 
+use crate::state::lock::{Lock, Rank};
+
 pub struct Output {
     pub kept: Lock<Vec<u8>>,
 }
@@ -9,4 +11,3 @@ impl Output {
         Output { kept: Lock::new(Rank::Leaf, Vec::new()) }
     }
 }
-use crate::state::lock::{Lock, Rank};

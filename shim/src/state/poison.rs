@@ -1,9 +1,10 @@
 //! Contexts that a kernel broke.
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::AtomicBool;
 
 use orion_cuda::sys::*;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Poison {
     pub any: AtomicBool,

@@ -1,7 +1,8 @@
 //! Memory pools.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
+
+use crate::state::lock::{Lock, Rank};
 
 #[derive(Default)]
 pub struct Pools {

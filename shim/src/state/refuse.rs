@@ -1,7 +1,8 @@
 //! What was refused, and how often.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::BTreeMap;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Refusals {
     pub counts: Lock<BTreeMap<&'static str, u64>>,

@@ -1,6 +1,5 @@
 //! Replies that came for a thread and that it has not looked at yet.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +8,8 @@ use orion_cuda::sys::*;
 use orion_ring::Consumer;
 use orion_wire::record::THREADS_MAX;
 use orion_wire::{Fault, Reader};
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Reply {
     pub result: CUresult,

@@ -1,10 +1,11 @@
 //! How far the service thread has come.
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use orion_ring::Consumer;
+
+use crate::state::lock::{Lock, Rank};
 
 pub struct Service {
     /// The service thread has ended; no event will be handled any more.

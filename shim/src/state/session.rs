@@ -1,6 +1,5 @@
 //! The one session of this process: what it is made of, and how far it has come.
 
-use crate::state::lock::{Lock, Rank};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Condvar, OnceLock};
@@ -10,6 +9,7 @@ use orion_ring::{Heap, Producer};
 use orion_wire::hello::{Device, Welcome};
 
 use crate::state::heap::HeapAllocator;
+use crate::state::lock::{Lock, Rank};
 use crate::state::replies::Replies;
 
 pub struct Attachment {

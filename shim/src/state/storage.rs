@@ -8,8 +8,9 @@
 
 // UNSAFETY: follows pointers to chunks that are never freed, and calls destructors that libraries left.
 
-use crate::state::lock::{Lock, Rank};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+use crate::state::lock::{Lock, Rank};
 
 /// `void destructor(CUcontext, void *key, void *value)`.
 pub type Destructor = unsafe extern "C" fn(usize, usize, usize);

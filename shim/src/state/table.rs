@@ -2,12 +2,13 @@
 
 // UNSAFETY: looked up without a lock on every call: chunks and values are published by pointer, chunks for good.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use orion_wire::handle::{Handle, INDEX_MAX};
+
+use crate::state::lock::{Lock, Rank};
 
 const CHUNK: usize = 4096;
 const CHUNKS: usize = (INDEX_MAX as usize + 1) / CHUNK;

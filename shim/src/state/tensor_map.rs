@@ -1,7 +1,8 @@
 //! Tensor maps that were asked for before.
 
-use crate::state::lock::{Rank, Shared};
 use rustc_hash::FxHashMap;
+
+use crate::state::lock::{Rank, Shared};
 
 pub type Map = [u64; 16];
 /// Programs use some hundred; one that never repeats itself starts over.

@@ -1,11 +1,12 @@
 //! Texture and surface objects, with what they were made from.
 
-// UNSAFETY: reads descriptions from the application's memory and writes answers to it.
+// UNSAFETY: sends descriptions, whose handles are numbers, between threads.
 
-use crate::state::lock::{Lock, Rank};
 use std::collections::HashMap;
 
 use orion_cuda::sys::*;
+
+use crate::state::lock::{Lock, Rank};
 
 // Texture and surface objects.
 

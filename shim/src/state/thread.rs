@@ -1,5 +1,7 @@
 //! Numbers of threads that are free.
 
+use crate::state::lock::{Lock, Rank};
+
 pub struct Threads {
     pub free_slots: Lock<(u16, Vec<u16>)>,
     /// Calls number themselves per slot, so a slot's next owner goes on where the last one stopped.
@@ -14,4 +16,3 @@ impl Threads {
         }
     }
 }
-use crate::state::lock::{Lock, Rank};

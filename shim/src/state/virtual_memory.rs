@@ -1,11 +1,12 @@
 //! Reserved addresses, and physical memory to map there.
 
-// UNSAFETY: reads descriptions from the application's memory and writes answers to it.
+// UNSAFETY: sends descriptions, whose handles are numbers, between threads.
 
-use crate::state::lock::{Lock, Rank, Shared};
 use std::collections::{BTreeMap, HashMap};
 
 use orion_cuda::sys::*;
+
+use crate::state::lock::{Lock, Rank, Shared};
 
 pub struct VirtualMemory {
     /// Reserved ranges by their start.

@@ -5,8 +5,6 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use crate::answer::code;
-use crate::session::call::put_words;
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -16,16 +14,16 @@ use orion_wire::handle::{Handle, Kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
+use crate::answer::code;
 use crate::api::graph::params::{Params, kernel_v2};
 use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
 use crate::objects::capture;
 use crate::objects::graph::{NODES_MAX, Spare, graph_name, named, node_name};
 use crate::session::attached::session;
-use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
+use crate::session::call::{call, call_any, post, post_sealed, put_words, start_sealed, try_post};
 use crate::session::reply::wait;
-use crate::state::graph_launches::HostCopy;
-use crate::state::graph_launches::Launch;
+use crate::state::graph_launches::{HostCopy, Launch};
 use crate::state::process::state;
 
 /// `count, (offset, bytes, 1 if written by the graph)*`

@@ -2,9 +2,6 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use crate::answer::code;
-use crate::objects::graph::page;
-use crate::session::call::put_words;
 use std::ffi::{CStr, c_char};
 
 use orion_cuda::sys::*;
@@ -12,11 +9,11 @@ use orion_wire::generated::{calls, ops};
 use orion_wire::handle::Kind;
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::answer::write;
+use crate::answer::{code, write};
 use crate::api::graph::params::{Params, kernel_v2};
-use crate::objects::graph::{NODES_MAX, Spare, edge_data, forget, graph_name, lend, node_name, put_nodes};
+use crate::objects::graph::{NODES_MAX, Spare, edge_data, forget, graph_name, lend, node_name, page, put_nodes};
 use crate::session::attached::session;
-use crate::session::call::{call, post};
+use crate::session::call::{call, post, put_words};
 use crate::state::process::state;
 
 /// Where a new node goes.

@@ -2,8 +2,6 @@
 
 // UNSAFETY: reads parameters from the application's memory and writes answers to it, as CUDA defines them.
 
-use crate::answer::code;
-use crate::session::call::put_words;
 use std::cell::Cell;
 
 use orion_cuda::sys::*;
@@ -11,12 +9,12 @@ use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
-use crate::answer::write;
+use crate::answer::{code, write};
 use crate::memory::{graph_copies, in_step};
 use crate::objects::graph::{Spare, learn_function, lend, named, node_name};
 use crate::objects::{function, handles};
 use crate::session::attached::session;
-use crate::session::call::call;
+use crate::session::call::{call, put_words};
 use crate::state::graph_copies::Staged;
 use crate::state::process::state;
 
