@@ -35,8 +35,8 @@ pub struct Cli {
     /// sees as the GPU's size
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     pub memory_limit: Option<String>,
-    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each needs
-    /// a --memory-limit
+    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each
+    /// needs a --memory-limit
     #[arg(long, value_name = "N", conflicts_with = "server")]
     pub vgpus: Option<String>,
     /// Program and arguments

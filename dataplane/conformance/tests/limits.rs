@@ -1,5 +1,5 @@
-//! A session's device memory has a limit by every way to such memory, and all of it can be had. `orion-limits` takes and
-//! gives back at random, with a model of what is in use.
+//! A session's device memory has a limit by every way to such memory, and all of it can be had. `orion-limits` takes
+//! and gives back at random, with a model of what is in use.
 
 mod orion;
 
@@ -70,7 +70,7 @@ fn facts_hold_on_a_vgpu_that_shares_its_gpu() {
 fn two_vgpus_are_told_apart_and_more_than_fit_are_refused() {
     let program = "import ctypes; cu = ctypes.CDLL('libcuda.so.1'); assert cu.cuInit(0) == 0\n\
         n, can = ctypes.c_int(), ctypes.c_int(); cu.cuDeviceGetCount(ctypes.byref(n)); names = set()\n\
-        for d in range(n.value):\n    place, uuid = ctypes.create_string_buffer(32), ctypes.create_string_buffer(16)\n    \
+        for d in range(n.value):\n    s = ctypes.create_string_buffer; place, uuid = s(32), s(16)\n    \
         assert cu.cuDeviceGetPCIBusId(place, 32, d) == 0 and cu.cuDeviceGetUuid_v2(uuid, d) == 0\n    \
         names |= {place.raw, uuid.raw}\n\
         assert cu.cuDeviceCanAccessPeer(ctypes.byref(can), 0, 1) == 0 and can.value == 0\n\

@@ -123,12 +123,12 @@ pub struct WorkerOptions {
     /// functions. A session that takes more is ended [default: 16 GiB, or a quarter of this machine's if that is less]
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub host_memory: Option<u64>,
-    /// Device memory that each GPU of a session has, such as "4 GiB": what programs see as its size, and cannot exceed in
-    /// any way [default: all of the GPU's]
+    /// Device memory that each GPU of a session has, such as "4 GiB": what programs see as its size, and cannot exceed
+    /// in any way [default: all of the GPU's]
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub memory_limit: Option<u64>,
-    /// GPUs that each session sees [default: as many as there are]. Beyond that they share GPUs, as devices of their own;
-    /// then each needs its --memory-limit
+    /// GPUs that each session sees [default: as many as there are]. Beyond that they share GPUs, as devices of their
+    /// own; then each needs its --memory-limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub vgpus: Option<u32>,
     /// Path of CUDA 13's libcupti.so.13, which tells profilers in the applications what the GPU did [default: where the

@@ -1,7 +1,8 @@
 //! Whether the ledger and the driver agree on what a session's worker uses.
 //!
-//! The software GPU is asked what it has given this process. NVIDIA's driver tells of a GPU as a whole, and of processes
-//! only through NVML, which a sealed worker does not reach: there nothing is compared, and oriond says so at its start.
+//! The software GPU is asked what it has given this process. NVIDIA's driver tells of a GPU as a whole, and of
+//! processes only through NVML, which a sealed worker does not reach: there nothing is compared, and oriond says so at
+//! its start.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -82,7 +83,8 @@ impl Drift {
                 self.found += 1;
                 let (device, found) = (of.device, self.found);
                 lines.push(format!(
-                    "device {device}: the driver has given {driver} bytes, of which the ledger lacks {lacks} (drift {found})"
+                    "device {device}: the driver has given {driver} bytes, of which the ledger lacks {lacks} (drift \
+                     {found})"
                 ));
             }
         }

@@ -104,7 +104,8 @@ mod tests {
             .const .align 4 .u32 c;\n\
             .visible .global .align 16 .b8 d[1073741824];\n\
             .extern .global .align 4 .u32 e;\n\
-            .visible .entry k(.param .u64 p)\n{\n\tld.global.u32 %r1, [%rd1];\n\t.shared .align 4 .b8 s[64];\n\tret;\n}\n";
+            .visible .entry k(.param .u64 p)\n{\n\tld.global.u32 %r1, [%rd1];\n\
+            \t.shared .align 4 .b8 s[64];\n\tret;\n}\n";
         assert_eq!(in_text(text), 1024 + 16 + 16 + (1 << 30));
         assert_eq!(declared(".global .align 4 .b8 m[2][3][4]"), Some(32));
         assert_eq!(declared(".global .texref t"), None);

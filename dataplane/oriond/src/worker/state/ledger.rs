@@ -1,7 +1,7 @@
 //! What the device memory of a session's vGPUs is used for, and how much each may have.
 //!
-//! Pure arithmetic: nothing here asks a driver. Who calls the driver is `session::charging`, and no other place may name
-//! its functions that allocate (`drivers_memory_is_charged` in `dataplane/api`).
+//! Pure arithmetic: nothing here asks a driver. Who calls the driver is `session::charging`, and no other place may
+//! name its functions that allocate (`drivers_memory_is_charged` in `dataplane/api`).
 
 // UNSAFETY: a test starts from a C struct of zeros.
 
