@@ -16,10 +16,11 @@ use crate::objects::function::{Parameters, current_device, function, set_cache_c
 use crate::objects::module::module_of;
 use crate::session::attached::session;
 use crate::session::call::{call, send_with, start_with};
-use crate::session::reply::wait;
+use crate::session::reply::{Ticket, wait};
 use crate::state::context;
 use crate::state::function::Function;
 use crate::state::process::state;
+use crate::state::session::Session;
 
 /// The current context's device, or the first one: questions about functions need no context.
 fn any_device() -> u32 {
@@ -73,14 +74,8 @@ unsafe fn launch(
         Err(code) => return code,
     };
     let Some((ctx, device)) = context::current_on_device() else {
-        if (stream as u64) <= 2 {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        return crate::objects::stream::in_context_of(stream, || match context::current() {
-            0 => CUDA_ERROR_INVALID_CONTEXT,
-            // SAFETY: the caller's promise.
-            _ => unsafe { launch(f, geometry, stream, attributes, each, extra) },
-        });
+        // SAFETY: the caller's promise.
+        return unsafe { launch_in_context_of_stream(f, geometry, stream, attributes, each, extra) };
     };
     let f = match function(f.cast()) {
         Ok(f) => f,
@@ -124,11 +119,11 @@ unsafe fn launch(
             let at = at.add(LAUNCH_WORDS * 8);
             std::ptr::write_bytes(at, 0, padded);
             parameters.pack(f, at);
-            std::ptr::copy_nonoverlapping(
-                attributes.as_ptr().cast(),
-                at.add(padded),
-                std::mem::size_of_val(attributes),
-            );
+            // Most launches have none, and a call of `memcpy` for nothing is a call.
+            if !attributes.is_empty() {
+                let bytes = std::mem::size_of_val(attributes);
+                std::ptr::copy_nonoverlapping(attributes.as_ptr().cast(), at.add(padded), bytes);
+            }
         }
     };
     let question = (!attributes.is_empty()).then(|| acceptance(&geometry, attributes));
@@ -140,7 +135,44 @@ unsafe fn launch(
             Err(code) => code,
         };
     }
-    match start_with(s, ops::CU_LAUNCH_KERNEL, len, fill).and_then(|ticket| wait(s, ticket)) {
+    launch_and_wait(s, f, ctx, stream, question, |op| start_with(s, op, len, fill))
+}
+
+/// A thread without a context launches in the stream's.
+///
+/// # Safety
+/// As [`launch`].
+#[cold]
+#[inline(never)]
+unsafe fn launch_in_context_of_stream(
+    f: CUfunction,
+    geometry: Geometry,
+    stream: CUstream,
+    attributes: &[CUlaunchAttribute],
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    if (stream as u64) <= 2 {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    crate::objects::stream::in_context_of(stream, || match context::current() {
+        0 => CUDA_ERROR_INVALID_CONTEXT,
+        // SAFETY: the caller's promise.
+        _ => unsafe { launch(f, geometry, stream, attributes, each, extra) },
+    })
+}
+
+/// A launch of which the driver has to say whether it can be. What it accepts with attributes it accepts again.
+#[inline(always)]
+fn launch_and_wait(
+    s: &'static Session,
+    f: &Function,
+    ctx: u64,
+    stream: CUstream,
+    question: Option<Vec<u64>>,
+    start: impl FnOnce(u16) -> Result<Ticket, CUresult>,
+) -> CUresult {
+    match start(ops::CU_LAUNCH_KERNEL).and_then(|ticket| wait(s, ticket)) {
         Ok(reply) => {
             if let (CUDA_SUCCESS, Some(q)) = (reply.result, question) {
                 f.accepted.lock().insert(q);

@@ -145,7 +145,7 @@ const FILES: &[u64] = &[
     // shim/src/api/event.rs
     0x0294c8f02a8825a4,
     // shim/src/api/execution.rs
-    0x6af0b87064fecc72,
+    0x3e1749a45eb615b6,
     // shim/src/api/graph/exec.rs
     0xabcb791d9b99d2d2,
     // shim/src/api/graph/nodes.rs
