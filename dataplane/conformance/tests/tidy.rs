@@ -141,6 +141,36 @@ fn every_promise_names_a_test_that_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// Links between documents lead somewhere, and sources that a document names are there.
+#[test]
+fn what_documents_name_exists() {
+    let files: Vec<PathBuf> = all_sources(&["rs", "md"]).map(|(path, _)| path).collect();
+    let (mut seen, mut lost) = (0, Vec::new());
+    for (path, text) in all_sources(&["md"]) {
+        // Reports tell of the tree as it was.
+        if path.starts_with("perf/reports") || path.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !root().join(folder).join(target).exists() {
+                lost.push(format!("{}: a link to {target}", path.display()));
+            }
+        }
+        let named =
+            text.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs") && !word.contains(['*', ' ']));
+        for name in named.filter(|name| !name.starts_with("cu") && name.contains('/')) {
+            seen += 1;
+            if !files.iter().any(|file| file.ends_with(name)) {
+                lost.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 20, "sources that documents name: {seen}");
+    assert!(lost.is_empty(), "documents name what is not there:\n{}", lost.join("\n"));
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down")
 }
