@@ -25,14 +25,30 @@ impl Session {
         let Some(rounded) = self.accounts.as_ref().filter(|_| bytes > 0).map(|a| a.rounding.of(bytes)) else {
             return call(self.driver).0;
         };
-        if !self.make_room(vgpu, rounded) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        let Some(reserved) = self.reserve(vgpu, rounded, context) else { return CUDA_ERROR_OUT_OF_MEMORY };
         let (code, what) = call(self.driver);
-        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
-            accounts.ledger().note(vgpu, what, rounded, context);
-        }
+        self.settle_reserved(reserved, (code == CUDA_SUCCESS).then_some(what));
         code
+    }
+
+    /// Charges ahead of a call, so that no other thread has the same room.
+    fn reserve(&mut self, vgpu: usize, bytes: u64, context: u64) -> Option<What> {
+        while self.make_room(vgpu, bytes) {
+            let reserved = self.accounts.as_ref()?.ledger().reserve(vgpu, bytes, context);
+            // Unless another one was quicker.
+            if reserved.is_some() {
+                return reserved;
+            }
+        }
+        None
+    }
+
+    fn settle_reserved(&self, reserved: What, made: Option<What>) {
+        let Some(accounts) = &self.accounts else { return };
+        match made {
+            Some(what) => accounts.ledger().rename(reserved, what),
+            None => accounts.ledger().release(reserved),
+        }
     }
 
     /// Calls what makes `bytes` of physical memory of a vGPU's, or of none's.
@@ -43,12 +59,11 @@ impl Session {
         call: impl FnOnce(&'static Driver) -> (CUresult, CUmemGenericAllocationHandle),
     ) -> CUresult {
         let Some(vgpu) = vgpu.filter(|_| self.accounts.is_some()) else { return call(self.driver).0 };
-        if !self.make_room(vgpu, bytes) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        let Some(reserved) = self.reserve(vgpu, bytes, 0) else { return CUDA_ERROR_OUT_OF_MEMORY };
         let (code, handle) = call(self.driver);
-        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
-            accounts.ledger().created(vgpu, handle, bytes);
+        match (code, &self.accounts) {
+            (CUDA_SUCCESS, Some(accounts)) => accounts.ledger().created(reserved, handle),
+            _ => self.settle_reserved(reserved, None),
         }
         code
     }
@@ -74,11 +89,12 @@ impl Session {
         let vgpu = self.accounts.as_mut().map_or(vgpu, known);
         let reserved = pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let spare = reserved.saturating_sub(pool_bytes(self.driver, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
-        if !self.make_room(vgpu, rounded.saturating_sub(spare)) {
+        let Some(growth) = self.reserve(vgpu, rounded.saturating_sub(spare), 0) else {
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        };
         let (code, address) = call(self.driver);
         self.look_at_pool(vgpu, pool);
+        self.settle_reserved(growth, None);
         let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) else { return code };
         // A pool may reserve more than it was asked for, which is known only now.
         if accounts.ledger().is_exceeded(vgpu) {
@@ -102,12 +118,11 @@ impl Session {
         }
         let (vgpu, _) = self.place();
         let rounded = self.accounts.as_ref().map_or(bytes, |accounts| accounts.rounding.of(bytes));
-        if !self.make_room(vgpu, rounded) {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        let reserved = self.reserve(vgpu, rounded, 0).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let answer = call(self);
         self.graph_nodes.allocating.insert(graph as usize, vgpu);
         self.look_at_graphs(vgpu);
+        self.settle_reserved(reserved, None);
         answer
     }
 
@@ -127,11 +142,11 @@ impl Session {
         let (vgpu, _) = self.place();
         let reserved = graph_bytes(self.driver, self.vgpus.get(vgpu).device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
         let used = graph_bytes(self.driver, self.vgpus.get(vgpu).device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
-        if !self.make_room(vgpu, bytes.saturating_sub(reserved.saturating_sub(used))) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        let growth = bytes.saturating_sub(reserved.saturating_sub(used));
+        let Some(growth) = self.reserve(vgpu, growth, 0) else { return CUDA_ERROR_OUT_OF_MEMORY };
         let code = call(self.driver);
         self.look_at_graphs(vgpu);
+        self.settle_reserved(growth, None);
         code
     }
 
@@ -147,13 +162,12 @@ impl Session {
         });
         let bytes = set_aside(driver, self.vgpus.get(vgpu).device, limit, value.saturating_sub(default));
         let before = accounts.ledger().charged(What::Limit(context, limit));
-        if !self.make_room(vgpu, bytes.saturating_sub(before)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        let Some(more) = self.reserve(vgpu, bytes.saturating_sub(before), 0) else { return CUDA_ERROR_OUT_OF_MEMORY };
         let code = call(driver);
         if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
             accounts.ledger().note(vgpu, What::Limit(context, limit), bytes, context);
         }
+        self.settle_reserved(more, None);
         code
     }
 
@@ -198,7 +212,9 @@ impl Session {
 
     /// An allocation is about to be freed.
     pub fn memory_ends(&mut self, address: CUdeviceptr) -> Ending {
-        let Some(accounts) = &mut self.accounts else { return Ending { what: What::Ending(0), address, piece: None } };
+        let Some(accounts) = &mut self.accounts else {
+            return Ending { what: What::Nameless(0), address, piece: None };
+        };
         let piece = accounts.from_pools.remove(&address);
         Ending { what: accounts.ledger().ending(What::Memory(address)), address, piece }
     }

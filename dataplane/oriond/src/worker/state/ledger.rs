@@ -25,8 +25,9 @@ pub enum What {
     /// The variables of a module or library that is being loaded, by the client's name, or is loaded, by the driver's.
     Loading(u64),
     Globals(usize),
-    /// Something that is being given back on another thread: its own name may be another's before that is over.
-    Ending(u64),
+    /// Something that is being given back on another thread, whose own name may be another's before that is over; or that
+    /// is being made, and has no name yet.
+    Nameless(u64),
     /// What a context sets aside beyond its defaults.
     Limit(u64, CUlimit),
     /// A context beyond the first.
@@ -53,14 +54,14 @@ pub struct Ledger {
     physical: Physical,
     /// What the graphs on each device had when it was last asked.
     graphs: HashMap<CUdevice, u64>,
-    endings: u64,
+    names: u64,
 }
 
 impl Ledger {
     /// With each vGPU's limit in bytes.
     pub fn new(limits: &[u64]) -> Ledger {
         let accounts = limits.iter().map(|limit| Account { limit: *limit, used: 0 }).collect();
-        Ledger { accounts, charges: HashMap::new(), physical: Physical::default(), graphs: HashMap::new(), endings: 0 }
+        Ledger { accounts, charges: HashMap::new(), physical: Physical::default(), graphs: HashMap::new(), names: 0 }
     }
 
     pub fn limit(&self, vgpu: usize) -> u64 {
@@ -113,10 +114,21 @@ impl Ledger {
 
     /// Something is about to be given back, and stays charged until [`Self::release`] of the answer.
     pub fn ending(&mut self, what: What) -> What {
-        self.endings += 1;
-        let ending = What::Ending(self.endings);
+        let ending = self.nameless();
         self.rename(what, ending);
         ending
+    }
+
+    /// Charges `bytes` for something that is about to be made, or nothing if they do not fit. It gets its name by
+    /// [`Self::rename`], or is released.
+    pub fn reserve(&mut self, vgpu: usize, bytes: u64, context: u64) -> Option<What> {
+        let what = self.nameless();
+        self.charge(vgpu, what, bytes, context).then_some(what)
+    }
+
+    fn nameless(&mut self) -> What {
+        self.names += 1;
+        What::Nameless(self.names)
     }
 
     pub fn release(&mut self, what: What) {
@@ -150,10 +162,10 @@ impl Ledger {
         }
     }
 
-    /// `cuMemCreate` has made a handle of `bytes`, for which there was room.
-    pub fn created(&mut self, vgpu: usize, handle: u64, bytes: u64) {
+    /// `cuMemCreate` has made a handle of what was reserved.
+    pub fn created(&mut self, reserved: What, handle: u64) {
         let id = self.physical.created(handle);
-        self.note(vgpu, What::Physical(id), bytes, 0);
+        self.rename(reserved, What::Physical(id));
     }
 
     /// Another handle of what is mapped at an address.
@@ -327,7 +339,9 @@ mod tests {
     #[test]
     fn physical_memory_lives_as_long_as_a_handle_or_a_mapping() {
         let mut ledger = Ledger::new(&[100]);
-        ledger.created(0, 0x77, 40);
+        let reserved = ledger.reserve(0, 40, 0).expect("it fits");
+        assert_eq!((ledger.used(0), ledger.reserve(0, 61, 0)), (40, None));
+        ledger.created(reserved, 0x77);
         ledger.mapped(0x77, 0x1000, 0x100);
         ledger.mapped(0x77, 0x2000, 0x100);
         ledger.handle_released(0x77);
