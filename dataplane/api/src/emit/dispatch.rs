@@ -85,7 +85,12 @@ fn one(out: &mut String, row: &Row) {
             row.params.iter().find(|p| p.name == *destroyed)
     {
         // The client gives the handle up whatever the result is.
-        writeln!(out, "s.unbind(Kind::{kind}, q.{destroyed});").unwrap();
+        writeln!(
+            out,
+            "match result {{\nCUDA_SUCCESS => s.unbind(Kind::{kind}, q.{destroyed}),\n\
+             _ => s.give_up(Kind::{kind}, q.{destroyed}),\n}}"
+        )
+        .unwrap();
     }
     finish(out, row);
     out.push_str("}\n\n");

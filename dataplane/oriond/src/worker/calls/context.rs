@@ -48,7 +48,7 @@ pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _rep
             move |d| unsafe { d.cuCtxDestroy_v2(context as CUcontext) }
         },
         move |s, code, _| {
-            s.context_gone(word);
+            s.context_gone(word, code);
             s.unbind(Kind::Context, word);
             code
         },
@@ -78,7 +78,7 @@ pub fn cuDevicePrimaryCtxReset_v2(
     green_context::end_all(s, ordinal);
     let code = s.reset_primary(ordinal as u32)?;
     // Only now: until then the driver may refer to images that are dropped here.
-    s.context_gone(Handle::primary_context(ordinal as u32).0);
+    s.context_gone(Handle::primary_context(ordinal as u32).0, code);
     Ok(Outcome::Done(code))
 }
 

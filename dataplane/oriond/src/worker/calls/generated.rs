@@ -931,7 +931,10 @@ fn cuArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply:
     let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuArrayDestroy(hArray) };
-    s.unbind(Kind::Array, q.hArray);
+    match result {
+        CUDA_SUCCESS => s.unbind(Kind::Array, q.hArray),
+        _ => s.give_up(Kind::Array, q.hArray),
+    }
     Ok(Outcome::Done(result))
 }
 
@@ -941,7 +944,10 @@ fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_
     let hMipmappedArray: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.hMipmappedArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMipmappedArrayDestroy(hMipmappedArray) };
-    s.unbind(Kind::MipmappedArray, q.hMipmappedArray);
+    match result {
+        CUDA_SUCCESS => s.unbind(Kind::MipmappedArray, q.hMipmappedArray),
+        _ => s.give_up(Kind::MipmappedArray, q.hMipmappedArray),
+    }
     Ok(Outcome::Done(result))
 }
 
@@ -1327,7 +1333,10 @@ fn cuEventDestroy_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuEventDestroy_v2(hEvent) };
-    s.unbind(Kind::Event, q.hEvent);
+    match result {
+        CUDA_SUCCESS => s.unbind(Kind::Event, q.hEvent),
+        _ => s.give_up(Kind::Event, q.hEvent),
+    }
     Ok(Outcome::Done(result))
 }
 

@@ -85,9 +85,13 @@ pub fn cuMemCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply:
 pub fn cuMemRelease(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let word = r.word()?;
     let handle = allocation(s, word)?;
-    s.unbind(Kind::MemAllocation, word);
     // SAFETY: a live handle of this session; the driver crashes on any other.
-    Ok(Outcome::Done(unsafe { s.driver.cuMemRelease(handle) }))
+    let code = unsafe { s.driver.cuMemRelease(handle) };
+    match code {
+        CUDA_SUCCESS => s.unbind(Kind::MemAllocation, word),
+        _ => s.give_up(Kind::MemAllocation, word),
+    }
+    Ok(Outcome::Done(code))
 }
 
 /// The driver's handle; null is no allocation.

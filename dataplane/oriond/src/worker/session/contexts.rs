@@ -94,11 +94,17 @@ impl Session {
     }
 
     /// Drops everything known of a context that is gone or was reset.
-    pub fn context_gone(&mut self, word: u64) {
+    pub fn context_gone(&mut self, word: u64, code: CUresult) {
         self.forget_context(word);
         self.addresses.context_gone(word);
-        self.unbind_all_in(word);
-        self.charged_context_gone(word);
+        match code {
+            CUDA_SUCCESS => {
+                self.unbind_all_in(word);
+                self.charged_context_gone(word);
+            }
+            // What the driver has kept after all stays charged.
+            _ => self.give_up_all_in(word),
+        }
         // They went with their context.
         self.retired.retain(|r| r.context != word);
         if Handle(word).index() < PRIMARY_CONTEXTS_MAX {

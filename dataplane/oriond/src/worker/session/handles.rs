@@ -30,7 +30,7 @@ impl Session {
     /// Gives a client-chosen handle its meaning.
     pub fn bind(&mut self, kind: Kind, word: u64, pointer: *mut c_void) -> Result<(), Fault> {
         if let Some(given_up) = self.objects.make_room(kind, word)? {
-            self.unbind(kind, given_up);
+            self.give_up(kind, given_up);
         }
         self.objects.put(kind, word, pointer, self.green.home(self.current));
         if kind == Kind::Stream {
@@ -48,9 +48,17 @@ impl Session {
     }
 
     /// Forgets a handle, and those of what lives in its object: the client may give them to other objects from now on.
+    /// The driver has destroyed the object, or is about to.
     pub fn unbind(&mut self, kind: Kind, word: u64) {
+        if let Some(pointer) = self.objects.lookup(kind, word) {
+            self.object_gone(kind, word, pointer as usize);
+        }
+        self.give_up(kind, word);
+    }
+
+    /// As [`Self::unbind`], of an object that stays: nobody can name it any more, and what it has stays charged.
+    pub fn give_up(&mut self, kind: Kind, word: u64) {
         let Some(gone) = self.objects.take(kind, word) else { return };
-        self.object_gone(kind, word, gone.pointer as usize);
         match kind {
             Kind::Function => _ = self.kernels.remove(&(gone.pointer as usize)),
             Kind::LinkState => _ = self.links.remove(&word),
@@ -66,6 +74,13 @@ impl Session {
     pub(super) fn unbind_all_in(&mut self, context: u64) {
         for (kind, word) in self.objects.in_context(context) {
             self.unbind(kind, word);
+        }
+    }
+
+    /// Nobody can name any more what was made in a context, which the driver may have kept.
+    pub(super) fn give_up_all_in(&mut self, context: u64) {
+        for (kind, word) in self.objects.in_context(context) {
+            self.give_up(kind, word);
         }
     }
 }
