@@ -25,8 +25,8 @@ pub enum What {
     /// The variables of a module or library that is being loaded, by the client's name, or is loaded, by the driver's.
     Loading(u64),
     Globals(usize),
-    /// Something that is being given back on another thread, whose own name may be another's before that is over; or that
-    /// is being made, and has no name yet.
+    /// Something that is being given back on another thread, whose own name may be another's before that is over; or
+    /// that is being made, and has no name yet.
     Nameless(u64),
     /// What a context sets aside beyond its defaults.
     Limit(u64, CUlimit),
