@@ -20,9 +20,10 @@ use orion_wire::Fault;
 use orion_wire::record::HeapRange;
 use tracing::{info, warn};
 
+use super::core::shutdown;
 use super::io_ring::{Did, Done, Io};
 use super::mail::Kick;
-use super::nursery::Order;
+use super::workers::nursery::Order;
 
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Chunks of one session that wait for its lanes: 64 MiB or more of heap, and 16 bytes of ours each. A client that does
@@ -652,11 +653,6 @@ impl Lane {
             self.shared.end();
         }
     }
-}
-
-pub fn shutdown(socket: &OwnedFd) {
-    // SAFETY: a plain call on a descriptor we own; failing means that it is down already.
-    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
 fn is_again(result: i32) -> bool {

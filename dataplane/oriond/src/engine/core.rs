@@ -1,12 +1,16 @@
 //! Slots: whose a completion is.
 
+// UNSAFETY: shuts sockets down.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use super::io_ring::Io;
 
 /// Whose completion it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     Mail,
-    Front,
+    Door,
     Carried,
     Lane,
 }
@@ -41,4 +45,10 @@ impl Core {
         self.owners[slot as usize] = None;
         self.free.push(slot);
     }
+}
+
+/// Ends a connection: whoever waits on it, on either side, sees the end.
+pub fn shutdown(socket: &OwnedFd) {
+    // SAFETY: a plain call on a descriptor we own; failing means that it is down already.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }

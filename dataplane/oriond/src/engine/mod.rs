@@ -2,21 +2,18 @@
 //!
 //! ```text
 //! run        an engine's loop: what completes, what it is told, what it looks at
-//! front      the door, and who gets which worker
-//! nursery    starts workers              carried   a session over TCP
-//! room, peer, local_socket, worker_log, io_ring, mail
+//! door       listening, handshakes, who is let in, who gets which worker
+//! workers    how many there should be, how they are made, what they say
+//! carried    a session over TCP
+//! io_ring, mail, post, core, settings
 //! ```
 
 mod carried;
 mod core;
-mod front;
+mod door;
 mod io_ring;
-mod local_socket;
 mod mail;
-mod nursery;
-mod peer;
 mod post;
-mod room;
 pub mod run;
 pub mod settings;
-mod worker_log;
+mod workers;

@@ -8,7 +8,7 @@ use orion_wire::environment::Environment;
 
 use super::carried::{Carried, Shared};
 use super::mail::{Kick, Mailbox};
-use super::nursery::Newborn;
+use super::workers::nursery::Newborn;
 
 pub enum Mail {
     /// The object in this slot has something to look at.
@@ -19,7 +19,7 @@ pub enum Mail {
         shared: Arc<Shared>,
         index: usize,
     },
-    /// For the front only.
+    /// For the door only.
     Born(Environment, io::Result<Newborn>),
     SessionOver(u64),
     Stop,

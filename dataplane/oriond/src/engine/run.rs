@@ -1,10 +1,10 @@
-//! Engine threads: one io_uring each. The first one also answers the door (see [`front`]).
+//! Engine threads: one io_uring each. The first one also answers the door (see [`door`]).
 //!
 //! An engine never waits for a driver, a disk or a peer. It spins for a while after the last thing that happened,
 //! because waking a sleeping core costs more than a round trip, and then sleeps in its io_uring, with the futex words
 //! of its sessions' rings armed there.
 //!
-//! [`front`]: super::front
+//! [`door`]: super::door
 
 // UNSAFETY: the kernel writes the mailbox's word after the call that asks for it has returned.
 
@@ -17,12 +17,12 @@ use orion_ring::pause_after;
 
 use super::carried::{Carried, Lane};
 use super::core::{Core, Owner};
-use super::front::Front;
+use super::door::door::Door;
 use super::io_ring::{Done, Io};
 use super::mail::Mailbox;
-use super::nursery;
 use super::post::{Mail, Post};
 use super::settings::Settings;
+use super::workers::nursery;
 
 /// The engines, running.
 pub struct Engines {
@@ -40,18 +40,18 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         .collect::<io::Result<Vec<Arc<Post>>>>()
         .map_err(|e| format!("creating the engines' mailboxes failed: {e}"))?;
     let nursery = nursery::start(settings.worker_arguments.clone(), settings.cells.clone(), {
-        let front = posts[0].clone();
-        move |environment, newborn| front.post(Mail::Born(environment, newborn))
+        let door = posts[0].clone();
+        move |environment, newborn| door.post(Mail::Born(environment, newborn))
     })
     .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);
-    let front = Front::new(settings, posts.clone(), nursery)?;
-    let addresses = front.addresses();
-    let mut front = Some(front);
+    let door = Door::new(settings, posts.clone(), nursery)?;
+    let addresses = door.addresses();
+    let mut door = Some(door);
     let mut threads = Vec::new();
     for (index, post) in posts.iter().enumerate() {
-        let (post, front) = (post.clone(), front.take());
-        let front_post = posts[0].clone();
+        let (post, door) = (post.clone(), door.take());
+        let door_post = posts[0].clone();
         let (started, outcome) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("engine-{index}"))
@@ -59,7 +59,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
                 Ok(io) => {
                     let _ = started.send(Ok(()));
                     drop(started);
-                    Engine::new(io, post, front_post, front, spin, cores <= 3).run();
+                    Engine::new(io, post, door_post, door, spin, cores <= 3).run();
                 }
                 Err(e) => {
                     let _ = started.send(Err(e));
@@ -103,8 +103,8 @@ struct Engine {
     post: Arc<Post>,
     mail_slot: u32,
     mail_word: Box<u64>,
-    front: Option<Front>,
-    front_post: Arc<Post>,
+    door: Option<Door>,
+    door_post: Arc<Post>,
     carried: HashMap<u32, Box<Carried>>,
     lanes: HashMap<u32, Box<Lane>>,
     /// Sessions that are looked at in every turn, with the time something last happened.
@@ -118,14 +118,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(
-        io: Io,
-        post: Arc<Post>,
-        front_post: Arc<Post>,
-        front: Option<Front>,
-        spin: Duration,
-        yields: bool,
-    ) -> Engine {
+    fn new(io: Io, post: Arc<Post>, door_post: Arc<Post>, door: Option<Door>, spin: Duration, yields: bool) -> Engine {
         let mut core = Core::new(io);
         let mail_slot = core.allocate(Owner::Mail);
         Engine {
@@ -133,8 +126,8 @@ impl Engine {
             post,
             mail_slot,
             mail_word: Box::new(0),
-            front,
-            front_post,
+            door,
+            door_post,
             carried: HashMap::new(),
             lanes: HashMap::new(),
             active: Vec::new(),
@@ -147,8 +140,8 @@ impl Engine {
 
     fn run(mut self) {
         self.read_mail_word();
-        if let Some(front) = &mut self.front {
-            front.begin(&mut self.core);
+        if let Some(door) = &mut self.door {
+            door.begin(&mut self.core);
         }
         let (mut done, mut mail) = (Vec::new(), Vec::new());
         let mut last = self.now;
@@ -169,10 +162,10 @@ impl Engine {
                 self.received(m);
             }
             busy |= self.pump();
-            if let Some(front) = &mut self.front {
-                front.look(&mut self.core, self.now);
+            if let Some(door) = &mut self.door {
+                door.look(&mut self.core, self.now);
             }
-            if self.stopping && self.front.as_ref().is_none_or(|f| f.is_finished()) {
+            if self.stopping && self.door.as_ref().is_none_or(|f| f.is_finished()) {
                 // The process ends next. Until then the kernel may still write into buffers of what is left here.
                 std::mem::forget(self);
                 return;
@@ -207,7 +200,7 @@ impl Engine {
 
     fn sleep(&mut self) {
         if self.post.may_sleep() {
-            let mut timeout = self.front.as_ref().and_then(Front::next_deadline);
+            let mut timeout = self.door.as_ref().and_then(Door::next_deadline);
             if !self.core.io.has_futex() && !self.carried.is_empty() {
                 timeout = Some(Duration::from_millis(1));
             }
@@ -224,9 +217,9 @@ impl Engine {
         let slot = done.slot;
         match self.core.owner(slot) {
             Some(Owner::Mail) => self.read_mail_word(),
-            Some(Owner::Front) => {
-                if let Some(front) = &mut self.front {
-                    front.done(&mut self.core, done);
+            Some(Owner::Door) => {
+                if let Some(door) = &mut self.door {
+                    door.done(&mut self.core, done);
                 }
             }
             Some(Owner::Carried) => {
@@ -268,13 +261,13 @@ impl Engine {
             }
             Mail::Stop => {
                 self.stopping = true;
-                if let Some(front) = &mut self.front {
-                    front.stop(&mut self.core);
+                if let Some(door) = &mut self.door {
+                    door.stop(&mut self.core);
                 }
             }
             other => {
-                if let Some(front) = &mut self.front {
-                    front.received(&mut self.core, other);
+                if let Some(door) = &mut self.door {
+                    door.received(&mut self.core, other);
                 }
             }
         }
@@ -316,7 +309,7 @@ impl Engine {
         self.core.release(slot);
         let over = Mail::SessionOver(session.session());
         drop(session);
-        self.front_post.post(over);
+        self.door_post.post(over);
     }
 
     fn bury_lane(&mut self, slot: u32) {

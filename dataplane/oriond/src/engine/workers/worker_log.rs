@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::mail::Mailbox;
+use crate::engine::mail::Mailbox;
 use crate::log::OF_A_WORKER;
 
 /// Lines of one worker at once, and after how long it has earned one more.

@@ -1,0 +1,563 @@
+//! Takes the steps of each handshake, gives workers to whoever is let in, and ends what should be over.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use orion_ring::Memory;
+use orion_ring::memory::Layout;
+use orion_transport::fds;
+use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
+use orion_wire::environment::Environment;
+use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
+use orion_wire::refusal::{Reason, Refusal};
+use tracing::{error, info, warn};
+
+use super::greeting::{Greeting, Progress, Purpose};
+use super::listeners::Listeners;
+use super::peer::{Source, strangeness};
+use super::policy::{Policy, Shown};
+use super::room::{Stranger, who_goes};
+use super::sessions::{Session, Sessions};
+use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
+use crate::attach::{Assign, Control, send_control};
+use crate::engine::carried::{Carried, Shared};
+use crate::engine::core::{Core, Owner, shutdown};
+use crate::engine::io_ring::{Did, Done};
+use crate::engine::post::{Mail, Post};
+use crate::engine::settings::Settings;
+use crate::engine::workers::nursery::{Order, socketpair};
+use crate::engine::workers::{News, Serving, Sizes, Workers};
+
+/// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// How often is looked whether clients that wait for a worker still do.
+const WAITING_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const TURNED_OUT_INTERVAL: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub struct Door {
+    policy: Policy,
+    posts: Vec<Arc<Post>>,
+    nursery: Sender<Order>,
+    listeners: Listeners,
+    greetings: HashMap<u32, Box<Greeting>>,
+    greetings_begun: u64,
+    /// Let in, without a worker yet.
+    waiting: VecDeque<u32>,
+    workers: Workers,
+    sessions: Sessions,
+    /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
+    guests: HashMap<u32, Guest>,
+    /// The driver's settings in our own environment, which every worker inherits.
+    inherited: Environment,
+    /// Strangers that went so that others could come, and when that was last logged.
+    turned_out: u64,
+    turned_out_said: Option<Instant>,
+    stopping: Option<Instant>,
+    look_after: Instant,
+    waiting_look_after: Instant,
+}
+
+struct Guest {
+    socket: OwnedFd,
+    session: u64,
+}
+
+impl Door {
+    pub fn new(settings: Settings, posts: Vec<Arc<Post>>, nursery: Sender<Order>) -> Result<Door, String> {
+        let listeners = Listeners::open(&settings)?;
+        let Settings { token, sessions_max, warm, prestart, .. } = settings;
+        Ok(Door {
+            policy: Policy { token, sessions_max },
+            posts,
+            listeners,
+            greetings: HashMap::new(),
+            greetings_begun: 0,
+            waiting: VecDeque::new(),
+            workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
+            nursery,
+            sessions: Sessions::default(),
+            guests: HashMap::new(),
+            inherited: Environment::of(|name| std::env::var(name).ok()),
+            turned_out: 0,
+            turned_out_said: None,
+            stopping: None,
+            look_after: Instant::now(),
+            waiting_look_after: Instant::now(),
+        })
+    }
+
+    pub fn addresses(&self) -> Vec<String> {
+        self.listeners.addresses()
+    }
+
+    pub fn begin(&mut self, core: &mut Core) {
+        self.listeners.begin(core);
+        self.fill_pool();
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stopping.is_some() && self.workers.is_empty()
+    }
+
+    /// When [`Self::look`] has to be called although nothing happens.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let greetings = self.greetings.values().map(|g| g.deadline);
+        let waiting = (!self.waiting.is_empty()).then_some(self.waiting_look_after);
+        let stopping = self.stopping.map(|t| t + STOP_TIMEOUT);
+        let first = greetings
+            .chain(self.sessions.next_deadline())
+            .chain(waiting)
+            .chain(self.workers.again_after())
+            .chain(stopping)
+            .chain(self.listeners.again_after())
+            .min()?;
+        // Past deadlines that wait for something else are looked at again soon, but not in a loop.
+        Some(first.saturating_duration_since(Instant::now()).max(Duration::from_millis(20)))
+    }
+
+    /// Timeouts.
+    pub fn look(&mut self, core: &mut Core, now: Instant) {
+        if now < self.look_after {
+            return;
+        }
+        self.look_after = now + LOOK_INTERVAL;
+        self.listeners.try_again(core, now);
+        if self.workers.is_time(now) {
+            self.fill_pool();
+        }
+        self.end_late_greetings(core, now);
+        if now >= self.waiting_look_after && !self.waiting.is_empty() {
+            self.waiting_look_after = now + WAITING_LOOK_INTERVAL;
+            self.forget_who_left(core);
+        }
+        for late in self.sessions.late(now) {
+            self.workers.kill(late.worker, late.session, late.why);
+        }
+        if self.stopping.is_some_and(|t| now >= t + STOP_TIMEOUT) {
+            self.stopping = Some(now);
+            self.workers.stop(libc::SIGKILL);
+        }
+    }
+
+    fn end_late_greetings(&mut self, core: &mut Core, now: Instant) {
+        let late: Vec<u32> =
+            self.greetings.iter().filter(|(_, g)| !g.ending && now >= g.deadline).map(|(s, _)| *s).collect();
+        for slot in late {
+            let g = &self.greetings[&slot];
+            warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
+            if g.stage == Stage::Waiting {
+                self.waiting.retain(|s| *s != slot);
+                self.refuse(core, slot, Reason::NoWorker, "no worker became ready in time; oriond's log says why");
+            } else {
+                self.drop_greeting(core, slot);
+            }
+        }
+    }
+
+    /// Stops accepting and ends all workers, and with them the sessions.
+    pub fn stop(&mut self, core: &mut Core) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.stopping = Some(Instant::now());
+        self.listeners.close();
+        let slots: Vec<u32> = self.greetings.keys().copied().collect();
+        for slot in slots {
+            self.drop_greeting(core, slot);
+        }
+        self.workers.stop(libc::SIGTERM);
+    }
+
+    pub fn received(&mut self, core: &mut Core, mail: Mail) {
+        match mail {
+            Mail::Born(environment, made) => {
+                let news = self.workers.made(core, environment, made);
+                self.heard_of_workers(core, news);
+                // Whoever it is for may be gone by now.
+                self.fill_pool();
+            }
+            Mail::SessionOver(session) => self.sessions.left(session),
+            Mail::Kick(_) | Mail::Carry(_) | Mail::Join { .. } | Mail::Stop => unreachable!("the engine handles these"),
+        }
+    }
+
+    pub fn done(&mut self, core: &mut Core, done: Done) {
+        if done.did == Did::Accept {
+            self.accepted(core, done);
+        } else if self.workers.has(done.slot) {
+            let news = self.workers.done(core, done);
+            self.heard_of_workers(core, news);
+            self.fill_pool();
+        } else if self.greetings.contains_key(&done.slot) {
+            self.greeting_done(core, done);
+        } else if let Some(guest) = self.guests.remove(&done.slot) {
+            core.release(done.slot);
+            // Its worker has seen it too, unless the client has stopped it.
+            if let Some(session) = self.sessions.get_mut(guest.session) {
+                session.guest = None;
+            }
+            self.sessions.left(guest.session);
+        }
+    }
+}
+
+// Connections.
+impl Door {
+    fn accepted(&mut self, core: &mut Core, done: Done) {
+        let Some((socket, peer)) = self.listeners.accepted(core, done) else { return };
+        let slot = core.allocate(Owner::Door);
+        self.greetings_begun += 1;
+        let mut greeting = Box::new(Greeting::new(socket, peer, self.greetings_begun));
+        greeting.expect(core, slot, Stage::Hello);
+        self.greetings.insert(slot, greeting);
+        self.make_room(core, peer.is_unix());
+    }
+
+    /// Whoever has come may stay; if that is one too many, another one goes. Kinds of sockets are counted apart, so
+    /// that nobody on the network can keep local programs out.
+    fn make_room(&mut self, core: &mut Core, is_unix: bool) {
+        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.is_unix() == is_unix;
+        let strangers: Vec<Stranger> = (self.greetings.iter().filter(|(_, g)| here(g)))
+            .map(|(slot, g)| Stranger {
+                slot: *slot,
+                source: Source::of(g.peer),
+                number: g.number,
+                has_spoken: g.stage != Stage::Hello,
+            })
+            .collect();
+        let Some(slot) = who_goes(&strangers) else { return };
+        self.turned_out += 1;
+        // One line for many: whoever floods the door must not flood the log too.
+        if self.turned_out_said.is_none_or(|t| t.elapsed() >= TURNED_OUT_INTERVAL) {
+            let peer = self.greetings[&slot].peer;
+            warn!(%peer, so_far = self.turned_out, "closed a connection that said nothing, to make room for others");
+            self.turned_out_said = Some(Instant::now());
+        }
+        self.drop_greeting(core, slot);
+    }
+
+    fn greeting_done(&mut self, core: &mut Core, done: Done) {
+        let slot = done.slot;
+        let g = self.greetings.get_mut(&slot).expect("the caller looked");
+        match g.done(core, done) {
+            Progress::More => {}
+            Progress::Sent => self.sent(core, slot),
+            Progress::Frame(kind, body) => self.frame(core, slot, kind, body),
+            Progress::Gone(who) => {
+                if !g.stage.is_strangers() {
+                    info!(session = g.session, peer = %g.peer, who, "gone during the handshake");
+                }
+                self.drop_greeting(core, slot);
+            }
+            Progress::Broken | Progress::Ended => self.drop_greeting(core, slot),
+            Progress::Wrong(rule) => self.broke(core, slot, rule),
+        }
+    }
+
+    fn broke(&mut self, core: &mut Core, slot: u32, rule: &str) {
+        let g = &self.greetings[&slot];
+        warn!(session = g.session, peer = %g.peer, rule, "protocol broken during the handshake");
+        self.drop_greeting(core, slot);
+    }
+
+    fn frame(&mut self, core: &mut Core, slot: u32, frame_kind: u32, body: Vec<u8>) {
+        let g = &self.greetings[&slot];
+        let heard = match g.stage.heard(g.purpose.what(), frame_kind) {
+            Ok(heard) => heard,
+            Err(rule) => return self.broke(core, slot, &rule),
+        };
+        let checked = match heard {
+            Heard::Hello => return self.hello(core, slot, &body),
+            Heard::Join => return self.join(core, slot, &body),
+            Heard::Request => return self.request(core, slot, &body),
+            Heard::LaneProof => return self.lane(core, slot, &body),
+            Heard::Welcome => self.welcome(slot, &body),
+            Heard::Start => Start::decode(&body).map(drop).map_err(|fault| fault.0.to_owned()),
+            Heard::Started | Heard::Refused => Ok(()),
+        };
+        match (checked, heard.passing()) {
+            (Ok(()), Some(next)) => self.greeting(slot).say(core, slot, next, frame(frame_kind, &body)),
+            (Ok(()), None) => unreachable!("what is not passed on was answered above"),
+            (Err(rule), _) => self.broke(core, slot, &rule),
+        }
+    }
+
+    fn sent(&mut self, core: &mut Core, slot: u32) {
+        let g = self.greeting(slot);
+        match g.stage.sent() {
+            Next::Expect(stage, within) => {
+                if let Some(within) = within {
+                    g.deadline = Instant::now() + within;
+                }
+                g.expect(core, slot, stage);
+            }
+            Next::Carry => self.carry(core, slot),
+            Next::Close => self.drop_greeting(core, slot),
+        }
+    }
+
+    fn greeting(&mut self, slot: u32) -> &mut Greeting {
+        self.greetings.get_mut(&slot).expect("the caller has it")
+    }
+
+    fn hello(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let refused = match Hello::decode(body) {
+            Ok(hello) => self.policy.greeting(&hello),
+            Err(fault) => Some(Refusal::new(Reason::Other, format!("the greeting is damaged: {}", fault.0))),
+        };
+        if let Some(refusal) = refused {
+            return self.turn_away(core, slot, refusal);
+        }
+        let token = self.policy.token.clone();
+        self.challenge(core, slot, body, Purpose::Session, |said| token.map(|t| t.server_proof(said)));
+    }
+
+    /// A further connection of a session that is being carried.
+    fn join(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let Ok(Join { session, lane, .. }) = Join::decode(body) else {
+            return self.refuse(core, slot, Reason::Other, "the join frame is damaged");
+        };
+        let known = self.sessions.get(session);
+        let known = known.and_then(|s| Some((s.lane_key.clone(), s.shared.clone()?)));
+        let Some((key, shared)) = known else {
+            // Its client has closed it before its last connection came in; nothing to worry about.
+            return self.refuse(core, slot, Reason::Other, "no such session");
+        };
+        let purpose = Purpose::Lane { session, index: lane as usize, key: key.clone(), shared };
+        self.challenge(core, slot, body, purpose, |said| Some(key.server_proof(said)));
+    }
+
+    fn challenge(
+        &mut self,
+        core: &mut Core,
+        slot: u32,
+        first: &[u8],
+        purpose: Purpose,
+        prove: impl FnOnce(&Said) -> Option<Proof>,
+    ) {
+        let nonce = match fresh_nonce() {
+            Ok(nonce) => nonce,
+            Err(e) => return self.refuse(core, slot, Reason::Other, format!("the server has no random bytes: {e}")),
+        };
+        let g = self.greeting(slot);
+        g.said = Said { first: first.to_vec(), nonce };
+        g.purpose = purpose;
+        let challenge = Challenge { nonce, proof: prove(&g.said) };
+        g.say(core, slot, Stage::Challenging, frame(kind::CHALLENGE, &challenge.encode()));
+    }
+
+    fn request(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let refused = match Request::decode(body) {
+            Ok((request, covered, proof)) => {
+                g.environment = request.environment.beyond(&self.inherited);
+                g.program = printable(&request.program);
+                let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof };
+                self.policy.request(&shown, || strangeness(&g.socket))
+            }
+            Err(fault) => Some(Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0))),
+        };
+        let refused = refused.or_else(|| self.policy.room(self.sessions.len() + self.waiting.len()));
+        if let Some(refusal) = refused {
+            return self.turn_away(core, slot, refusal);
+        }
+        g.stage = Stage::Waiting;
+        g.deadline = Instant::now() + WORKER_TIMEOUT;
+        self.waiting.push_back(slot);
+        self.match_up(core);
+    }
+
+    fn turn_away(&mut self, core: &mut Core, slot: u32, refusal: Refusal) {
+        warn!(peer = %self.greetings[&slot].peer, reason = refusal.text, "session refused");
+        self.refuse(core, slot, refusal.reason, refusal.text);
+    }
+
+    fn lane(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = &self.greetings[&slot];
+        let Purpose::Lane { session, index, key, shared } = &g.purpose else { unreachable!("the caller looked") };
+        let (session, index, shared) = (*session, *index, shared.clone());
+        let is_proved = <&Proof>::try_from(body).is_ok_and(|proof| is_same(proof, &key.client_proof(&g.said)));
+        if !is_proved {
+            warn!(peer = %g.peer, session, "somebody who does not belong to a session tried to join it");
+        }
+        let Some(shared) = shared.upgrade().filter(|s| is_proved && s.claim_lane(index)) else {
+            return self.refuse(core, slot, Reason::Other, "no such session, wrong proof, or the lane is taken");
+        };
+        // A fresh connection takes these few bytes at once.
+        let ok = fds::send_some(g.socket.as_fd(), &frame(kind::STARTED, &[]), &[], libc::MSG_DONTWAIT);
+        if ok.is_err() {
+            return self.drop_greeting(core, slot);
+        }
+        let greeting = self.greetings.remove(&slot).expect("the caller has it");
+        core.release(slot);
+        // Off the session's own engine, so that bulk data does not hold up its small records.
+        let engine = (session as usize + 1 + index) % self.posts.len();
+        self.posts[engine].post(Mail::Join { socket: greeting.socket, shared, index });
+    }
+
+    /// The worker's Welcome: its memory is mapped here too.
+    fn welcome(&mut self, slot: u32, body: &[u8]) -> Result<(), String> {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let welcome = Welcome::decode(body).map_err(|fault| fault.0.to_owned())?;
+        let layout = Layout { heap_bytes: welcome.heap_bytes };
+        let fd = g.memory.take().ok_or("the worker's welcome came without its memory")?;
+        let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory failed: {e}"))?;
+        let shared = Shared::new(g.session, memory, self.nursery.clone())
+            .map_err(|e| format!("mapping the session's heap failed: {e}"))?;
+        let shared = Arc::new(shared);
+        if let Some(session) = self.sessions.get_mut(g.session) {
+            session.shared = Some(Arc::downgrade(&shared));
+        }
+        g.shared = Some(shared);
+        Ok(())
+    }
+
+    /// The handshake of a TCP client is over: an engine carries the session from now on.
+    fn carry(&mut self, core: &mut Core, slot: u32) {
+        let g = *self.greetings.remove(&slot).expect("the caller has it");
+        core.release(slot);
+        let (Some(attach), Some(shared)) = (g.attach, g.shared) else { unreachable!("set by the stages before") };
+        match Carried::new(g.socket, attach, shared) {
+            Ok(session) => self.posts[g.session as usize % self.posts.len()].post(Mail::Carry(session)),
+            Err(e) => error!(session = g.session, error = %e, "mapping the session's rings failed"),
+        }
+    }
+
+    fn refuse(&mut self, core: &mut Core, slot: u32, reason: Reason, text: impl Into<String>) {
+        let g = self.greeting(slot);
+        g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        g.say(core, slot, Stage::Refusing, frame(kind::REFUSED, &Refusal::new(reason, text).encode()));
+    }
+
+    /// Closes the connection; what is freed is freed once the kernel is done with it.
+    fn drop_greeting(&mut self, core: &mut Core, slot: u32) {
+        let Some(g) = self.greetings.get_mut(&slot) else { return };
+        if !g.close() {
+            return;
+        }
+        if g.stage == Stage::Waiting {
+            self.waiting.retain(|s| *s != slot);
+        }
+        // A worker that was assigned to it sees its attach socket close and ends.
+        self.sessions.left(g.session);
+        self.greetings.remove(&slot);
+        core.release(slot);
+    }
+}
+
+// Workers.
+impl Door {
+    fn fill_pool(&mut self) {
+        self.workers.fill(self.waiting.iter().map(|slot| &self.greetings[slot].environment));
+    }
+
+    fn heard_of_workers(&mut self, core: &mut Core, news: News) {
+        match news {
+            News::Warm => self.match_up(core),
+            News::Started(session) => self.sessions.started(session),
+            News::SessionOver(session) => {
+                // The client learns that its worker is gone.
+                let guest = self.sessions.over(session);
+                guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
+            }
+            News::NoWorker { environment, reason } => self.no_worker(core, &environment, &reason),
+            News::Nothing => {}
+        }
+    }
+
+    /// Of the pool's workers everybody needs one, sooner or later; of those with their own settings, who has the same.
+    fn no_worker(&mut self, core: &mut Core, environment: &Environment, reason: &str) {
+        let is_theirs = |slot: &u32| environment.is_empty() || self.greetings[slot].environment == *environment;
+        let (theirs, others): (VecDeque<u32>, _) = self.waiting.iter().copied().partition(is_theirs);
+        self.waiting = others;
+        let with = if environment.is_empty() { String::new() } else { format!(" with {environment}") };
+        for slot in theirs {
+            self.refuse(core, slot, Reason::NoWorker, format!("no worker can be started{with}: {reason}"));
+        }
+    }
+
+    /// Clients that have gone while they waited for a worker.
+    fn forget_who_left(&mut self, core: &mut Core) {
+        let gone = |slot: &u32| !self.greetings[slot].is_still_there();
+        let gone: Vec<u32> = self.waiting.iter().copied().filter(gone).collect();
+        for slot in &gone {
+            let g = &self.greetings[slot];
+            info!(peer = %g.peer, program = g.program, "gone while it waited for a worker");
+            self.drop_greeting(core, *slot);
+        }
+        if !gone.is_empty() {
+            self.fill_pool();
+        }
+    }
+
+    fn match_up(&mut self, core: &mut Core) {
+        let mut index = 0;
+        while let Some(&slot) = self.waiting.get(index) {
+            let g = &self.greetings[&slot];
+            let Some(worker) = self.workers.next(&g.environment) else {
+                index += 1;
+                continue;
+            };
+            self.waiting.remove(index);
+            if !g.is_still_there() {
+                self.drop_greeting(core, slot);
+                continue;
+            }
+            if let Err(e) = self.assign(core, slot, worker) {
+                warn!("{e}");
+                self.waiting.insert(index, slot);
+            }
+        }
+        self.fill_pool();
+    }
+
+    fn assign(&mut self, core: &mut Core, slot: u32, worker: u32) -> Result<(), String> {
+        let g = self.greetings.get_mut(&slot).expect("it was waiting");
+        let local = g.peer.is_unix();
+        let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
+            let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32 });
+            let theirs = if local { None } else { Some(attach(g)?) };
+            let socket = theirs.as_ref().unwrap_or(&g.socket);
+            send_control(process.control.as_fd(), &assign, Some(socket.as_fd()))
+        })?;
+        g.session = session;
+        let (peer, program) = (g.peer, g.program.as_str());
+        info!(session, %peer, program, worker = pid, environment = %g.environment, "session begins");
+        let begun = Session {
+            worker,
+            guest: local.then_some(slot),
+            start_by: local.then(|| Instant::now() + HANDSHAKE_TIMEOUT),
+            lane_key: LaneKey::new(self.policy.token.as_ref(), &g.said),
+            shared: None,
+            kill_after: None,
+        };
+        self.sessions.begin(session, begun);
+        if local {
+            // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
+            let socket = self.greetings.remove(&slot).expect("it was waiting").socket;
+            core.io.wait_hangup(slot, socket.as_raw_fd());
+            self.guests.insert(slot, Guest { socket, session });
+        } else {
+            g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+            g.expect(core, slot, Stage::Welcome);
+        }
+        Ok(())
+    }
+}
+
+/// A connection between us and the worker; answers the worker's end.
+fn attach(g: &mut Greeting) -> io::Result<OwnedFd> {
+    let (ours, theirs) = socketpair(libc::SOCK_STREAM)?;
+    g.attach = Some(ours);
+    Ok(theirs)
+}
+
+/// It goes into a log line.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
+}

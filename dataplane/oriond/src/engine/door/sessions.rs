@@ -1,0 +1,135 @@
+//! Sessions that have begun, as the door knows them: who serves whom, what further connections have to know, and when
+//! one that should be over is ended.
+
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use orion_transport::proof::LaneKey;
+
+use crate::engine::carried::Shared;
+
+/// A worker whose client is gone and that does not end by itself is killed after this.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub struct Session {
+    pub worker: u32,
+    /// A local client's connection, and until when it has to say START; what a worker tells a TCP client goes through
+    /// us.
+    pub guest: Option<u32>,
+    pub start_by: Option<Instant>,
+    /// What its further connections have to know.
+    pub lane_key: LaneKey,
+    /// For a carried session: what joining connections need.
+    pub shared: Option<Weak<Shared>>,
+    pub kill_after: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct Sessions(HashMap<u64, Session>);
+
+/// A session that has to be ended, and why.
+pub struct Late {
+    pub session: u64,
+    pub worker: u32,
+    pub why: &'static str,
+}
+
+impl Sessions {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn begin(&mut self, number: u64, session: Session) {
+        self.0.insert(number, session);
+    }
+
+    pub fn get(&self, number: u64) -> Option<&Session> {
+        self.0.get(&number)
+    }
+
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Session> {
+        self.0.get_mut(&number)
+    }
+
+    /// The client has said START to its worker.
+    pub fn started(&mut self, number: u64) {
+        if let Some(session) = self.0.get_mut(&number) {
+            session.start_by = None;
+        }
+    }
+
+    /// Its client is gone: its worker should end soon.
+    pub fn left(&mut self, number: u64) {
+        if let Some(session) = self.0.get_mut(&number) {
+            session.start_by = None;
+            session.kill_after = Some(Instant::now() + LEAVE_TIMEOUT);
+        }
+    }
+
+    /// Its worker has ended. Answers the connection of a local client, who is to learn of it.
+    pub fn over(&mut self, number: u64) -> Option<u32> {
+        self.0.remove(&number)?.guest
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.0.values().filter_map(|s| s.kill_after.or(s.start_by)).min()
+    }
+
+    /// Those whose time is over. They are listed again if they do not end.
+    pub fn late(&mut self, now: Instant) -> Vec<Late> {
+        let mut late = Vec::new();
+        for (&session, s) in &mut self.0 {
+            let why = if s.start_by.take_if(|t| now >= *t).is_some() {
+                "the client did not start its session, ending it"
+            } else if s.kill_after.is_some_and(|t| now >= t) {
+                "the worker did not end with its client, killing it"
+            } else {
+                continue;
+            };
+            s.kill_after = Some(now + LEAVE_TIMEOUT);
+            late.push(Late { session, worker: s.worker, why });
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_transport::proof::Said;
+
+    use super::*;
+
+    fn session(start_by: Option<Instant>) -> Session {
+        let lane_key = LaneKey::new(None, &Said { first: Vec::new(), nonce: [0; 32] });
+        Session { worker: 3, guest: Some(9), start_by, lane_key, shared: None, kill_after: None }
+    }
+
+    #[test]
+    fn who_does_not_start_is_ended_and_who_has_started_is_not() {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let soon = now + Duration::from_secs(1);
+        sessions.begin(1, session(Some(soon)));
+        sessions.begin(2, session(Some(soon)));
+        sessions.started(2);
+        assert!(sessions.late(now).is_empty());
+        let late = sessions.late(soon);
+        assert_eq!(late.iter().map(|l| (l.session, l.worker)).collect::<Vec<_>>(), [(1, 3)]);
+        // Not in every turn, and again if it did not help.
+        assert!(sessions.late(soon).is_empty());
+        assert_eq!(sessions.late(soon + LEAVE_TIMEOUT).len(), 1);
+    }
+
+    #[test]
+    fn a_worker_has_time_to_end_with_its_client() {
+        let mut sessions = Sessions::default();
+        sessions.begin(1, session(None));
+        assert_eq!(sessions.next_deadline(), None);
+        sessions.left(1);
+        assert!(sessions.late(Instant::now()).is_empty());
+        let then = sessions.next_deadline().expect("it is to end");
+        assert_eq!(sessions.late(then).len(), 1);
+        assert_eq!(sessions.over(1), Some(9));
+        assert_eq!(sessions.len(), 0);
+    }
+}

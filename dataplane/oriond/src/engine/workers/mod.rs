@@ -1,0 +1,261 @@
+//! Worker processes: how many there should be, how they are made, and what they say.
+//!
+//! ```text
+//! pool        which workers there should be, as a state machine
+//! process     one of them        nursery   the thread that makes them
+//! worker_log  what they write before they are sealed
+//! ```
+
+pub mod nursery;
+mod pool;
+mod process;
+mod worker_log;
+
+use std::collections::HashMap;
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use orion_wire::environment::Environment;
+use tracing::{error, info, warn};
+
+pub use self::pool::Sizes;
+use self::pool::{Act, Failure, Pool, State};
+use self::process::{End, Process};
+use crate::attach::Control;
+use crate::engine::core::{Core, Owner, shutdown};
+use crate::engine::io_ring::{Did, Done};
+use crate::engine::workers::nursery::{Newborn, Order};
+use crate::log::OF_A_WORKER;
+
+/// All workers of this server, by the slots of their requests.
+pub struct Workers {
+    nursery: Sender<Order>,
+    pool: Pool,
+    processes: HashMap<u32, Box<Process>>,
+    is_stopping: bool,
+}
+
+/// What concerns those who wait for workers, or have one.
+pub enum News {
+    /// One more is ready.
+    Warm,
+    /// The client of this session has said START.
+    Started(u64),
+    SessionOver(u64),
+    /// None can be started; whoever waits for one with this environment is told why.
+    NoWorker {
+        environment: Environment,
+        reason: String,
+    },
+    Nothing,
+}
+
+impl Workers {
+    pub fn new(sizes: Sizes, nursery: Sender<Order>) -> Workers {
+        Workers { nursery, pool: Pool::new(sizes), processes: HashMap::new(), is_stopping: false }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pool.is_empty()
+    }
+
+    /// Starts what clients that wait with these environments need, and ends what nobody does.
+    pub fn fill<'a>(&mut self, waiting: impl Iterator<Item = &'a Environment>) {
+        for act in self.pool.fill(waiting) {
+            match act {
+                Act::Start(environment) => drop(self.nursery.send(Order::Spawn(environment))),
+                Act::Retire(slot) => {
+                    let process = self.processes.get_mut(&slot).expect("the pool's members are processes");
+                    info!(worker = process.pid, "nobody needs this worker any more");
+                    process.end(libc::SIGKILL);
+                }
+            }
+        }
+    }
+
+    /// When a start that failed is tried again.
+    pub fn again_after(&self) -> Option<Instant> {
+        self.pool.again_after()
+    }
+
+    pub fn is_time(&mut self, now: Instant) -> bool {
+        self.pool.is_time(now)
+    }
+
+    /// What the nursery has made of an order.
+    pub fn made(&mut self, core: &mut Core, environment: Environment, made: std::io::Result<Newborn>) -> News {
+        match made {
+            Ok(newborn) => {
+                let slot = core.allocate(Owner::Door);
+                let mut process = Process::begin(newborn, core, slot);
+                if self.is_stopping {
+                    process.end(libc::SIGKILL);
+                }
+                self.processes.insert(slot, process);
+                self.pool.born(slot, environment);
+                News::Nothing
+            }
+            Err(e) => {
+                let failure = self.pool.not_born(&environment, Instant::now());
+                self.failed(environment, format!("starting a worker process failed: {e}"), failure)
+            }
+        }
+    }
+
+    fn failed(&self, environment: Environment, reason: String, failure: Failure) -> News {
+        if self.is_stopping {
+            return News::Nothing;
+        }
+        match failure {
+            Failure::Told => {
+                warn!(%environment, reason, "worker failed to start with a client's settings");
+                News::NoWorker { environment, reason }
+            }
+            Failure::Again { pause, failures, told } => {
+                error!(reason, failures, retry_ms = pause.as_millis() as u64, "worker failed to start");
+                if told { News::NoWorker { environment, reason } } else { News::Nothing }
+            }
+        }
+    }
+
+    /// A warm worker with this environment.
+    pub fn next(&self, environment: &Environment) -> Option<u32> {
+        self.pool.next(environment)
+    }
+
+    /// Gives a warm worker to a session; `hand_over` tells it. One that cannot be told is ended.
+    pub fn serve(
+        &mut self,
+        slot: u32,
+        hand_over: impl FnOnce(u64, &Process) -> std::io::Result<()>,
+    ) -> Result<Serving, String> {
+        let process = self.processes.get_mut(&slot).expect("the pool's members are processes");
+        let session = self.pool.upcoming();
+        match hand_over(session, process) {
+            Ok(()) => {
+                self.pool.serve(slot);
+                Ok(Serving { session, worker: process.pid })
+            }
+            Err(e) => {
+                self.pool.retire(slot);
+                process.end(libc::SIGKILL);
+                Err(format!("worker {} took no session: {e}", process.pid))
+            }
+        }
+    }
+
+    pub fn kill(&mut self, slot: u32, session: u64, why: &str) {
+        if let Some(process) = self.processes.get_mut(&slot) {
+            warn!(session, worker = process.pid, "{why}");
+            process.end(libc::SIGKILL);
+        }
+    }
+
+    /// Ends all of them, and starts no more.
+    pub fn stop(&mut self, number: i32) {
+        self.is_stopping = true;
+        self.pool.close();
+        self.processes.values_mut().for_each(|p| p.end(number));
+    }
+
+    pub fn has(&self, slot: u32) -> bool {
+        self.processes.contains_key(&slot)
+    }
+
+    pub fn done(&mut self, core: &mut Core, done: Done) -> News {
+        let slot = done.slot;
+        let process = self.processes.get_mut(&slot).expect("the caller looked");
+        process.under_way -= 1;
+        let mut news = News::Nothing;
+        if done.did == Did::Exit {
+            process.exited = true;
+            // The control socket closes with the process, but a stray child of it could hold it open.
+            shutdown(&process.control);
+        } else if done.result > 0 {
+            news = heard(&mut self.pool, process, slot, done.result as usize);
+            process.listen(core, slot);
+        }
+        // Only now: why it ended may have been its last word.
+        if process.exited && process.under_way == 0 {
+            news = self.ended(slot);
+            core.release(slot);
+        }
+        news
+    }
+
+    fn ended(&mut self, slot: u32) -> News {
+        let mut process = self.processes.remove(&slot).expect("the caller looked");
+        let state = self.pool.state(slot).expect("the pool's members are processes");
+        let session = session_of(state);
+        process.hear_the_rest(state == State::Starting, session);
+        let end = self.said_how_it_ended(&process, state);
+        let failed = self.pool.ended(slot, Instant::now());
+        match (failed, state) {
+            (Some((environment, failure)), _) => {
+                let reason = match process.failure {
+                    said if said.is_empty() => format!("the worker ended before it was ready ({end})"),
+                    said => said,
+                };
+                self.failed(environment, reason, failure)
+            }
+            (None, State::Serving(session)) => News::SessionOver(session),
+            (None, _) => News::Nothing,
+        }
+    }
+
+    fn said_how_it_ended(&self, process: &Process, state: State) -> End {
+        let ((end, by_us), pid, session) = (process.reap(), process.pid, session_of(state));
+        // One that waits for a session ends by itself when we are gone.
+        let by_itself = end == End::Exit(0) && (self.is_stopping || matches!(state, State::Serving(_)));
+        let is_meant = by_us || by_itself;
+        // There is one line of each worker, so these are not counted as lines of one kind.
+        match state {
+            State::Serving(_) if is_meant => {
+                info!(worker = pid, session, status = %end, "session over, worker ended");
+            }
+            State::Serving(_) => {
+                warn!(target: OF_A_WORKER, worker = pid, session, status = %end, "session over, worker died");
+            }
+            _ if is_meant => {}
+            State::Starting => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a starting worker died"),
+            State::Warm => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a warm worker died"),
+            State::Retired => warn!(target: OF_A_WORKER, worker = pid, status = %end, "a retired worker died"),
+        }
+        end
+    }
+}
+
+/// What a session begins with.
+pub struct Serving {
+    pub session: u64,
+    pub worker: i32,
+}
+
+fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> News {
+    let state = pool.state(slot).expect("the pool's members are processes");
+    match (process.heard(bytes), state) {
+        (Some(Control::Ready), State::Starting | State::Retired) => {
+            if !pool.ready(slot) {
+                return News::Nothing;
+            }
+            info!(worker = process.pid, user = process.user.as_ref().map(|u| u.id), "worker warm");
+            return News::Warm;
+        }
+        (Some(Control::Started), State::Serving(session)) => return News::Started(session),
+        (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,
+        (Some(Control::Failed { reason: text } | Control::Log { text }), _) => process.log(session_of(state), &text),
+        _ => {
+            warn!(worker = process.pid, "the worker said something unexpected, killing it");
+            process.end(libc::SIGKILL);
+        }
+    }
+    News::Nothing
+}
+
+/// 0 if it has none.
+fn session_of(state: State) -> u64 {
+    match state {
+        State::Serving(session) => session,
+        _ => 0,
+    }
+}
