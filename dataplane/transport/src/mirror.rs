@@ -260,10 +260,14 @@ impl Mirror {
         self.applied > self.acknowledged
     }
 
-    /// Scans until one finds what the one before did: a picture of one moment. Where something keeps changing, a
-    /// counter, that is given up after a few; then what stayed the same in the last two is answered, and what was being
-    /// written, as the earlier one saw it. Not before: a word may hold data beside a counter's half, or data that was
-    /// written twice, and a flag elsewhere tells of what the later scan saw.
+    /// Scans until two scans in a row find the same: a picture of one moment. Where something keeps changing, such as
+    /// a counter, that is given up after [`SCANS_MAX`]. Then the answer has two parts: the words in which the last
+    /// two scans agree, and, to be sent behind them, those in which they do not, with the earlier scan's values. What
+    /// was written before such a value was there when the later scan began, so it is in the first part.
+    ///
+    /// It is not given up sooner, because this can be wrong. Example: a kernel writes 7 beside a counter into one
+    /// word, then sets a flag elsewhere. The word differs in every scan. The flag, which only the later scan has
+    /// seen, is sent; the word goes with the earlier scan's value, in which the 7 may be missing.
     fn cut(&self, mut scan: impl FnMut(&Mirror) -> Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         let mut before = scan(self);
         if before.is_empty() {

@@ -17,7 +17,9 @@ pub const INTERVAL_MIN: Duration = Duration::from_micros(20);
 pub const INTERVAL_MAX: Duration = Duration::from_millis(1);
 
 /// Where a kernel is short, its completion brings what it wrote just as soon, and looking first only costs a message.
-/// So `patience` grows up to this while completions follow upon the first find, and ends with the second find without.
+/// So `patience` doubles, up to this, each time a completion comes after one look has found something. When two looks
+/// in a row find something and no completion has come, the kernel is a long one, and `patience` is the shortest
+/// again.
 pub const PATIENCE_MAX: Duration = Duration::from_micros(640);
 
 pub struct InStep {
