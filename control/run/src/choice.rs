@@ -2,16 +2,16 @@
 
 use std::path::absolute;
 
-use orion_wire::address::Server;
+use orion_wire::address::{self, Carrier, Place, Server};
 
-use crate::cli::{Cli, Transport};
+use crate::cli::Cli;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
     /// One that somebody has started.
     Theirs(Server),
     /// One for this run.
-    Own(Transport),
+    Own(&'static Carrier),
 }
 
 /// The command line and the environment mean the same. What contradicts itself is refused: whichever was followed, the
@@ -21,7 +21,7 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
     let transport = transport(cli, variable("ORION_TRANSPORT"))?;
     let server = server(cli, variable("ORION_SERVER"))?;
     let Some((server, said)) = server else {
-        return Ok(Choice::Own(transport.map_or(Transport::Shm, |(transport, _)| transport)));
+        return Ok(Choice::Own(transport.map_or(&address::CARRIERS[0], |(transport, _)| transport)));
     };
     if cli.software_gpu {
         return Err(format!(
@@ -43,26 +43,22 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
         }
     }
     if let Some((transport, wanted)) = transport
-        && transport.name() != server.transport()
+        && transport != server.carrier
     {
-        let form = match transport {
-            Transport::Shm => "unix:/run/orion/oriond.sock",
-            Transport::Tcp => "tcp:host:7411",
-        };
+        let form = transport.example;
         return Err(format!("{wanted} needs a server address such as {form}, but {said} is {server}"));
     }
     Ok(Choice::Theirs(server))
 }
 
 /// With the words by which it was chosen.
-fn transport(cli: &Cli, variable: Option<String>) -> Result<Option<(Transport, String)>, String> {
-    let variable = match variable.as_deref() {
-        None => None,
-        Some("shm") => Some((Transport::Shm, "ORION_TRANSPORT=shm".to_owned())),
-        Some("tcp") => Some((Transport::Tcp, "ORION_TRANSPORT=tcp".to_owned())),
-        Some(other) => return Err(format!("ORION_TRANSPORT={other} is neither shm nor tcp")),
+fn transport(cli: &Cli, variable: Option<String>) -> Result<Option<(&'static Carrier, String)>, String> {
+    let named = |said: String, name: &str| match address::carrier(name) {
+        Some(carrier) => Ok((carrier, said)),
+        None => Err(format!("{said} is none of {}", address::carrier_names())),
     };
-    let option = cli.transport.map(|transport| (transport, format!("--transport {}", transport.name())));
+    let variable = variable.map(|name| named(format!("ORION_TRANSPORT={name}"), &name)).transpose()?;
+    let option = cli.transport.as_ref().map(|name| named(format!("--transport {name}"), name)).transpose()?;
     match (option, variable) {
         (Some((one, option)), Some((other, variable))) if one != other => {
             Err(format!("{option} contradicts {variable}; leave one of them out"))
@@ -75,11 +71,12 @@ fn transport(cli: &Cli, variable: Option<String>) -> Result<Option<(Transport, S
 fn server(cli: &Cli, variable: Option<String>) -> Result<Option<(Server, String)>, String> {
     let parsed = |said: &str, text: &str| {
         let server = Server::parse(text).map_err(|why| format!("{said}: {why}"))?;
-        let server = match server {
-            // The program may change its folder before it connects.
-            Server::Unix(path) => Server::Unix(absolute(&path).map_err(|e| format!("{said} {text}: {e}"))?),
-            other => other,
+        // The program may change its folder before it connects.
+        let place = match server.place {
+            Place::Path(path) => Place::Path(absolute(&path).map_err(|e| format!("{said} {text}: {e}"))?),
+            host => host,
         };
+        let server = Server { place, ..server };
         Ok::<_, String>((server, said.to_owned()))
     };
     let option = cli.server.as_deref().map(|text| parsed("--server", text)).transpose()?;
@@ -105,7 +102,11 @@ mod tests {
     }
 
     fn tcp(address: &str) -> Result<Choice, String> {
-        Ok(Choice::Theirs(Server::Tcp(address.to_owned())))
+        Ok(Choice::Theirs(Server::parse(&format!("tcp:{address}")).expect("an address")))
+    }
+
+    fn own(name: &str) -> Result<Choice, String> {
+        Ok(Choice::Own(address::carrier(name).expect("a carrier")))
     }
 
     #[test]
@@ -113,9 +114,9 @@ mod tests {
         assert_eq!(chosen(&["--server", "tcp:node:7411"], &[]), tcp("node:7411"));
         assert_eq!(chosen(&[], &[("ORION_SERVER", "tcp:node:7411")]), tcp("node:7411"));
         assert_eq!(chosen(&["--server", "node:7411"], &[("ORION_SERVER", "tcp:node:7411")]), tcp("node:7411"));
-        assert_eq!(chosen(&[], &[("ORION_TRANSPORT", "tcp")]), Ok(Choice::Own(Transport::Tcp)));
-        assert_eq!(chosen(&["--transport", "tcp"], &[("ORION_TRANSPORT", "tcp")]), Ok(Choice::Own(Transport::Tcp)));
-        assert_eq!(chosen(&[], &[("ORION_SERVER", ""), ("ORION_TRANSPORT", "")]), Ok(Choice::Own(Transport::Shm)));
+        assert_eq!(chosen(&[], &[("ORION_TRANSPORT", "tcp")]), own("tcp"));
+        assert_eq!(chosen(&["--transport", "tcp"], &[("ORION_TRANSPORT", "tcp")]), own("tcp"));
+        assert_eq!(chosen(&[], &[("ORION_SERVER", ""), ("ORION_TRANSPORT", "")]), own("shm"));
     }
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
         refused(&["--transport", "shm"], &server, ["--transport shm", "tcp:b:2"]);
         refused(&["--server", "unix:/s"], &[("ORION_TRANSPORT", "tcp")], ["ORION_TRANSPORT=tcp", "unix:/s"]);
         refused(&["--transport", "shm"], &[("ORION_TRANSPORT", "tcp")], ["--transport shm", "ORION_TRANSPORT=tcp"]);
-        refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "rdma")], ["ORION_TRANSPORT=rdma", "shm nor tcp"]);
+        refused(&["--transport", "tcp"], &[("ORION_TRANSPORT", "rdma")], ["ORION_TRANSPORT=rdma", "none of shm, tcp"]);
     }
 
     #[test]

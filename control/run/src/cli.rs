@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use orion_wire::address::CARRIERS;
 
 /// Run a CUDA program on a GPU of Orion's pool
 #[derive(Parser)]
@@ -12,8 +14,8 @@ pub struct Cli {
     #[arg(long, value_name = "ADDRESS")]
     pub server: Option<String>,
     /// How to reach the oriond that is started, as ORION_TRANSPORT
-    #[arg(long, value_enum)]
-    pub transport: Option<Transport>,
+    #[arg(long, value_parser = PossibleValuesParser::new(CARRIERS.iter().map(|carrier| carrier.name)))]
+    pub transport: Option<String>,
     /// Print one line about the session
     #[arg(long)]
     pub verbose: bool,
@@ -42,19 +44,4 @@ pub struct Cli {
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    Shm,
-    Tcp,
-}
-
-impl Transport {
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Shm => "shm",
-            Transport::Tcp => "tcp",
-        }
-    }
 }

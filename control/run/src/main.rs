@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::Parser;
+use orion_wire::address::{self, Carrier, Leads};
 
 use choice::Choice;
 use cleaner::{Cleaner, pipe};
-use cli::{Cli, Transport};
+use cli::Cli;
 
 mod choice;
 mod cleaner;
@@ -62,7 +63,7 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
     let signals = block_signals();
     let server = match choice {
         Choice::Theirs(server) => Server { address: server.to_string(), oriond: None, software_gpu: false },
-        Choice::Own(transport) => start_oriond(cli, transport, &home, &place, &signals)?,
+        Choice::Own(carrier) => start_oriond(cli, carrier, &home, &place, &signals)?,
     };
     let mut program = Command::new(&cli.program[0]);
     program
@@ -98,8 +99,8 @@ fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
         }
         program.env_remove("ORION_TOKEN").env("ORION_TOKEN_FILE", place.token());
     }
-    if let Some(transport) = cli.transport {
-        program.env("ORION_TRANSPORT", transport.name());
+    if let Some(transport) = &cli.transport {
+        program.env("ORION_TRANSPORT", transport);
     }
     if cli.verbose {
         program.env("ORION_VERBOSE", "1");
@@ -207,7 +208,7 @@ impl Drop for Server {
 
 fn start_oriond(
     cli: &Cli,
-    transport: Transport,
+    carrier: &'static Carrier,
     home: &Path,
     place: &Place,
     signals: &Signals,
@@ -226,9 +227,9 @@ fn start_oriond(
         }
     };
     let socket = place.folder.join("oriond.sock");
-    let (socket, listen) = match transport {
-        Transport::Tcp => (Path::new("none"), "127.0.0.1:0"),
-        Transport::Shm => (socket.as_path(), "none"),
+    let (socket, listen) = match carrier.leads_to {
+        Leads::ToHost => (Path::new("none"), "127.0.0.1:0"),
+        Leads::ToPath => (socket.as_path(), "none"),
     };
     if let Some(capability) = cli.capability.as_ref().filter(|_| driver != "soft") {
         let gpu = driver.display();
@@ -286,13 +287,19 @@ fn start_oriond(
     // Ends with a line once oriond listens, or empty if it does not come to that.
     let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
     match line.split_whitespace().next() {
-        Some(address) => server.address = address.to_owned(),
+        Some(address) => server.address = reached_by(carrier, address)?,
         None => {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             return Err(format!("oriond did not start: {}", text.trim()));
         }
     }
     Ok(server)
+}
+
+/// The address by which a server is reached that listens there.
+fn reached_by(carrier: &'static Carrier, listens_at: &str) -> Result<String, String> {
+    let server = address::Server::parse(listens_at).map_err(|why| format!("oriond said where it listens: {why}"))?;
+    Ok(address::Server { carrier, ..server }.to_string())
 }
 
 const CUDA: &str = "libcuda.so.1";

@@ -257,11 +257,7 @@ fn contradictions_and_what_is_no_address_are_refused_before_anything_starts() {
         (&["--server", "tcp:other:7411", "true"][..], server, "contradicts ORION_SERVER=tcp:node:7411"),
         (&["--software-gpu", "true"][..], server, "ORION_SERVER names another one"),
         (&["--transport", "shm", "true"][..], server, "--transport shm needs a server address"),
-        (
-            &["--transport", "tcp", "true"][..],
-            ("ORION_TRANSPORT", "rdma"),
-            "ORION_TRANSPORT=rdma is neither shm nor tcp",
-        ),
+        (&["--transport", "tcp", "true"][..], ("ORION_TRANSPORT", "rdma"), "ORION_TRANSPORT=rdma is none of shm, tcp"),
         (&["true"][..], ("ORION_SERVER", "http://node:7411"), "it is one of unix:/path, tcp:host:port"),
         (&["--server", "http://node:7411", "true"][..], ("UNUSED", ""), "it is one of unix:/path, tcp:host:port"),
     ] {

@@ -6,13 +6,14 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use orion_transport::carrier::tcp;
 use orion_transport::client::{self, Caller, Server};
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Token};
 use orion_transport::stream::{Frame, StreamHeader};
-use orion_wire::Handle;
-use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome, kind};
 use orion_wire::record::{HEADER_BYTES, Header};
+use orion_wire::{Handle, Pages};
 
 const HEAP_BASE: u64 = 0x7000_0000_0000;
 /// As long as a command may take to go out; oriond takes none of a session that is held up.
@@ -28,11 +29,11 @@ pub struct Carried {
 
 impl Carried {
     pub fn attach(server: &Server, token: &str) -> Result<Carried, String> {
-        let Server::Tcp(address) = server else { return Err(format!("{server} has no lanes; give --transport tcp")) };
+        let Some(address) = server.host() else { return Err(format!("{server} has no lanes; give --transport tcp")) };
         let caller = Caller::new("orion-attack", Some(Token::new(token, "orion-attack")?));
-        let socket = client::connect_tcp(address).map_err(|e| format!("connecting to {server} failed: {e}"))?;
+        let socket = tcp::connect(address).map_err(|e| format!("connecting to {server} failed: {e}"))?;
         let greeted = client::greet(server, socket.as_fd(), &caller, false).map_err(|e| e.text)?;
-        let start = Start { heap_base: HEAP_BASE, mirrored: true };
+        let start = Start { heap_base: HEAP_BASE, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
         let failed = |e: std::io::Error| format!("starting a session with {server} failed: {e}");
         fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).map_err(failed)?;
         match fds::recv_frame(socket.as_fd()).map_err(failed)?.0 {
@@ -42,13 +43,13 @@ impl Carried {
         let stream = TcpStream::from(socket);
         let timeout = Some(Duration::from_millis(1));
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)?;
-        let (address, key) = (address.clone(), greeted.lane_key);
+        let (address, key) = (address.to_owned(), greeted.lane_key);
         Ok(Carried { welcome: greeted.welcome, stream, address, key, sequence: 0 })
     }
 
     /// A further connection of the session.
     pub fn join(&self, lane: usize) -> std::io::Result<OwnedFd> {
-        client::join(&self.address, lane, self.welcome.session, &self.key)
+        tcp::join(&self.address, lane, self.welcome.session, &self.key)
     }
 
     /// Whether all of it went out, while what comes on the main connection is read and forgotten.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
 
-use orion_transport::client::{self, Caller, Link, Server, Tuning};
+use orion_transport::carrier::{self, Carrier, Listener};
+use orion_transport::client::{Caller, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_wire::hello::Welcome;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
@@ -20,8 +21,7 @@ pub struct Client {
     pub welcome: Welcome,
     pub heap: Heap,
     pub context: u64,
-    pub mirrored: bool,
-    link: Arc<dyn Link>,
+    carrier: Arc<dyn Carrier>,
     memory: Option<Memory>,
     commands: Producer,
     replies: Consumer,
@@ -44,7 +44,8 @@ impl Client {
         let token = Token::new(token, "orion-attack")?;
         let caller = Caller::new("orion-attack", Some(token));
         let tuning = Tuning { lanes: 2, spin_us: 50 };
-        let a = client::attach(server, &caller, tuning).map_err(|e| format!("attaching to {server}: {}", e.text))?;
+        let a = carrier::attach(server, &caller, tuning, Listener::NOBODY)
+            .map_err(|e| format!("attaching to {server}: {}", e.text))?;
         let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
         Ok(Client {
             commands: a.memory.producer(Which::Command).map_err(ring)?,
@@ -52,9 +53,8 @@ impl Client {
             events: a.memory.consumer(Which::Event).map_err(ring)?,
             welcome: a.welcome,
             heap: a.heap,
-            link: a.link,
+            carrier: a.carrier,
             memory: Some(a.memory),
-            mirrored: a.mirrored,
             context: Handle::primary_context(0).0,
             sequence: 0,
             said: Vec::new(),
@@ -62,7 +62,7 @@ impl Client {
     }
 
     pub fn is_lost(&self) -> bool {
-        self.link.lost()
+        self.carrier.death().is_some()
     }
 
     fn push(&mut self, op: u16, thread: u16, sequence: u64, body: &[u8]) -> bool {
@@ -76,7 +76,7 @@ impl Client {
         loop {
             match self.commands.push(&[&header, body, padding]) {
                 Ok(true) => return true,
-                Ok(false) if self.link.lost() || began.elapsed() > Duration::from_secs(5) => return false,
+                Ok(false) if self.is_lost() || began.elapsed() > Duration::from_secs(5) => return false,
                 Ok(false) => {
                     let spin = Spin::adaptive(Duration::from_micros(50));
                     if self.commands.wait_room(size, spin, Duration::from_millis(20)).is_err() {
@@ -131,7 +131,7 @@ impl Client {
         seen: &mut dyn FnMut(&Header, &[u8]),
     ) -> Answer {
         if !self.send(op, thread, body) {
-            return if self.link.lost() { Answer::Lost } else { Answer::Late };
+            return if self.is_lost() { Answer::Lost } else { Answer::Late };
         }
         let (sequence, began) = (self.sequence, Instant::now());
         let mut own = None;
@@ -145,7 +145,7 @@ impl Client {
             if let Some((code, body)) = own {
                 return Answer::Reply(code, body);
             }
-            if !sound || self.link.lost() {
+            if !sound || self.is_lost() {
                 return Answer::Lost;
             }
             if began.elapsed() > patience {
@@ -186,7 +186,7 @@ impl Client {
 
     /// Announces that a range of the heap was written.
     pub fn announce(&mut self, range: HeapRange) {
-        if self.mirrored {
+        if self.carrier.pages().must_bring() {
             let mut body = Vec::new();
             range.put(&mut body);
             self.post(op::HEAP_WRITTEN, 0, &body);
@@ -210,9 +210,9 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.link.close();
-        // Pump threads may still be looking at a mirrored memory; only a mapped one can go.
-        if !self.mirrored
+        self.carrier.close();
+        // Threads of the carrier may still be looking at pages of its own; those of the worker can go.
+        if !self.carrier.pages().are_separate()
             && let Some(memory) = self.memory.take()
         {
             // SAFETY: this client has no threads and is not used any more.

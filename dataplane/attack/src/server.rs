@@ -83,7 +83,8 @@ impl Oriond {
         let mut line = String::new();
         BufReader::new(std::fs::File::from(ready)).read_line(&mut line).map_err(|e| format!("waiting: {e}"))?;
         let tcp = line.split_whitespace().find_map(|a| a.strip_prefix("tcp:")).unwrap_or_default().to_owned();
-        let oriond = Oriond { child, addresses: [Server::Unix(socket), Server::Tcp(tcp)], folder, log };
+        let addresses = [Server::local(socket), Server::parse(&format!("tcp:{tcp}"))?];
+        let oriond = Oriond { child, addresses, folder, log };
         if line.is_empty() {
             return Err(format!("oriond did not start:\n{}", oriond.end()));
         }

@@ -15,10 +15,10 @@ use orion_wire::activity::{Activity, LOST, lost, lost_count};
 use orion_wire::bundle;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{
-    Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
+    BELL_IN_PAGES, Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
 };
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
-use orion_wire::{PROTOCOL_VERSION, Reader, Writer};
+use orion_wire::{PROTOCOL_VERSION, Pages, Reader, Writer};
 
 /// xorshift64*: small, seeded, and good enough to flip bits with.
 struct Random(u64);
@@ -199,7 +199,7 @@ fn valid() -> Vec<Vec<u8>> {
     vec![
         Hello::decode(&hello.encode()).expect("valid").encode(),
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
-        Start { heap_base: 1 << 40, mirrored: true }.encode(),
+        Start { heap_base: 1 << 40, pages: Pages::Mirrored, bell: BELL_IN_PAGES }.encode(),
         frame(1, &hello.encode()),
         request,
         Join { session: 1, lane: 2, nonce: [4; 32] }.encode(),

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use orion_ring::{Heap, Memory};
+use orion_transport::carrier::bell_of;
 use orion_transport::fds;
 use orion_wire::hello::{Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
@@ -110,13 +111,17 @@ const HEAP_BASE_MIN: u64 = 1 << 32;
 /// Where the address space of a process ends.
 const HEAP_END_MAX: u64 = (1 << 47) - 4096;
 
-/// Maps the heap where the client says that it has it, if that can be.
-pub fn map_heap(memory: &Memory, start: &Start) -> Result<Heap, String> {
+/// Maps the heap where the client says that it has it, if that can be, and takes the bell that it wants to be rung by.
+/// `fds` came with its START.
+pub fn share(memory: Memory, start: &Start, fds: Vec<OwnedFd>) -> Result<(Memory, Heap), String> {
     let (base, bytes) = (start.heap_base, memory.layout().heap_bytes);
     if let Some(why) = objection_to_heap(base, bytes) {
         return Err(format!("the client's host heap cannot lie at {base:#x}: {why}"));
     }
-    memory.map_heap(Some(base)).map_err(|e| format!("the worker cannot map the host heap at {base:#x}: {e}"))
+    let memory = memory.with_bell(bell_of(start, fds)?);
+    let heap =
+        memory.map_heap(Some(base)).map_err(|e| format!("the worker cannot map the host heap at {base:#x}: {e}"))?;
+    Ok((memory, heap))
 }
 
 fn objection_to_heap(base: u64, bytes: u64) -> Option<&'static str> {
@@ -140,14 +145,15 @@ impl Attachment {
         Attachment { socket }
     }
 
-    /// Sends Welcome with the session memory and waits for the client's Start.
-    pub fn welcome(&self, welcome: &Welcome, memory: BorrowedFd<'_>) -> io::Result<Start> {
+    /// Sends Welcome with the session memory and waits for the client's Start, with what came along.
+    pub fn welcome(&self, welcome: &Welcome, memory: BorrowedFd<'_>) -> io::Result<(Start, Vec<OwnedFd>)> {
         fds::send_frame(self.socket.as_fd(), kind::WELCOME, &welcome.encode(), &[memory])?;
-        let (kind, body, _) = fds::recv_frame(self.socket.as_fd())?;
+        let (kind, body, fds) = fds::recv_frame(self.socket.as_fd())?;
         if kind != kind::START {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the client sent something else than START"));
         }
-        Start::decode(&body).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))
+        let start = Start::decode(&body).map_err(|f| io::Error::new(io::ErrorKind::InvalidData, f.0))?;
+        Ok((start, fds))
     }
 
     pub fn started(&self) -> io::Result<()> {

@@ -36,9 +36,9 @@ pub struct Line<T>(pub T);
 pub struct Control {
     pub head: Line<AtomicU64>,
     pub tail: Line<AtomicU64>,
-    /// 1 while the consumer sleeps (or is about to) because the ring is empty. A futex word.
+    /// 1 while the consumer sleeps (or is about to) because the ring is empty.
     pub consumer_sleeps: Line<AtomicU32>,
-    /// 1 while the producer sleeps because there is no room. A futex word.
+    /// 1 while the producer sleeps because there is no room.
     pub producer_sleeps: Line<AtomicU32>,
 }
 
@@ -218,7 +218,7 @@ mod tests {
         });
     }
 
-    /// The futex: returns once somebody has taken the 1 away. Loom gives up on a model that waits for ever.
+    /// The bell: returns once somebody has taken the 1 away. Loom gives up on a model that waits for ever.
     fn sleep(word: &AtomicU32) {
         while word.load(Ordering::SeqCst) == 1 {
             loom::thread::yield_now();

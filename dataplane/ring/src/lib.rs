@@ -9,10 +9,14 @@
 //! 32 MiB   host heap: staging first, then pinned memory and payloads
 //! ```
 //! The server creates and seals the memory, so a client can neither shrink it under the worker nor grow it.
-//! A local client maps the same pages; for a TCP client each side has its own and a carrier copies ring bytes
-//! and heap ranges across. Neither end of a ring can tell.
+//! Where a carrier shares pages the client maps the same ones; else each side has its own and the carrier copies ring
+//! bytes and heap ranges across. Neither end of a ring can tell, nor how the other one is rung ([`bell`]).
 
+#[cfg(not(loom))]
+pub mod bell;
 pub mod control;
+#[cfg(not(loom))]
+pub mod futex;
 // Loom's atomics cannot lie in mapped memory, so its model is of the positions and flags alone.
 #[cfg(not(loom))]
 pub mod memory;
@@ -21,6 +25,8 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod spin;
 
+#[cfg(not(loom))]
+pub use bell::Bell;
 pub use control::Corrupt;
 #[cfg(not(loom))]
 pub use memory::{Heap, Layout, Memory};

@@ -6,8 +6,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use crate::bell::{Bell, Futex};
 use crate::control::Control;
 use crate::ring::{Consumer, Producer, RingView};
 
@@ -67,6 +68,7 @@ pub struct Memory {
     fd: OwnedFd,
     layout: Layout,
     base: *mut u8,
+    bell: Arc<dyn Bell>,
     /// Everything mapped so far, for [`Memory::unmap_all`].
     mapped: Mutex<Vec<(usize, usize)>>,
 }
@@ -80,7 +82,13 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
         let base = map_front(fd.as_fd())?;
-        Ok(Memory { fd, layout, base, mapped: Mutex::new(vec![(base as usize, DATA_OFFSET as usize)]) })
+        let mapped = Mutex::new(vec![(base as usize, DATA_OFFSET as usize)]);
+        Ok(Memory { fd, layout, base, bell: Arc::new(Futex), mapped })
+    }
+
+    /// The ends that are made from now on ring the other side, and are rung, in this way; without it by [`Futex`].
+    pub fn with_bell(self, bell: Arc<dyn Bell>) -> Memory {
+        Memory { bell, ..self }
     }
 
     fn note(&self, base: *mut u8, bytes: usize) {
@@ -168,17 +176,17 @@ impl Memory {
         // is the life of the process; all fields are atomics, so a hostile peer can only change values.
         let control =
             unsafe { &*self.base.add((CONTROL_OFFSET + which.index() * CONTROL_STRIDE) as usize).cast::<Control>() };
-        Ok(RingView::new(control, data, bytes))
+        Ok(RingView::new(control, data, bytes, which.index() as usize))
     }
 
     /// The writing end of a ring. At most one per ring and session may exist.
     pub fn producer(&self, which: Which) -> io::Result<Producer> {
-        Ok(Producer::new(self.ring(which)?))
+        Ok(Producer::new(self.ring(which)?, self.bell.clone()))
     }
 
     /// The reading end of a ring. At most one per ring and session may exist.
     pub fn consumer(&self, which: Which) -> io::Result<Consumer> {
-        Ok(Consumer::new(self.ring(which)?))
+        Ok(Consumer::new(self.ring(which)?, self.bell.clone()))
     }
 
     /// Maps the heap, at exactly `at` where given, else where it can have huge pages. An address in use is an error,

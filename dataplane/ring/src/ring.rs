@@ -5,12 +5,13 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use orion_wire::Fault;
 use orion_wire::record::{HEADER_BYTES, Header};
 
+use crate::bell::{Bell, Seat};
 use crate::control::{Control, Corrupt};
 use crate::spin::Spin;
 
@@ -21,6 +22,8 @@ pub(crate) struct RingView {
     control: &'static Control,
     data: *mut u8,
     capacity: u64,
+    /// Which of the session's rings this is.
+    number: usize,
 }
 
 // SAFETY: the mapping lives as long as the process; access is by the copy routines below.
@@ -29,9 +32,17 @@ unsafe impl Send for RingView {}
 unsafe impl Sync for RingView {}
 
 impl RingView {
-    pub(crate) fn new(control: &'static Control, data: *mut u8, capacity: u64) -> RingView {
+    pub(crate) fn new(control: &'static Control, data: *mut u8, capacity: u64, number: usize) -> RingView {
         assert!(capacity.is_power_of_two());
-        RingView { control, data, capacity }
+        RingView { control, data, capacity, number }
+    }
+
+    fn consumer_seat(&self) -> Seat {
+        Seat { number: 2 * self.number, flag: &self.control.consumer_sleeps.0 }
+    }
+
+    fn producer_seat(&self) -> Seat {
+        Seat { number: 2 * self.number + 1, flag: &self.control.producer_sleeps.0 }
     }
 
     /// Pointer to position `at`; valid for `capacity` bytes.
@@ -43,6 +54,7 @@ impl RingView {
 
 pub struct Producer {
     ring: RingView,
+    bell: Arc<dyn Bell>,
     /// Our position; what lies in shared memory is for the peer only and is never read back.
     head: u64,
     /// What the peer knows of: records appended since are not published yet.
@@ -51,9 +63,9 @@ pub struct Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(ring: RingView) -> Producer {
+    pub(crate) fn new(ring: RingView, bell: Arc<dyn Bell>) -> Producer {
         let head = ring.control.head.0.load(Ordering::Acquire);
-        Producer { ring, head, published: head, room_seen: 0 }
+        Producer { ring, bell, head, published: head, room_seen: 0 }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -119,8 +131,13 @@ impl Producer {
         }
         self.published = self.head;
         if self.ring.control.publish_to(self.head) {
-            wake(&self.ring.control.consumer_sleeps.0);
+            self.ring_for_consumer();
         }
+    }
+
+    #[cold]
+    fn ring_for_consumer(&self) {
+        self.bell.ring(self.ring.consumer_seat());
     }
 
     /// Copies a whole record in; false if there is no room now.
@@ -168,7 +185,7 @@ impl Producer {
         }
         let tail_seen = self.head - (self.ring.capacity - self.room()?);
         if self.ring.control.producer_may_sleep(tail_seen) {
-            sleep(&self.ring.control.producer_sleeps.0, timeout);
+            self.bell.sleep(self.ring.producer_seat(), timeout);
         }
         self.ring.control.producer_sleeps.0.store(0, Ordering::SeqCst);
         Ok(self.room()? >= len as u64)
@@ -176,20 +193,25 @@ impl Producer {
 }
 
 impl Producer {
-    /// The futex word the consumer wakes when it gives room back, for a reactor that sleeps in io_uring.
-    pub fn sleep_word(&self) -> &'static AtomicU32 {
-        &self.ring.control.producer_sleeps.0
+    /// Where this end sleeps, for who waits for its bell in a way of his own, together with other things.
+    pub fn seat(&self) -> Seat {
+        self.ring.producer_seat()
     }
 
-    /// Prepares to sleep on [`Self::sleep_word`] with value 1 until there is more room than last seen; false if
-    /// there is already.
+    /// Takes the seat until there is more room than last seen; false if there is already.
     pub fn may_sleep(&self) -> bool {
         self.ring.control.producer_may_sleep(self.head - (self.ring.capacity - self.room_seen))
+    }
+
+    /// Gets up whoever sleeps at this end, as the consumer would.
+    pub fn rouse(&self) {
+        rouse(&*self.bell, self.ring.producer_seat());
     }
 }
 
 pub struct Consumer {
     ring: RingView,
+    bell: Arc<dyn Bell>,
     tail: u64,
     ready_seen: u64,
     /// `tail`, for those who look ahead.
@@ -197,9 +219,9 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(ring: RingView) -> Consumer {
+    pub(crate) fn new(ring: RingView, bell: Arc<dyn Bell>) -> Consumer {
         let tail = ring.control.tail.0.load(Ordering::Acquire);
-        Consumer { ring, tail, ready_seen: 0, position: Arc::new(AtomicU64::new(tail)) }
+        Consumer { ring, bell, tail, ready_seen: 0, position: Arc::new(AtomicU64::new(tail)) }
     }
 
     /// Bytes that can be read now.
@@ -264,15 +286,20 @@ impl Consumer {
 
     /// For giving back what this end has passed, from any thread.
     pub fn releaser(&self) -> Releaser {
-        Releaser { ring: self.ring }
+        Releaser { ring: self.ring, bell: self.bell.clone() }
     }
 
     /// Gives `len` bytes back to the producer.
     pub fn consume(&mut self, len: usize) {
         self.pass(len);
         if self.ring.control.release_to(self.tail) {
-            wake(&self.ring.control.producer_sleeps.0);
+            self.ring_for_producer();
         }
+    }
+
+    #[cold]
+    fn ring_for_producer(&self) {
+        self.bell.ring(self.ring.producer_seat());
     }
 
     fn refresh(&mut self) -> Result<u64, Fault> {
@@ -289,32 +316,38 @@ impl Consumer {
     pub fn sleep(&mut self, timeout: Duration) {
         // Bytes of an incomplete record may already lie in the ring, so "empty" means "nothing beyond them".
         if self.ring.control.consumer_may_sleep(self.tail + self.ready_seen) {
-            sleep(&self.ring.control.consumer_sleeps.0, timeout);
+            self.bell.sleep(self.ring.consumer_seat(), timeout);
         }
         self.ring.control.consumer_sleeps.0.store(0, Ordering::SeqCst);
     }
 
-    /// The futex word the producer wakes and the value to wait for, for a reactor that sleeps in io_uring.
-    pub fn sleep_word(&self) -> &'static AtomicU32 {
-        &self.ring.control.consumer_sleeps.0
+    /// As [`Producer::seat`].
+    pub fn seat(&self) -> Seat {
+        self.ring.consumer_seat()
     }
 
-    /// Prepares to sleep on [`Self::sleep_word`] with value 1; false if there is news already.
+    /// Takes the seat; false if there is news already.
     pub fn may_sleep(&self) -> bool {
         self.ring.control.consumer_may_sleep(self.tail + self.ready_seen)
+    }
+
+    /// Gets up whoever sleeps at this end, as the producer would.
+    pub fn rouse(&self) {
+        rouse(&*self.bell, self.ring.consumer_seat());
     }
 }
 
 /// Gives bytes back that a consumer has passed.
 pub struct Releaser {
     ring: RingView,
+    bell: Arc<dyn Bell>,
 }
 
 impl Releaser {
     /// Everything up to `position`, which only grows and is never beyond what was passed.
     pub fn release_to(&self, position: u64) {
         if self.ring.control.release_to(position) {
-            wake(&self.ring.control.producer_sleeps.0);
+            self.bell.ring(self.ring.producer_seat());
         }
     }
 }
@@ -382,18 +415,9 @@ impl Ahead<'_> {
     }
 }
 
-/// Wakes whoever sleeps on `word`, in whichever process it lives.
-fn wake(word: &AtomicU32) {
-    // SAFETY: FUTEX_WAKE only uses the address as a key.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
-}
-
-/// Sleeps while `word` is 1, at most `timeout`.
-fn sleep(word: &AtomicU32, timeout: Duration) {
-    let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
-    // SAFETY: the word stays mapped; the kernel reads it and the timespec. Errors (EAGAIN, EINTR, ETIMEDOUT)
-    // all mean "look again".
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, 1, &ts) };
+fn rouse(bell: &dyn Bell, seat: Seat) {
+    seat.flag.store(0, Ordering::SeqCst);
+    bell.ring(seat);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,10 +1,11 @@
-//! How a client and a worker on different machines share one session memory.
+//! How a client and a worker come to share one session, wherever they are.
 //!
-//! Each side has its own rings and its own heap; a carrier copies what one side wrote to the other. The format of
-//! the stream is in [`stream`]; [`gather`] turns ring bytes into a `sendmsg`, [`scatter`] turns received bytes into
-//! ring bytes again, and [`lanes`] counts bulk bytes that travel on connections of their own. [`mirror`] finds what
-//! changed in memory that a device uses in place. The engine of oriond
-//! and the client's pump threads ([`client`]) use the same pieces; only their way of waiting differs.
+//! [`carrier`] has the ways there are, [`client`] the handshake that all of them begin with. Where each side has its
+//! own rings and its own heap the carrier copies what one side wrote to the other. The format of the stream is in
+//! [`stream`]; [`gather`] turns ring bytes into a `sendmsg`, [`scatter`] turns received bytes into ring bytes again,
+//! and [`lanes`] counts bulk bytes that travel on connections of their own. [`mirror`] finds what changed in memory
+//! that a device uses in place. The engine of oriond and the client's pump threads use the same pieces; only their way
+//! of waiting differs.
 //!
 //! ```text
 //! application -> command ring -> [gather] -> TCP -> [scatter] -> command ring -> worker
@@ -12,6 +13,7 @@
 //!                                 +------------------------------+
 //! ```
 
+pub mod carrier;
 pub mod client;
 pub mod fds;
 pub mod gather;

@@ -21,6 +21,16 @@ pub struct Listener {
     pub patch: fn(&[u8]) -> Result<(), Fault>,
 }
 
+impl Listener {
+    /// Of a client that keeps no list of what is under way and shares no memory.
+    pub const NOBODY: Listener = Listener {
+        arriving: |_, _| {},
+        arrived: |_, _| {},
+        settled: |_| {},
+        patch: |_| Err(Fault("a patch for a client that shares no memory")),
+    };
+}
+
 /// Why no more bytes can be taken now. Nothing is lost: the same bytes are offered again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {

@@ -1,28 +1,83 @@
-//! Where an oriond listens, as people write it.
+//! Where an oriond listens, as people write it, and the names of the carriers that lead there.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A carrier, as people name it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Carrier {
+    /// As in `ORION_TRANSPORT`.
+    pub name: &'static str,
+    /// What an address begins with.
+    pub scheme: &'static str,
+    /// What an address looks like.
+    pub example: &'static str,
+    pub leads_to: Leads,
+}
+
+/// What an address names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leads {
+    /// The socket of an oriond on this machine.
+    ToPath,
+    /// `host:port`.
+    ToHost,
+}
+
+/// All there are. Who adds one names it here.
+pub static CARRIERS: &[Carrier] = &[
+    Carrier { name: "shm", scheme: "unix", example: "unix:/run/orion/oriond.sock", leads_to: Leads::ToPath },
+    Carrier { name: "tcp", scheme: "tcp", example: "tcp:host:7411", leads_to: Leads::ToHost },
+];
+
+/// The carrier of that name.
+pub fn carrier(name: &str) -> Option<&'static Carrier> {
+    CARRIERS.iter().find(|carrier| carrier.name == name)
+}
+
+/// Their names, for an error that lists them.
+pub fn carrier_names() -> String {
+    CARRIERS.iter().map(|carrier| carrier.name).collect::<Vec<_>>().join(", ")
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Server {
-    Unix(PathBuf),
+pub struct Server {
+    pub carrier: &'static Carrier,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    Path(PathBuf),
     /// `host:port`.
-    Tcp(String),
+    Host(String),
 }
 
 impl Server {
+    /// By the carrier that takes no word: a path alone means its socket.
+    pub fn local(path: impl Into<PathBuf>) -> Server {
+        Server { carrier: first(Leads::ToPath), place: Place::Path(path.into()) }
+    }
+
     /// `unix:/path`, `tcp:host:port`, `/path` or `host:port`.
     pub fn parse(text: &str) -> Result<Server, String> {
         let wrong = |what: &str| {
             Err(format!("server address {text:?} {what}; it is one of unix:/path, tcp:host:port, /path, host:port"))
         };
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { wrong("has no path") } else { Ok(Server::Unix(path.into())) };
-        }
         if text.starts_with('/') {
-            return Ok(Server::Unix(text.into()));
+            return Ok(Server::local(text));
         }
-        let address = text.strip_prefix("tcp:").unwrap_or(text);
+        let named = CARRIERS.iter().find_map(|carrier| {
+            let rest = text.strip_prefix(carrier.scheme)?.strip_prefix(':')?;
+            Some((carrier, rest))
+        });
+        let (carrier, address) = named.unwrap_or((first(Leads::ToHost), text));
+        if carrier.leads_to == Leads::ToPath {
+            return match address.is_empty() {
+                true => wrong("has no path"),
+                false => Ok(Server { carrier, place: Place::Path(address.into()) }),
+            };
+        }
         if let Some((scheme, _)) = address.split_once("//") {
             return wrong(&format!("begins with {scheme}//, and oriond is not asked by URL"));
         }
@@ -37,22 +92,40 @@ impl Server {
         if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
             return wrong("has more than one colon: an IPv6 address stands in brackets, as in tcp:[::1]:7411");
         }
-        Ok(Server::Tcp(address.to_owned()))
+        Ok(Server { carrier, place: Place::Host(address.to_owned()) })
     }
 
     pub fn transport(&self) -> &'static str {
-        match self {
-            Server::Unix(_) => "shm",
-            Server::Tcp(_) => "tcp",
+        self.carrier.name
+    }
+
+    /// Where it is a socket of this machine.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Path(path) => Some(path),
+            Place::Host(_) => None,
+        }
+    }
+
+    /// Where it is `host:port`.
+    pub fn host(&self) -> Option<&str> {
+        match &self.place {
+            Place::Host(host) => Some(host),
+            Place::Path(_) => None,
         }
     }
 }
 
+fn first(leads_to: Leads) -> &'static Carrier {
+    CARRIERS.iter().find(|carrier| carrier.leads_to == leads_to).expect("there is one of each kind")
+}
+
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Server::Unix(path) => write!(f, "unix:{}", path.display()),
-            Server::Tcp(address) => write!(f, "tcp:{address}"),
+        let scheme = self.carrier.scheme;
+        match &self.place {
+            Place::Path(path) => write!(f, "{scheme}:{}", path.display()),
+            Place::Host(host) => write!(f, "{scheme}:{host}"),
         }
     }
 }
@@ -63,13 +136,24 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        let unix = |path: &str| Ok(Server::Unix(path.into()));
-        let tcp = |address: &str| Ok(Server::Tcp(address.into()));
+        let unix = |path: &str| Ok(Server::local(path));
+        let tcp = |address: &str| {
+            let place = Place::Host(address.into());
+            Ok(Server { carrier: carrier("tcp").expect("it is one"), place })
+        };
         assert_eq!(Server::parse("unix:/run/a.sock"), unix("/run/a.sock"));
         assert_eq!(Server::parse("/run/a.sock"), unix("/run/a.sock"));
         assert_eq!(Server::parse("tcp:node:7411"), tcp("node:7411"));
         assert_eq!(Server::parse("node.example:1"), tcp("node.example:1"));
         assert_eq!(Server::parse("[::1]:7411"), tcp("[::1]:7411"));
+    }
+
+    #[test]
+    fn an_example_is_an_address_of_its_carrier() {
+        for carrier in CARRIERS {
+            let server = Server::parse(carrier.example).expect(carrier.example);
+            assert_eq!((server.carrier, server.to_string().as_str()), (carrier, carrier.example));
+        }
     }
 
     #[test]

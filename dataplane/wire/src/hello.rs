@@ -6,7 +6,7 @@
 //!            <------------------------ Challenge   (nonce, proof that it knows the token)
 //!   Request  (program, settings, proof) -------->  refuses in words, or
 //!            <-------------------------- Welcome   (session, devices, memory layout)  [+ memfd on a local socket]
-//!   Start    (heap base) ----------------------->  maps the heap at the client's address
+//!   Start    (heap base, pages, bell) ---------->  maps the heap at the client's address
 //!            <-------------------------- Started
 //!
 //! a further connection, for bulk data:
@@ -20,6 +20,7 @@
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::environment::Environment;
+use crate::pages::Pages;
 
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"ORIO");
 pub const FRAME_HEADER_BYTES: usize = 16;
@@ -343,22 +344,27 @@ impl<'a> Reader<'a> {
 pub struct Start {
     /// Address at which the client mapped the host heap and the worker has to map it too.
     pub heap_base: u64,
-    /// The client's memory is a copy that a carrier keeps up to date, not the same pages: ranges of the heap
-    /// have to be announced (`op::HEAP_WRITTEN`) in both directions.
-    pub mirrored: bool,
+    /// Where each side has its own, ranges of the heap are announced (`op::HEAP_WRITTEN`) in both directions.
+    pub pages: Pages,
+    /// How the two ring each other: [`BELL_IN_PAGES`], or a carrier's own bell, for which descriptors may come along.
+    pub bell: u64,
 }
+
+/// By words in the session's memory, which lies in pages of one kernel's.
+pub const BELL_IN_PAGES: u64 = 0;
 
 impl Start {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
-        w.word(self.heap_base);
-        w.word(self.mirrored as u64);
+        for word in [self.heap_base, self.pages.word(), self.bell] {
+            w.word(word);
+        }
         w
     }
 
     pub fn decode(body: &[u8]) -> Result<Start, Fault> {
         let mut r = Reader::new(body);
-        let s = Start { heap_base: r.word()?, mirrored: r.word()? != 0 };
+        let s = Start { heap_base: r.word()?, pages: Pages::from_word(r.word()?)?, bell: r.word()? };
         r.finish()?;
         Ok(s)
     }
@@ -411,6 +417,18 @@ mod tests {
         }
         assert!((0..hello.encode().len()).all(|cut| Hello::decode(&hello.encode()[..cut]).is_err()));
         assert!((0..join.encode().len()).all(|cut| Join::decode(&join.encode()[..cut]).is_err()));
+    }
+
+    #[test]
+    fn a_start_comes_back_and_knows_two_kinds_of_pages() {
+        for pages in [Pages::Shared, Pages::Mirrored] {
+            let start = Start { heap_base: 1 << 40, pages, bell: BELL_IN_PAGES };
+            let mut body = start.encode();
+            assert_eq!(Start::decode(&body), Ok(start));
+            assert!((0..body.len()).all(|cut| Start::decode(&body[..cut]).is_err()));
+            body[8] = 2;
+            assert!(Start::decode(&body).is_err());
+        }
     }
 
     #[test]

@@ -14,12 +14,14 @@ pub mod generated;
 pub mod handle;
 pub mod hello;
 pub mod image;
+pub mod pages;
 pub mod record;
 pub mod refusal;
 
 pub use codec::{Fault, Reader, Writer};
 pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
+pub use pages::Pages;
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;

@@ -127,10 +127,9 @@ fn expectations(model: &Model, candidate: &Candidate) {
 
 /// Which measurement is most like this server: `tcp` was measured on one machine, `network` behind an emulated one.
 fn like(server: &Server, measured: &BTreeMap<String, Coefficient>) -> &'static str {
-    match server {
-        Server::Unix(_) => "shm",
-        Server::Tcp(address) if measured.contains_key("network") && !is_local(address) => "network",
-        Server::Tcp(_) => "tcp",
+    match server.host() {
+        Some(address) if measured.contains_key("network") && !is_local(address) => "network",
+        _ => server.transport(),
     }
 }
 
@@ -139,13 +138,12 @@ fn advice(candidates: &[Candidate]) -> String {
         return "no server was given".into();
     };
     let shm = candidates.iter().any(|c| c.server.transport() == "shm");
-    match &best.server {
-        Server::Unix(_) => format!("Use shm: ORION_SERVER={}", best.server),
-        Server::Tcp(address) if !shm && is_local(address) => format!(
+    match best.server.host() {
+        Some(address) if !shm && is_local(address) => format!(
             "{address} is this machine: shared memory will be faster. Use oriond's UNIX socket (unix:/path) here, and \
              tcp only where the socket cannot be reached, such as from a VM."
         ),
-        Server::Tcp(_) => format!("Use tcp: ORION_SERVER={}", best.server),
+        _ => format!("Use {}: ORION_SERVER={}", best.server.transport(), best.server),
     }
 }
 

@@ -93,7 +93,7 @@ unsafe fn launch(
         Ok(p) => p,
         Err(code) => return code,
     };
-    if s.mirrored {
+    if s.pages.must_bring() {
         // SAFETY: the caller's promise.
         unsafe { parameters.each_word(&f.layout, |word| crate::memory::in_step::note_parameter(s, word)) };
     }

@@ -137,7 +137,7 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, p: *mut c_void
             );
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
-        if s.mirrored {
+        if s.pages.are_separate() {
             mirror(s, &range)?;
         }
         Ok(p as u64)

@@ -19,7 +19,7 @@ pub fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
     let copies: Vec<HostCopy> = found
         .into_iter()
         .map(|(range, to_host)| HostCopy { range, to_host, staged: state().graph_copies.staged(range.offset) })
-        .filter(|copy| s.mirrored || copy.staged.is_some())
+        .filter(|copy| s.pages.must_bring() || copy.staged.is_some())
         .collect();
     let mut all = state().graph_launches.copies.lock();
     let all = all.get_or_insert_default();

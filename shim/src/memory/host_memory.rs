@@ -70,7 +70,7 @@ fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
         w.word(request::REGISTER);
         range.put(w);
     };
-    match s.mirrored {
+    match s.pages.are_separate() {
         false => posted(post(ops::CU_MEM_HOST_ALLOC, request)),
         true => call(ops::CU_MEM_HOST_ALLOC, request, |_| Ok(())),
     }
@@ -98,7 +98,7 @@ fn take(s: &Session, bytes: u64, align: u64) -> Result<HeapRange, CUresult> {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     };
     let range = HeapRange { offset, bytes: bytes.next_multiple_of(PAGE) };
-    if s.mirrored {
+    if s.pages.are_separate() {
         // Something else may have been there, here and in the worker: both sides begin with no pages.
         remove_pages(s, range);
     }
@@ -146,7 +146,7 @@ pub fn released(s: &Session, range: HeapRange) -> bool {
         give_back(s, range);
     } else if let Some(small) = state().host_memory.small.lock().as_mut() {
         // The worker has done so too: see its `clear`.
-        if s.mirrored
+        if s.pages.are_separate()
             && let Some(at) = s.heap.at(range.offset, range.bytes)
         {
             // SAFETY: a range of the heap that nobody uses until it is released below.

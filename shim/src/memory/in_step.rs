@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::Spin;
+use orion_ring::futex::{self, Among};
 use orion_transport::Mirror;
 use orion_transport::mirror::{MIRRORED_BYTES_MAX, Notice, Scope};
 use orion_wire::generated::ops;
@@ -137,7 +138,7 @@ pub fn patch(body: &[u8]) -> Result<(), Fault> {
 /// stream that writes a value or waits for one. Whatever it writes must not be taken back by content of the client's
 /// that is older.
 pub fn before_access(s: &'static Session, address: u64) {
-    if s.mirrored {
+    if s.pages.must_bring() {
         note_parameter(s, address);
         before_launch();
     }
@@ -165,7 +166,7 @@ pub fn announce_rows(s: &'static Session, all: HeapRange, rows: &[HeapRange]) {
 /// The one place in which it is decided that bytes of pinned memory go to the worker. Another thread may have something
 /// brought there at the same time, so it is looked at again when nobody else can send.
 fn announce_unexpected(s: &'static Session, range: HeapRange) {
-    if !s.mirrored {
+    if !s.pages.must_bring() {
         return;
     }
     loop {
@@ -309,7 +310,7 @@ fn doze(why: u32, timeout: Duration, still: impl Fn() -> bool) {
     // Set first, then one more look: whoever gives reason to wake up looks at the word afterwards.
     fence(Ordering::SeqCst);
     if still() {
-        crate::system::futex::futex_wait(&state().in_step.asleep, why, Some(timeout));
+        futex::wait(&state().in_step.asleep, why, Some(timeout), Among::Threads);
     }
     state().in_step.asleep.store(0, Ordering::SeqCst);
 }
@@ -324,7 +325,7 @@ pub fn note(s: &'static Session, operation: &[u64; 6]) {
             | CU_STREAM_MEM_OP_WRITE_VALUE_32
             | CU_STREAM_MEM_OP_WRITE_VALUE_64
     );
-    if s.mirrored && has_address {
+    if s.pages.must_bring() && has_address {
         note_parameter(s, operation[1]);
     }
 }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::system::futex::{futex_wait, futex_wake_all};
+use orion_ring::futex::{self, Among};
+
 use crate::system::threads::spawn;
 
 /// Below this a second thread costs more than it saves.
@@ -90,7 +91,7 @@ impl Pool {
         self.next.store((round as u64) << 32, Ordering::Release);
         self.round.store(round, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) > 0 {
-            futex_wake_all(&self.round);
+            futex::wake_all(&self.round, Among::Threads);
         }
         while self.take(round) {}
         // Parts that helpers took are all that is left; they end within microseconds.
@@ -141,7 +142,7 @@ impl Pool {
                 looks += 1;
                 if looks.is_multiple_of(64) && idle.elapsed() > HELPER_SPIN {
                     self.sleeping.fetch_add(1, Ordering::SeqCst);
-                    futex_wait(&self.round, done, None);
+                    futex::wait(&self.round, done, None, Among::Threads);
                     self.sleeping.fetch_sub(1, Ordering::SeqCst);
                 }
                 std::hint::spin_loop();

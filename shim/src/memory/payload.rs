@@ -81,7 +81,7 @@ impl<'a> Payload<'a> {
 
 /// Has a carrier bring a range of the heap over before the next record.
 pub fn announce(s: &Session, range: HeapRange) {
-    if s.mirrored && range.bytes > 0 {
+    if s.pages.must_bring() && range.bytes > 0 {
         crate::session::call::post(op::HEAP_WRITTEN, |w| range.put(w));
     }
 }

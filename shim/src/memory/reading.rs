@@ -17,7 +17,7 @@ pub struct Reading {
 impl Reading {
     /// Nothing where no host function can be ahead of the copy.
     pub fn of(s: &Session, ranges: impl FnOnce() -> Vec<HeapRange>) -> Reading {
-        if !s.mirrored || !state().callbacks.may_run() {
+        if !s.pages.must_bring() || !state().callbacks.may_run() {
             return Reading { token: 0 };
         }
         let token = state().callbacks.next_token.fetch_add(1, Ordering::Relaxed);

@@ -172,7 +172,7 @@ const SPARE_BYTES: usize = 16 << 10;
 const SPARE_FOR_CHANGES_BYTES: usize = 1 << 20;
 
 fn spare(s: &Session) -> usize {
-    let may_change = s.mirrored && state().callbacks.may_run() && state().in_step.any();
+    let may_change = s.pages.must_bring() && state().callbacks.may_run() && state().in_step.any();
     if may_change { SPARE_FOR_CHANGES_BYTES } else { SPARE_BYTES }
 }
 
@@ -250,7 +250,7 @@ pub fn send_with(
     // SAFETY: inside the same reservation.
     fill(unsafe { at.add(HEADER_BYTES) });
     producer.commit(size);
-    if s.mirrored && op != op::HEAP_WRITTEN {
+    if s.pages.must_bring() && op != op::HEAP_WRITTEN {
         // Under the lock, so both only grow.
         let commands = s.commands.load(Ordering::Relaxed) + 1;
         s.commands.store(commands, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! How this process reaches its worker.
 //!
-//! The work is done by `orion_transport::client`; this module says where the server is, who we are, and keeps the
+//! The work is done by `orion_transport::carrier`; this module says where the server is, who we are, and keeps the
 //! one connection that a process has.
 
 // UNSAFETY: closes descriptors in a forked child, where nothing else may be touched.
@@ -9,9 +9,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
-use orion_transport::client::{self, Caller, NoSession, Server, Tuning};
+use orion_transport::carrier::{self, Death, Listener};
+use orion_transport::client::{Caller, NoSession, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
+use orion_wire::Pages;
+use orion_wire::address;
 use orion_wire::hello::Welcome;
 
 use crate::state::process::state;
@@ -29,8 +32,8 @@ pub struct Attached {
     pub welcome: Welcome,
     pub memory: Memory,
     pub heap: Heap,
-    /// The memory is a copy that the carrier keeps in step, not the worker's own pages.
-    pub mirrored: bool,
+    /// Whether the memory is the worker's own or a copy that the carrier keeps in step.
+    pub pages: Pages,
 }
 
 /// Tells this library from NVIDIA's: whoever looks for a real driver passes over files that export it.
@@ -39,8 +42,8 @@ pub struct Attached {
 pub static orion_shim_marker: u8 = 1;
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
-pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
-    let a = client::attach(&settings.server, &settings.caller, settings.tuning)?;
+pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSession> {
+    let a = carrier::attach(&settings.server, &settings.caller, settings.tuning, listener)?;
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
     let transport = settings.server.transport();
     let insecure = if a.insecure { " (insecure: no token)" } else { "" };
@@ -48,16 +51,17 @@ pub fn attach(settings: &Settings) -> Result<Attached, NoSession> {
     if settings.verbose {
         crate::say!("{description}");
     }
-    for (slot, socket) in state().carrier.sockets.iter().zip(a.link.sockets()) {
+    for (slot, socket) in state().carrier.sockets.iter().zip(a.carrier.sockets()) {
         slot.store(socket, Ordering::Relaxed);
     }
-    let _ = state().carrier.connection.set(a.link);
-    Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, mirrored: a.mirrored })
+    let pages = a.carrier.pages();
+    let _ = state().carrier.connection.set(a.carrier);
+    Ok(Attached { welcome: a.welcome, memory: a.memory, heap: a.heap, pages })
 }
 
 /// Asks a server for its greeting, and leaves.
 pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
-    client::welcome_of(&settings.server, &settings.caller)
+    carrier::welcome_of(&settings.server, &settings.caller)
 }
 
 /// `orion-run` says so when nothing in the program it ran has asked.
@@ -67,9 +71,14 @@ pub fn note_that_a_gpu_was_asked_for() {
     let _ = std::fs::OpenOptions::new().append(true).create(true).open(path);
 }
 
-/// Whether the worker or the way to it is gone. Costs a system call over shared memory, so it is for slow paths.
+/// Whether the worker or the way to it is gone. May cost a system call, so it is for slow paths.
 pub fn lost() -> bool {
-    state().carrier.connection.get().is_some_and(|link| link.lost())
+    death().is_some()
+}
+
+/// How it was seen that the worker or the way to it is gone.
+pub fn death() -> Option<&'static Death> {
+    state().carrier.connection.get()?.death()
 }
 
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
@@ -88,26 +97,24 @@ pub fn forget_in_child() {
 impl Settings {
     /// Whether there may be a server, as far as that can be seen without asking it.
     pub fn may_be_there(&self) -> bool {
-        match &self.server {
-            Server::Unix(path) => path.exists(),
-            Server::Tcp(_) => true,
-        }
+        self.server.path().is_none_or(|path| path.exists())
     }
 
     pub fn from_environment() -> Result<Settings, String> {
         let server = match text("ORION_SERVER")? {
             Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,
-            None => Server::Unix(default_socket()?),
+            None => Server::local(default_socket()?),
         };
         if let Some(transport) = text("ORION_TRANSPORT")?
             && transport != server.transport()
         {
-            let wanted = match transport.as_str() {
-                "shm" => "a server address such as unix:/run/orion/oriond.sock",
-                "tcp" => "a server address such as tcp:host:7411",
-                _ => "to be shm or tcp",
+            let Some(wanted) = address::carrier(&transport) else {
+                return Err(format!("ORION_TRANSPORT={transport} is none of {}", address::carrier_names()));
             };
-            return Err(format!("ORION_TRANSPORT={transport} needs {wanted}, but the server is {server}"));
+            let example = wanted.example;
+            return Err(format!(
+                "ORION_TRANSPORT={transport} needs a server address such as {example}, but the server is {server}"
+            ));
         }
         let mut tuning = Tuning::default();
         if let Some(lanes) = number("ORION_TCP_LANES")? {

@@ -22,9 +22,12 @@ pub fn broken(what: &str) -> CUresult {
 pub fn lost_now() -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        let text = "the session is lost: the worker or the connection to it is gone";
+        let text = match crate::session::carrier::death() {
+            Some(death) => format!("the session is lost: {death}"),
+            None => "the session is lost".to_owned(),
+        };
         crate::say!("{text}");
-        crate::report::log::error("", text);
+        crate::report::log::error("", &text);
     });
     SESSION_LOST
 }

@@ -3,13 +3,12 @@
 //! Replies to all threads come back in one ring; whichever waiting thread gets the reader's lock hands the others
 //! theirs.
 
-// UNSAFETY: writes records straight into the ring, and waits on futexes.
-
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orion_cuda::sys::*;
+use orion_ring::futex::{self, Among};
 use orion_ring::{Consumer, Spin};
 use orion_wire::record::op;
 
@@ -19,7 +18,6 @@ use crate::session::thread::thread_slot;
 use crate::state::process::state;
 use crate::state::replies::{Inbox, Replies, Reply};
 use crate::state::session::Session;
-use crate::system::futex::{futex_wait, futex_wake};
 
 /// A call under way.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +93,7 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
         // Registered first, then one more look: the reader looks at the sleepers after it let go of the lock.
         let retry = s.replies.reader.try_lock().is_some();
         if !retry && mine.signal.load(Ordering::SeqCst) == seen {
-            futex_wait(&mine.signal, seen, Some(Duration::from_millis(100)));
+            futex::wait(&mine.signal, seen, Some(Duration::from_millis(100)), Among::Threads);
         }
         s.replies.sleepers.lock().retain(|w| *w != slot);
         if crate::session::carrier::lost() {
@@ -185,7 +183,7 @@ fn read_until(
                 let inbox = s.replies.inbox(header.thread);
                 inbox.replies.lock().push_back((header.sequence, reply));
                 inbox.signal.fetch_add(1, Ordering::SeqCst);
-                futex_wake(&inbox.signal);
+                futex::wake(&inbox.signal, Among::Threads);
             }
             Ok(None) => {
                 let news = reply_spin().until(|| reader.has_news() != Ok(false));
@@ -208,6 +206,6 @@ fn hand_over(s: &Session) {
     if let Some(slot) = next {
         let inbox = s.replies.inbox(slot);
         inbox.signal.fetch_add(1, Ordering::SeqCst);
-        futex_wake(&inbox.signal);
+        futex::wake(&inbox.signal, Among::Threads);
     }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use orion_cuda::sys::*;
 use orion_ring::Consumer;
 use orion_ring::memory::Which;
-use orion_transport::client::{Listener, NoSession, set_heap_listener};
+use orion_transport::carrier::Listener;
+use orion_transport::client::NoSession;
 use orion_wire::refusal::Reason;
 
 use crate::memory::in_step::{arrived, arriving, patch};
@@ -110,8 +111,8 @@ fn code_of(refused: Option<Reason>) -> CUresult {
 }
 
 fn attach_now() -> Result<&'static Session, NoSession> {
-    set_heap_listener(LISTENER);
-    let Attached { welcome, memory, heap, mirrored } = carrier::attach(&carrier::Settings::from_environment()?)?;
+    let settings = carrier::Settings::from_environment()?;
+    let Attached { welcome, memory, heap, pages } = carrier::attach(&settings, LISTENER)?;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");
     let sender = memory.producer(Which::Command).map_err(|e| end("command", e))?;
     let replies: Consumer = memory.consumer(Which::Reply).map_err(|e| end("reply", e))?;
@@ -127,7 +128,7 @@ fn attach_now() -> Result<&'static Session, NoSession> {
         memory_fd,
         heap_allocator: Lock::new(Rank::Heap, heap_allocator),
         staging_released: Condvar::new(),
-        mirrored,
+        pages,
         sender: Lock::new(Rank::Ring, sender),
         sent: AtomicU64::new(0),
         commands: AtomicU64::new(0),

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicI32;
 
-use orion_transport::client::Link;
+use orion_transport::carrier;
 
 pub struct Carrier {
-    pub connection: OnceLock<std::sync::Arc<dyn Link>>,
+    pub connection: OnceLock<std::sync::Arc<dyn carrier::Carrier>>,
     /// The session's sockets, for [`forget_in_child`].
     pub sockets: [AtomicI32; 1],
 }

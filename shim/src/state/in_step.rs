@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+use orion_ring::futex::{self, Among};
 use orion_transport::Mirror;
 use orion_transport::mirror::Side;
 
@@ -66,7 +67,7 @@ impl InStep {
     pub fn wake_if(&self, reason: impl Fn(u32) -> bool) {
         let why = self.asleep.load(Ordering::SeqCst);
         if reason(why) && self.asleep.compare_exchange(why, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            crate::system::futex::futex_wake(&self.asleep);
+            futex::wake(&self.asleep, Among::Threads);
         }
     }
 }

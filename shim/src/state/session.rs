@@ -6,6 +6,7 @@ use std::sync::{Condvar, OnceLock};
 
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Producer};
+use orion_wire::Pages;
 use orion_wire::hello::{Device, Welcome};
 
 use crate::state::heap::HeapAllocator;
@@ -43,8 +44,8 @@ pub struct Session {
     /// The memory behind heap and rings; open for the life of the process.
     pub memory_fd: RawFd,
     pub heap_allocator: Lock<HeapAllocator>,
-    /// The heap is a copy kept up to date by a carrier (TCP), not the worker's own pages.
-    pub mirrored: bool,
+    /// Whether the heap is the worker's own or a copy that the carrier keeps up to date.
+    pub pages: Pages,
     /// Wakes those who wait for staging memory.
     pub staging_released: Condvar,
     pub sender: Lock<Producer>,

@@ -1,4 +1,3 @@
 //! What the shim asks of the system.
 
-pub mod futex;
 pub mod threads;

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use orion_ring::bell::Seat;
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory};
 use orion_transport::gather::Stripe;
@@ -422,8 +423,8 @@ impl Carried {
             if !self.reply.may_sleep() || !self.event.may_sleep() {
                 return false;
             }
-            self.arm(io, slot, 0, Did::FutexReply, self.reply.sleep_word());
-            self.arm(io, slot, 1, Did::FutexEvent, self.event.sleep_word());
+            self.arm(io, slot, 0, Did::FutexReply, self.reply.seat());
+            self.arm(io, slot, 1, Did::FutexEvent, self.event.seat());
         }
         let ring = self.scatter.ring(0);
         if matches!(self.blocked, Some(Blocked::Room(_))) || ring.outstanding_seen() >= TAKEN_BYTES_MIN {
@@ -433,8 +434,8 @@ impl Carried {
                 let _ = ring.room();
                 return false;
             }
-            let word = ring.sleep_word();
-            self.arm(io, slot, 2, Did::FutexRoom, word);
+            let seat = ring.seat();
+            self.arm(io, slot, 2, Did::FutexRoom, seat);
         }
         if self.sending.is_none() && self.gather.waits_for_lanes() {
             self.shared.room_waits.store(true, Ordering::SeqCst);
@@ -451,13 +452,14 @@ impl Carried {
         !self.shared.is_over()
     }
 
-    fn arm(&mut self, io: &mut Io, slot: u32, index: usize, did: Did, word: &'static AtomicU32) {
+    /// Waits in the io_uring for the worker's bell, which is the word in the pages.
+    fn arm(&mut self, io: &mut Io, slot: u32, index: usize, did: Did, seat: Seat) {
         if !io.has_futex() || self.futex_armed[index] {
             return;
         }
         self.futex_armed[index] = true;
         self.under_way += 1;
-        io.wait_futex(slot, did, word);
+        io.wait_futex(slot, did, seat.flag);
     }
 
     pub fn end(&mut self, why: &str) {
@@ -469,12 +471,10 @@ impl Carried {
         self.shared.end();
         shutdown(&self.tcp);
         shutdown(&self.attach);
-        // The worker may be gone, so nobody else wakes these.
-        for word in [self.reply.sleep_word(), self.event.sleep_word(), self.scatter.ring(0).sleep_word()] {
-            word.store(0, Ordering::SeqCst);
-            // SAFETY: FUTEX_WAKE uses the address as a key only.
-            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-        }
+        // The worker may be gone, so nobody else ends what waits for these.
+        self.reply.rouse();
+        self.event.rouse();
+        self.scatter.ring(0).rouse();
     }
 }
 

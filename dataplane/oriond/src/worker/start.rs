@@ -12,7 +12,7 @@ use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
 use orion_wire::hello::Welcome;
 
-use crate::attach::{Assign, Attachment, Control, map_heap, recv_control, send_control};
+use crate::attach::{Assign, Attachment, Control, recv_control, send_control, share};
 use crate::lines;
 use crate::worker::calls::generated;
 use crate::worker::drift::Drift;
@@ -202,25 +202,25 @@ fn serve(
         heap_bytes: options.heap_bytes,
         staging_bytes: options.staging_bytes,
     };
-    let start =
+    let (start, fds) =
         attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
     send_control(control.as_fd(), &Control::Started, None)
         .map_err(|e| format!("saying that the session starts failed: {e}"))?;
-    let heap = match map_heap(&warm.memory, &start) {
-        Ok(heap) => heap,
+    let (memory, heap) = match share(warm.memory, &start, fds) {
+        Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
     };
     let ring = |e: std::io::Error| format!("mapping a ring failed: {e}");
-    let commands = warm.memory.consumer(Which::Command).map_err(ring)?;
-    let replies = warm.memory.producer(Which::Reply).map_err(ring)?;
-    let (replies, arrivals) = match start.mirrored {
-        false => (replies::Replies::Own(replies), None),
+    let commands = memory.consumer(Which::Command).map_err(ring)?;
+    let replies = memory.producer(Which::Reply).map_err(ring)?;
+    let (replies, arrivals) = match start.pages.must_bring() {
+        false => (replies::Replies::Alone(replies), None),
         true => {
             let arrivals = arrivals::Arrivals::new(replies);
-            (replies::Replies::Carried(Arc::clone(&arrivals)), Some(arrivals))
+            (replies::Replies::BehindArrivals(Arc::clone(&arrivals)), Some(arrivals))
         }
     };
-    let events = replies::Events::new(warm.memory.producer(Which::Event).map_err(ring)?);
+    let events = replies::Events::new(memory.producer(Which::Event).map_err(ring)?);
     // From here on descriptors 1 and 2 are the session's.
     let output = output::Output::capture(events.clone()).map_err(|e| format!("capturing output failed: {e}"))?;
     attachment.started().map_err(|e| format!("starting the session failed: {e}"))?;
@@ -249,7 +249,8 @@ fn serve(
         vgpus: warm.vgpus,
         primary: warm.primary,
         heap,
-        memory: warm.memory,
+        memory,
+        pages: start.pages,
         staging: warm.staging,
         staging_bytes: options.staging_bytes,
         arrivals,

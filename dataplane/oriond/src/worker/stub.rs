@@ -14,7 +14,7 @@ use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
 
-use crate::attach::{Attachment, Control, map_heap, recv_control, send_control};
+use crate::attach::{Attachment, Control, recv_control, send_control, share};
 use crate::lines;
 
 /// Body: a heap range. Reply: the sum of its bytes.
@@ -63,10 +63,10 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         heap_bytes: HEAP_BYTES,
         staging_bytes: 64 << 20,
     };
-    let start = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
+    let (start, fds) = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
     send_control(control.as_fd(), &Control::Started, None).map_err(|e| failed("saying started", &e))?;
-    let heap = match map_heap(&memory, &start) {
-        Ok(heap) => heap,
+    let (memory, heap) = match share(memory, &start, fds) {
+        Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),
     };
     attachment.started().map_err(|e| failed("starting", &e))?;

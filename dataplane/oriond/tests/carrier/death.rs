@@ -6,15 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use orion_transport::carrier::Death;
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said};
 use orion_transport::stream::{Frame, StreamHeader};
-use orion_wire::hello::{Challenge, Join, Start, Welcome, kind};
+use orion_wire::hello::{Challenge, Join, Welcome, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 
 use crate::harness::{
     Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, first_words, hello, is_alive, read_rest, request,
-    wait_until, words,
+    start_over, wait_until, words,
 };
 use crate::on_each_carrier;
 
@@ -134,7 +135,7 @@ on_each_carrier! {
     fn client_gone_in_mid_start(server: &Oriond, transport: Transport) {
         let socket = dial(server, transport);
         let welcome = say_hello(&socket);
-        let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+        let start = start_over(transport, 0x7000_0000_0000);
         let start = orion_wire::hello::frame(kind::START, &start.encode());
         fds::send(socket.as_fd(), &start[..20], &[]).expect("sending");
         drop(socket);
@@ -146,7 +147,7 @@ on_each_carrier! {
     fn client_gone_right_after_start(server: &Oriond, transport: Transport) {
         let socket = dial(server, transport);
         let welcome = say_hello(&socket);
-        let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+        let start = start_over(transport, 0x7000_0000_0000);
         fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
         drop(socket);
         check_recovered(server, transport, Some(welcome.worker_pid));
@@ -204,7 +205,7 @@ on_each_carrier! {
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         let begin = Instant::now();
         assert_eq!(client.reply_or_lost().map(|r| r.0), None);
-        assert!(client.link.lost());
+        assert_eq!(client.carrier.death(), Some(&Death::Gone));
         assert!(begin.elapsed() < Duration::from_secs(2), "noticed only after {:?}", begin.elapsed());
         assert_eq!(bystander.call(0x101, &[1; 8]), [1; 8]);
         check_recovered(server, transport, Some(pid));
@@ -305,7 +306,7 @@ pub fn carried(server: &Oriond) -> (TcpStream, Welcome) {
 pub fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
     let socket = dial(server, Transport::Tcp);
     let (welcome, key) = begin(&socket);
-    let start = Start { heap_base: 0x7000_0000_0000, mirrored: true };
+    let start = start_over(Transport::Tcp, 0x7000_0000_0000);
     fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
     let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("receiving");
     assert_eq!(answer, kind::STARTED);
@@ -443,7 +444,7 @@ fn a_lane_that_does_not_prove_itself_is_refused() {
 }
 
 pub fn join(server: &Oriond, session: u64, key: &LaneKey, lane: usize) -> Option<TcpStream> {
-    orion_transport::client::join(&server.tcp, lane, session, key).ok().map(TcpStream::from)
+    orion_transport::carrier::tcp::join(&server.tcp, lane, session, key).ok().map(TcpStream::from)
 }
 
 /// Not a zombie: an orphan that nobody reaps here still counts as ended.
@@ -456,7 +457,7 @@ fn half_open_connections_are_noticed() {
     // What keepalive does is the kernel's business; that it is asked to is ours.
     let server = Oriond::start(&[]);
     let client = Client::attach(&server, Transport::Tcp);
-    let socket = client.link.sockets()[0];
+    let socket = client.carrier.sockets()[0];
     for (option, want) in [(libc::TCP_KEEPIDLE, 5), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)] {
         let (mut value, mut len) = (0i32, 4);
         // SAFETY: four bytes into a local.

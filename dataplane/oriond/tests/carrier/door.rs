@@ -9,13 +9,15 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use orion_transport::client::{self, Caller, Server, Tuning};
+use orion_transport::carrier::{self, Listener};
+use orion_transport::client::{Caller, Server, Tuning};
 use orion_transport::fds;
-use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
+use orion_wire::hello::{Challenge, Hello, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
 use crate::harness::{
-    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, read_rest, request, token, wait_until, write_token,
+    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, over_tcp, read_rest, request, start_over, token,
+    wait_until, write_token,
 };
 use crate::on_each_carrier;
 
@@ -61,12 +63,13 @@ fn tcp_needs_the_token_and_the_own_user_does_not() {
 fn what_was_overheard_holds_no_token_and_lets_nobody_in() {
     let server = Oriond::start(&[]);
     let (address, heard) = eavesdropper(&server.tcp);
-    let attached = client::attach(&Server::Tcp(address), &hello(), Tuning { lanes: 2, ..Tuning::default() });
+    let attached =
+        carrier::attach(&over_tcp(&address), &hello(), Tuning { lanes: 2, ..Tuning::default() }, Listener::NOBODY);
     let attached = attached.map_err(|no| no.text).expect("attaching");
     wait_until("the lanes to join", || {
         heard.lock().unwrap().iter().filter(|c| kinds(&c.answered).contains(&kind::STARTED)).count() == 3
     });
-    attached.link.close();
+    attached.carrier.close();
     let heard = heard.lock().unwrap();
     for connection in heard.iter() {
         for bytes in [&connection.said, &connection.answered] {
@@ -150,7 +153,7 @@ fn a_server_that_does_not_know_the_token_gets_nothing() {
             fds::send_frame(socket.as_fd(), kind::CHALLENGE, &challenge.encode(), &[]).expect("sending");
             (first, read_rest(&mut TcpStream::from(socket)))
         });
-        let Err(no) = client::attach(&Server::Tcp(address), &hello(), Tuning::default()) else {
+        let Err(no) = carrier::attach(&over_tcp(&address), &hello(), Tuning::default(), Listener::NOBODY) else {
             panic!("it was believed");
         };
         assert_eq!(no.refused, Some(Reason::NotPermitted));
@@ -249,10 +252,12 @@ fn tcp_without_a_token_has_to_be_asked_for() {
     let address = server.tcp.clone();
     server.wait_for_log(&["INSECURE"]);
     let stranger = Caller { token: None, ..hello() };
-    let attached = client::attach(&Server::Tcp(address.clone()), &stranger, Tuning::default());
+    let attached = carrier::attach(&over_tcp(&address), &stranger, Tuning::default(), Listener::NOBODY);
     assert!(attached.map_err(|no| no.text).expect("attaching").insecure);
     // Who expects a server that knows the token is not content with one that lets everybody in.
-    let Err(no) = client::attach(&Server::Tcp(address), &hello(), Tuning::default()) else { panic!("it was believed") };
+    let Err(no) = carrier::attach(&over_tcp(&address), &hello(), Tuning::default(), Listener::NOBODY) else {
+        panic!("it was believed")
+    };
     assert!(no.text.contains("has no token"), "{}", no.text);
 }
 
@@ -442,7 +447,7 @@ on_each_carrier! {
             };
             fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
             assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
-            let start = Start { heap_base, mirrored: transport == Transport::Tcp };
+            let start = start_over(transport, heap_base);
             fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
             let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
             let said = Refusal::decode(&body).text;
@@ -473,7 +478,7 @@ fn a_server_of_another_user_has_to_prove_itself() {
         };
         wait_until("it to listen", || UnixStream::connect(&socket).is_ok());
         let caller = Caller { token: token.clone(), ..hello() };
-        let attached = client::attach(&Server::Unix(socket.clone()), &caller, Tuning::default());
+        let attached = carrier::attach(&Server::local(&socket), &caller, Tuning::default(), Listener::NOBODY);
         match (is_root, attached) {
             (true, Err(no)) => {
                 let words = if token.is_none() { "user 54321" } else { "does not know this program's token" };
@@ -614,7 +619,7 @@ fn a_server_that_is_stopped_is_said_to_be_silent() {
 #[ignore = "run by another test, in a process of its own"]
 fn attaches_to_the_server_named_by_the_environment() {
     let path = std::env::var_os("ORION_TEST_SERVER").expect("the test that runs this one sets it");
-    let server = orion_transport::client::Server::Unix(path.into());
-    let attached = orion_transport::client::attach(&server, &hello(), Tuning::default()).expect("attaching");
-    attached.link.close();
+    let attached =
+        carrier::attach(&Server::local(path), &hello(), Tuning::default(), Listener::NOBODY).expect("attaching");
+    attached.carrier.close();
 }

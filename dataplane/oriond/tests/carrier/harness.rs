@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
-use orion_transport::client::{self, Caller, Link, NoSession, Server, Tuning};
+use orion_transport::carrier::{self, Carrier, Listener};
+use orion_transport::client::{Caller, NoSession, Server, Tuning};
 use orion_transport::fds;
 use orion_transport::proof::{Said, Token, fresh_nonce};
 use orion_wire::environment::Environment;
-use orion_wire::hello::{Challenge, Hello, Request, Welcome, frame, kind};
+use orion_wire::hello::{BELL_IN_PAGES, Challenge, Hello, Request, Start, Welcome, frame, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
-use orion_wire::{Reader, Writer};
+use orion_wire::{Pages, Reader, Writer};
 
 pub const SUM: u16 = 0x7ff0;
 pub const FILL: u16 = 0x7ff1;
@@ -130,8 +131,8 @@ impl Oriond {
 
     pub fn server(&self, transport: Transport) -> Server {
         match transport {
-            Transport::Shm => Server::Unix(self.socket.clone()),
-            Transport::Tcp => Server::Tcp(self.tcp.clone()),
+            Transport::Shm => Server::local(&self.socket),
+            Transport::Tcp => over_tcp(&self.tcp),
         }
     }
 
@@ -176,12 +177,15 @@ impl Drop for Oriond {
     }
 }
 
+pub fn over_tcp(address: &str) -> Server {
+    Server::parse(&format!("tcp:{address}")).expect("an address")
+}
+
 pub struct Client {
     pub welcome: Welcome,
     pub heap: Heap,
-    pub link: Arc<dyn Link>,
+    pub carrier: Arc<dyn Carrier>,
     memory: Option<Memory>,
-    mirrored: bool,
     commands: Producer,
     replies: Consumer,
     events: Consumer,
@@ -238,6 +242,15 @@ pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
     (frame(kind::REQUEST, &body), said)
 }
 
+/// What a client of this carrier says that its session is like.
+pub fn start_over(transport: Transport, heap_base: u64) -> Start {
+    let pages = match transport {
+        Transport::Shm => Pages::Shared,
+        Transport::Tcp => Pages::Mirrored,
+    };
+    Start { heap_base, pages, bell: BELL_IN_PAGES }
+}
+
 fn spin() -> Spin {
     Spin::adaptive(Duration::from_micros(200))
 }
@@ -253,20 +266,23 @@ impl Client {
         hello: &Caller,
         tuning: Tuning,
     ) -> Result<Client, NoSession> {
-        let a = client::attach(&server.server(transport), hello, tuning)?;
+        let a = carrier::attach(&server.server(transport), hello, tuning, Listener::NOBODY)?;
         Ok(Client {
             commands: a.memory.producer(Which::Command).expect("mapping"),
             replies: a.memory.consumer(Which::Reply).expect("mapping"),
             events: a.memory.consumer(Which::Event).expect("mapping"),
             welcome: a.welcome,
             heap: a.heap,
-            link: a.link,
+            carrier: a.carrier,
             memory: Some(a.memory),
-            mirrored: a.mirrored,
             sequence: 0,
             context: 0,
             logged: String::new(),
         })
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.carrier.death().is_some()
     }
 
     fn push(&mut self, op: u16, sequence: u64, body: &[u8]) {
@@ -274,7 +290,7 @@ impl Client {
         let header = Header { size: size as u32, op, thread: 1, context: self.context, sequence }.encode();
         while !self.commands.push(&[&header, body]).expect("positions") {
             self.commands.wait_room(size, spin(), Duration::from_millis(100)).expect("positions");
-            assert!(!self.link.lost(), "session lost");
+            assert!(!self.is_lost(), "session lost");
         }
     }
 
@@ -291,7 +307,7 @@ impl Client {
     /// Lines of the error log come ahead of the reply that they are about.
     pub fn reply(&mut self) -> (Header, Vec<u8>) {
         loop {
-            let (header, body) = next(&mut self.replies, &*self.link).expect("session lost");
+            let (header, body) = next(&mut self.replies, &*self.carrier).expect("session lost");
             match header.op {
                 op::HEAP_WRITTEN => {}
                 op::LOG => self.logged.push_str(&String::from_utf8_lossy(&body)),
@@ -301,7 +317,7 @@ impl Client {
     }
 
     pub fn event(&mut self) -> (Header, Vec<u8>) {
-        next(&mut self.events, &*self.link).expect("session lost")
+        next(&mut self.events, &*self.carrier).expect("session lost")
     }
 
     pub fn call(&mut self, op: u16, body: &[u8]) -> Vec<u8> {
@@ -321,12 +337,12 @@ impl Client {
 
     /// The next reply, or `None` once the session is lost.
     pub fn reply_or_lost(&mut self) -> Option<(Header, Vec<u8>)> {
-        next(&mut self.replies, &*self.link)
+        next(&mut self.replies, &*self.carrier)
     }
 
     /// Announces that a range of the heap was written.
     pub fn announce(&mut self, range: HeapRange) {
-        if self.mirrored {
+        if self.carrier.pages().must_bring() {
             let mut body = Vec::new();
             range.put(&mut body);
             self.post(op::HEAP_WRITTEN, &body);
@@ -353,9 +369,9 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.link.close();
-        // Pump threads may still be looking at a mirrored memory; only a mapped one can go.
-        if !self.mirrored
+        self.carrier.close();
+        // Threads of the carrier may still be looking at pages of its own; those of the worker can go.
+        if !self.carrier.pages().are_separate()
             && let Some(memory) = self.memory.take()
         {
             // SAFETY: this client has no threads and is not used any more.
@@ -364,7 +380,7 @@ impl Drop for Client {
     }
 }
 
-fn next(ring: &mut Consumer, link: &dyn Link) -> Option<(Header, Vec<u8>)> {
+fn next(ring: &mut Consumer, carrier: &dyn Carrier) -> Option<(Header, Vec<u8>)> {
     let start = Instant::now();
     loop {
         if let Some(header) = ring.next().expect("a correct worker") {
@@ -374,7 +390,7 @@ fn next(ring: &mut Consumer, link: &dyn Link) -> Option<(Header, Vec<u8>)> {
             return Some((header, body));
         }
         if !spin().until(|| ring.has_news() != Ok(false)) {
-            if link.lost() {
+            if carrier.death().is_some() {
                 return None;
             }
             assert!(start.elapsed() < PATIENCE, "no record within {PATIENCE:?}");

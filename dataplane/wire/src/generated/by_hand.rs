@@ -109,7 +109,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0x05c820d76f45d63b,
+    0x770b0f98107fa6ef,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/codec.rs
@@ -119,11 +119,13 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x380e32e40d439590,
     // dataplane/wire/src/hello.rs
-    0xdbfdd2e8da50c529,
+    0x18d51fbcaa0ee168,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lib.rs
-    0x684422b81034f182,
+    0xa4ea70143e5a88fc,
+    // dataplane/wire/src/pages.rs
+    0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
     0xc74a49e09a3ab39a,
     // dataplane/wire/src/refusal.rs
@@ -211,7 +213,7 @@ const FILES: &[u64] = &[
     // shim/src/objects/synchronize.rs
     0xa558521475710fef,
     // shim/src/session/call.rs
-    0x73a2196f4ebaa0a5,
+    0xdf7e51d827572276,
     // shim/src/session/poison.rs
     0xb8f84ed4aa9df05c,
     // shim/src/session/reply.rs

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Producer, Spin};
-use orion_transport::client::{self, Link, Server, Tuning};
+use orion_transport::carrier::{self, Carrier, Listener};
+use orion_transport::client::{self, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_wire::Writer;
 use orion_wire::environment::Environment;
@@ -25,8 +26,7 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 
 pub struct Client {
     heap: Heap,
-    mirrored: bool,
-    link: Arc<dyn Link>,
+    carrier: Arc<dyn Carrier>,
     commands: Mutex<Producer>,
     replies: Mutex<Consumer>,
     /// The last sequence answered to each thread.
@@ -45,14 +45,14 @@ impl Client {
     pub fn attach(server: &str) -> Result<Client, String> {
         let environment = Environment::default();
         let caller = client::Caller { environment, ..client::Caller::new("orion-bench", Token::from_environment()?) };
-        let attached = client::attach(&Server::parse(server)?, &caller, Tuning::default()).map_err(|no| no.text)?;
+        let server = Server::parse(server)?;
+        let attached = carrier::attach(&server, &caller, Tuning::default(), Listener::NOBODY).map_err(|no| no.text)?;
         let failed = |e: std::io::Error| format!("mapping a ring failed: {e}");
         let client = Client {
             commands: Mutex::new(attached.memory.producer(Which::Command).map_err(failed)?),
             replies: Mutex::new(attached.memory.consumer(Which::Reply).map_err(failed)?),
             heap: attached.heap,
-            mirrored: attached.mirrored,
-            link: attached.link,
+            carrier: attached.carrier,
             answered: [const { AtomicU64::new(0) }; THREADS_MAX],
         };
         // Descriptor and mappings stay for the life of the process.
@@ -71,7 +71,7 @@ impl Client {
         let mut commands = self.commands.lock().expect("nothing panics under this lock");
         loop {
             let Some(mut at) = commands.reserve(size).map_err(|e| e.to_string())? else {
-                if self.link.lost() {
+                if self.carrier.death().is_some() {
                     return Err("the session is lost".into());
                 }
                 let spin = Spin::adaptive(Duration::from_micros(200));
@@ -107,7 +107,7 @@ impl Client {
                         known.inspect(|answered| answered.store(header.sequence, Ordering::Release));
                     }
                     None if spin.until(|| replies.has_news() != Ok(false)) => {}
-                    None if self.link.lost() => return Err("the session is lost".into()),
+                    None if self.carrier.death().is_some() => return Err("the session is lost".into()),
                     None => replies.sleep(Duration::from_millis(100)),
                 }
             }
@@ -118,7 +118,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.link.close();
+        self.carrier.close();
     }
 }
 
@@ -152,7 +152,7 @@ impl Caller<'_> {
             // SAFETY: the range lies in the heap and belongs to this thread alone.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         }
-        if self.client.mirrored {
+        if self.client.carrier.pages().must_bring() {
             self.client.push(op::HEAP_WRITTEN, self.slot, 0, &[&words(&[range.offset, range.bytes])])?;
         }
         self.post(40)

@@ -225,19 +225,19 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
 /// A command that brings bytes to pinned memory, where the worker has a copy of it.
 pub struct Bringing {
     ranges: Vec<HeapRange>,
-    mirrored: bool,
+    must_bring: bool,
     /// The command, if this is who knows when it is over.
     number: std::cell::Cell<u64>,
 }
 
 impl Bringing {
     pub fn new(s: &Session, ranges: Vec<HeapRange>) -> Bringing {
-        Bringing { ranges, mirrored: s.mirrored, number: Default::default() }
+        Bringing { ranges, must_bring: s.pages.must_bring(), number: Default::default() }
     }
 
     /// The worker tells when it is over.
     pub fn posted(&self, number: u64) {
-        if self.mirrored && !self.ranges.is_empty() {
+        if self.must_bring && !self.ranges.is_empty() {
             state().on_the_way.expect(number, self.ranges.clone());
         }
     }
@@ -251,7 +251,7 @@ impl Bringing {
 
 impl Drop for Bringing {
     fn drop(&mut self) {
-        if self.mirrored && self.number.get() != 0 {
+        if self.must_bring && self.number.get() != 0 {
             state().on_the_way.settled(self.number.get());
         }
     }

@@ -225,7 +225,7 @@ impl Way {
     unsafe fn source(&mut self, d: &mut CUDA_MEMCPY3D, from: Rows) -> Result<(), CUresult> {
         let s = self.s;
         if let Some(range) = host_memory::shared_range(s, from.first as u64, from.span() as u64) {
-            if s.mirrored {
+            if s.pages.must_bring() {
                 let rows = from.ranges(range);
                 self.reading = Some(Reading::of(s, || rows.clone()));
                 in_step::announce_rows(s, range, &rows);
@@ -254,7 +254,7 @@ impl Way {
     fn destination(&mut self, d: &mut CUDA_MEMCPY3D, to: Rows) -> Result<(), CUresult> {
         let s = self.s;
         if let Some(range) = host_memory::shared_range(s, to.first as u64, to.span() as u64) {
-            if s.mirrored {
+            if s.pages.must_bring() {
                 self.to_host = to.ranges(range);
             }
             in_step::before_overwrite(s, range);

@@ -192,7 +192,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         // On a stream that is being captured it is refused, and nothing runs.
         let copies = state().graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
         if let Some(copies) = &copies {
-            if s.mirrored && state().callbacks.any_in_graphs() {
+            if s.pages.must_bring() && state().callbacks.any_in_graphs() {
                 // A function of the graph may look at what a copy ahead of it has brought, and from then on the
                 // application may write there although the graph is not over.
                 let written = copies.iter().filter(|copy| copy.to_host && copy.staged.is_none());
@@ -202,7 +202,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         }
         let mut launched = 0;
         let seal = |copies: &Option<Arc<Vec<HostCopy>>>, number: u64| {
-            if let Some(copies) = copies.as_ref().filter(|_| s.mirrored) {
+            if let Some(copies) = copies.as_ref().filter(|_| s.pages.must_bring()) {
                 let written = copies.iter().filter(|copy| copy.to_host).map(|copy| copy.range).collect();
                 state().on_the_way.expect(number, written);
                 state().graph_launches.change_launched(|all| all.insert(number, copies.clone()));

@@ -78,7 +78,7 @@ impl Params {
         // SAFETY: the caller's promise.
         let packed = unsafe { function::pack(function, p.kernelParams, p.extra, w) }?;
         let s = session()?;
-        if s.mirrored {
+        if s.pages.must_bring() {
             for word in w[packed].chunks_exact(8) {
                 in_step::note_parameter(s, u64::from_le_bytes(word.try_into().expect("eight bytes")));
             }

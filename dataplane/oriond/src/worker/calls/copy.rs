@@ -177,7 +177,7 @@ pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
         Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
         Err(Stop::Fault(fault)) => return Err(fault.into()),
     };
-    let written = match s.mirrored {
+    let written = match s.pages.must_bring() {
         true => copy.rows_to_host(),
         false => Some(Vec::new()),
     };

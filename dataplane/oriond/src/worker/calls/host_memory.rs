@@ -38,7 +38,7 @@ fn pages(s: &Session, r: &mut Reader<'_>) -> Result<(HeapRange, *mut u8), Fault>
 
 /// As [`clear`], of a range that may have been anything, and whose pages nobody has pinned. The client awaits it.
 fn renew(s: &Session, range: HeapRange, at: *mut u8) {
-    if s.mirrored {
+    if s.pages.are_separate() {
         // SAFETY: the range lies inside the heap, and the client has just begun to use it for something else.
         unsafe { libc::madvise(at.cast(), range.bytes as usize, libc::MADV_REMOVE) };
     }
@@ -61,7 +61,7 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         }
         MAPPED => {
             let (range, _) = pages(s, &mut r)?;
-            if s.mirrored {
+            if s.pages.must_bring() {
                 s.in_step.add(&s.heap, range)?;
             }
             Ok(Outcome::Done(CUDA_SUCCESS))

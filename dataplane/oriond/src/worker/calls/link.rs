@@ -136,7 +136,7 @@ pub fn cuLinkComplete(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         let len = bytes.min(range.bytes as usize);
         // SAFETY: the driver's cubin is valid until the link is destroyed; the range lies inside the heap.
         unsafe { ptr::copy_nonoverlapping(cubin, to, len) };
-        if s.mirrored {
+        if s.pages.must_bring() {
             s.announce(range);
         }
         return Ok(Outcome::Done(CUDA_SUCCESS));

@@ -1,4 +1,4 @@
-//! What has come to host memory, on its way to a client that has a copy of its own (TCP).
+//! What has come to host memory, on its way to a client that has pages of its own.
 //!
 //! The one place through which every completion passes. Whoever is about to tell the client of one, the executor with a
 //! reply or a driver's thread with a host function, first has this bring over what is there by now: what copies wrote,

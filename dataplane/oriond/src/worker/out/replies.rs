@@ -12,18 +12,18 @@ use crate::lines;
 use crate::worker::out::arrivals::{self, Shared};
 use crate::worker::out::records::push;
 
-/// The reply ring. Only the executor writes replies to it; for a client that has a copy of its own of the heap, others
-/// write ahead of them what has come there.
+/// The reply ring. Only the executor writes replies to it; for a client that has pages of its own, others write
+/// ahead of them what has come to the heap.
 pub enum Replies {
-    Own(Producer),
-    Carried(Shared),
+    Alone(Producer),
+    BehindArrivals(Shared),
 }
 
 impl Replies {
     fn with<T>(&mut self, write: impl FnOnce(&mut Producer) -> T) -> T {
         match self {
-            Replies::Own(producer) => write(producer),
-            Replies::Carried(arrivals) => write(arrivals::lock(arrivals).replies()),
+            Replies::Alone(producer) => write(producer),
+            Replies::BehindArrivals(arrivals) => write(arrivals::lock(arrivals).replies()),
         }
     }
 

@@ -25,7 +25,7 @@ impl Session {
     /// Command `number` has queued copies into these ranges on `stream`; a mirrored client gets the bytes once they are
     /// there.
     pub fn note_heap_copy(&mut self, number: u64, ranges: Vec<HeapRange>, stream: CUstream) -> CUresult {
-        if !self.mirrored {
+        if !self.pages.must_bring() {
             return CUDA_SUCCESS;
         }
         let word = self.word();
@@ -130,7 +130,7 @@ impl Session {
     /// Announces the heap ranges whose copies have finished, and what kernels changed in mapped host memory. Called
     /// before every reply that tells the client of a completion, so the bytes are there first.
     pub fn flush_ranges(&mut self) -> Result<(), Fault> {
-        match self.mirrored {
+        match self.pages.must_bring() {
             true => self.bring(Scope::All).map(drop),
             false => Ok(()),
         }

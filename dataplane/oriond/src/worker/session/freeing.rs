@@ -56,7 +56,7 @@ fn release_parts(s: &mut Session, ranges: &[HeapRange]) {
 /// A client with a copy of its own clears it too before it uses the range again. Both begin with the same bytes: what
 /// a kernel finds by a pointer that nobody has seen, say a flag that the application cleared, is not what was there.
 fn clear(s: &Session, range: HeapRange) {
-    if s.mirrored
+    if s.pages.are_separate()
         && let Some(at) = s.heap.at(range.offset, range.bytes)
     {
         // SAFETY: the range lies inside the heap. The client has given it up, and nothing queued uses it.

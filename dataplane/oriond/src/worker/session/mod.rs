@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Lookahead, Memory};
+use orion_wire::Pages;
 use orion_wire::record::Header;
 use rustc_hash::FxHashMap;
 
@@ -75,8 +76,8 @@ pub struct Session {
     pub addresses: Addresses,
     staging: u64,
     staging_bytes: u64,
-    /// Ranges of the heap have to be announced to the client (TCP).
-    pub mirrored: bool,
+    /// Whether the client has the same pages, or is to be told of what comes to the heap.
+    pub pages: Pages,
     /// Of a mirrored client: what has come to the heap, and everything that tells of it.
     pub arrivals: Option<Shared>,
     words: Words,
@@ -158,7 +159,8 @@ pub struct Parts {
     /// Where the first `staging_bytes` of the heap are registered with the driver.
     pub staging: u64,
     pub staging_bytes: u64,
-    /// Of a client that has a copy of its own of the heap.
+    pub pages: Pages,
+    /// Of a client that has pages of its own.
     pub arrivals: Option<Shared>,
     pub replies: Replies,
     pub events: Arc<Events>,
@@ -170,7 +172,7 @@ pub struct Parts {
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
-        let Parts { driver, vgpus, primary, heap, memory, .. } = parts;
+        let Parts { driver, vgpus, primary, heap, memory, pages, .. } = parts;
         let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, .. } = parts;
         Session {
             driver,
@@ -181,7 +183,7 @@ impl Session {
             addresses: Addresses::default(),
             staging,
             staging_bytes,
-            mirrored: arrivals.is_some(),
+            pages,
             words: Words::default(),
             noted: 0,
             replies,

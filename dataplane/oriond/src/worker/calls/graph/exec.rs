@@ -30,7 +30,7 @@ use crate::worker::state::waits::Wait;
 /// everything else the driver reads where the application writes.
 fn copies_of(s: &Session, graph: CUgraph, some_set_aside: bool) -> Copies {
     let mut copies = Copies::default();
-    if s.mirrored || some_set_aside {
+    if s.pages.must_bring() || some_set_aside {
         for node in nodes_of(s.driver, graph) {
             let mut found = Vec::new();
             find(s, node, &mut found);
@@ -185,7 +185,7 @@ fn set(
         (Some(c), _) => find_in_copy(s, c, &mut found),
         // Posted, the client knows that nothing it has to bring over changes; what the graph writes to host memory is
         // found here all the same.
-        (_, Some(child)) if header.sequence != 0 || s.mirrored => find_in_graph(s, child, &mut found),
+        (_, Some(child)) if header.sequence != 0 || s.pages.must_bring() => find_in_graph(s, child, &mut found),
         _ => return Ok(code),
     }
     if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {
@@ -337,8 +337,11 @@ pub fn cuGraphLaunch(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
         let exec = exec(s, &mut r)?;
         let stream = s.stream(r.word()?, header.thread)?;
         let answer_when_done = r.word()? != 0;
-        let copies =
-            s.graph_nodes.copies.get(&(exec as usize)).filter(|copies| s.mirrored && !copies.by_node.is_empty());
+        let copies = s
+            .graph_nodes
+            .copies
+            .get(&(exec as usize))
+            .filter(|copies| s.pages.must_bring() && !copies.by_node.is_empty());
         let written = copies.map(|copies| {
             let to_host = copies.by_node.values().flatten().filter(|c| c.to_host);
             to_host.map(|c| c.range).collect::<Vec<HeapRange>>()

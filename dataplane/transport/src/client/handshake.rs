@@ -1,11 +1,10 @@
-//! What the two ways to a server have in common: who asks, the greeting, and what comes of it.
+//! What all ways to a server have in common: who asks, the greeting, and what comes of it.
 
 // UNSAFETY: shuts a socket down while other threads still read from it; the standard library wants to own it for that.
 
 use super::say;
 use crate::fds;
 use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
-pub use crate::scatter::Listener;
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
 pub use orion_wire::address::Server;
@@ -13,9 +12,7 @@ use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// A worker that has to be started first loads the driver and opens every GPU.
 pub const WELCOME_SECONDS_MAX: i64 = 120;
@@ -63,29 +60,6 @@ impl Caller {
     }
 }
 
-pub struct Attached {
-    pub welcome: Welcome,
-    pub memory: Memory,
-    pub heap: Heap,
-    /// The memory is a copy that pump threads keep in step, not the worker's own pages.
-    pub mirrored: bool,
-    /// Neither side has proved to the other who it is.
-    pub insecure: bool,
-    pub link: Arc<dyn Link>,
-}
-
-/// What remains of the connection once the session runs.
-pub trait Link: Send + Sync {
-    /// Whether the worker or the way to it is gone. For good: a lost session does not come back.
-    fn lost(&self) -> bool;
-
-    /// Ends the session.
-    fn close(&self);
-
-    /// Every socket of the session, which a forked child has to close: it would keep the worker alive.
-    fn sockets(&self) -> Vec<RawFd>;
-}
-
 /// Why there is no session.
 #[derive(Debug)]
 pub struct NoSession {
@@ -98,21 +72,6 @@ pub struct NoSession {
 impl From<String> for NoSession {
     fn from(text: String) -> NoSession {
         NoSession { refused: None, text }
-    }
-}
-
-/// A lost-for-good flag and the sockets to wake whoever blocks on them.
-#[derive(Default)]
-pub struct Lost(AtomicBool);
-
-impl Lost {
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// True for the first caller only.
-    pub fn set(&self) -> bool {
-        !self.0.swap(true, Ordering::SeqCst)
     }
 }
 
@@ -199,10 +158,10 @@ pub fn say_if_late(server: &Server, socket: BorrowedFd<'_>) {
     }
 }
 
-pub fn start(server: &Server, socket: BorrowedFd<'_>, heap: &Heap, mirrored: bool) -> Result<(), NoSession> {
+/// Says START, with descriptors of the bell's where it has some, and waits until the worker has.
+pub fn start(server: &Server, socket: BorrowedFd<'_>, start: &Start, fds: &[BorrowedFd<'_>]) -> Result<(), NoSession> {
     let failed = |e: io::Error| lost_during(server, "starting the session", e);
-    let start = Start { heap_base: heap.base() as u64, mirrored };
-    fds::send_frame(socket, kind::START, &start.encode(), &[]).map_err(failed)?;
+    fds::send_frame(socket, kind::START, &start.encode(), fds).map_err(failed)?;
     answer_to(server, socket, kind::STARTED, "the start")?;
     crate::socket::receive_timeout(socket, 0).map_err(failed)?;
     Ok(())
@@ -231,6 +190,13 @@ pub fn layout(welcome: &Welcome) -> Option<Layout> {
         .then_some(Layout { heap_bytes: welcome.heap_bytes })
 }
 
+pub fn mapping_failed(heap_bytes: u64, e: io::Error) -> String {
+    format!(
+        "mapping the session's host heap of {} MiB failed: {e}; is there a limit on virtual memory (ulimit -v)?",
+        heap_bytes >> 20
+    )
+}
+
 /// Maps the heap where the worker can map it too. Workers keep their own mappings at the bottom of the address space
 /// and ours are normally at the top; a program with the old layout (`setarch -L`, an unlimited stack) has them at the
 /// bottom as well, and then the heap goes to a place that both leave alone.
@@ -246,34 +212,4 @@ pub fn map_heap(memory: &Memory) -> io::Result<Heap> {
         }
     }
     Ok(heap)
-}
-
-impl Attached {
-    /// The session's main socket, for tests that break it on purpose.
-    pub fn main_socket(&self) -> RawFd {
-        self.link.sockets()[0]
-    }
-}
-
-pub fn fd_of(socket: &impl AsFd) -> RawFd {
-    socket.as_fd().as_raw_fd()
-}
-
-pub static HEAP_LISTENER: std::sync::OnceLock<Listener> = std::sync::OnceLock::new();
-
-/// Has `listener` hear of what a carrier does to the heap. Said before attaching; later is without effect.
-pub fn set_heap_listener(listener: Listener) {
-    HEAP_LISTENER.get_or_init(|| listener);
-}
-
-/// Of a client that keeps no list of what is under way and shares no memory.
-pub const NOBODY: Listener = Listener {
-    arriving: |_, _| {},
-    arrived: |_, _| {},
-    settled: |_| {},
-    patch: |_| Err(orion_wire::Fault("a patch for a client that shares no memory")),
-};
-
-pub fn heap_listener() -> Listener {
-    HEAP_LISTENER.get().copied().unwrap_or(NOBODY)
 }

@@ -16,20 +16,24 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use orion_ring::bell::{Bell, Futex};
+use orion_ring::futex::{self, Among};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
-use orion_wire::Fault;
-use orion_wire::hello::{Challenge, Join, kind};
+use orion_wire::address::Server;
+use orion_wire::hello::{BELL_IN_PAGES, Challenge, Join, Start, Welcome, kind};
 use orion_wire::record::HeapRange;
+use orion_wire::{Fault, Pages};
 
-use super::link::{
-    Attached, Caller, Greeted, Link, Lost, NoSession, Server, Tuning, greet, layout, map_heap, shutdown, start,
+use super::contract::{Attached, Carrier, Death, Lost, Way};
+use crate::client::handshake::{
+    Caller, Greeted, NoSession, Tuning, greet, layout, map_heap, mapping_failed, shutdown, start,
 };
-use super::local;
+use crate::client::say;
 use crate::gather::{Gather, Stripe};
 use crate::lanes::{LANES_MAX, LaneCounts, Striper};
 use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
-use crate::scatter::{Blocked, Scatter};
+use crate::scatter::{Blocked, Listener, Scatter};
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
 use crate::{fds, socket};
 
@@ -45,30 +49,58 @@ const NAP: Duration = Duration::from_millis(500);
 /// Chunks that may wait for one lane. Bounds memory; the send pump waits beyond it.
 const CHUNKS_QUEUED_MAX: usize = 4096;
 
-pub fn attach(server: &Server, address: &str, caller: &Caller, tuning: Tuning) -> Result<Attached, NoSession> {
-    let main = connect(address).map_err(|e| unreachable(server, e))?;
-    let Greeted { welcome, lane_key, .. } = greet(server, main.as_fd(), caller, false)?;
-    let layout = layout(&welcome).expect("greet has checked it");
-    let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
-    let heap = map_heap(&memory).map_err(|e| local::mapping_failed(layout.heap_bytes, e))?;
-    start(server, main.as_fd(), &heap, true)?;
+pub struct Tcp;
 
-    let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
-    let link = Arc::new(TcpLink {
-        main,
-        under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
-        lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
-        lanes_ready: AtomicUsize::new(0),
-        counts: LaneCounts::default(),
-        barrier_waits: AtomicU32::new(0),
-        heap,
-        spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
-        lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
-        lost: Lost::default(),
-    });
-    start_pumps(&link, &memory, commands, address, welcome.session, lane_key)
-        .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
-    Ok(Attached { welcome, memory, heap, mirrored: true, insecure: caller.token.is_none(), link })
+impl Way for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
+        let socket = reach(server)?;
+        Ok(greet(server, socket.as_fd(), caller, false)?.welcome)
+    }
+
+    fn attach(
+        &self,
+        server: &Server,
+        caller: &Caller,
+        tuning: Tuning,
+        listener: Listener,
+    ) -> Result<Attached, NoSession> {
+        let main = reach(server)?;
+        let Greeted { welcome, lane_key, .. } = greet(server, main.as_fd(), caller, false)?;
+        let layout = layout(&welcome).expect("greet has checked it");
+        let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
+        let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
+        // Of the worker with the engine that serves us there.
+        let ours = Start { heap_base: heap.base() as u64, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
+        start(server, main.as_fd(), &ours, &[])?;
+
+        let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
+        let link = Arc::new(TcpLink {
+            main,
+            under_way: UnderWay { batches: Mutex::default(), ring: commands.releaser() },
+            lanes: (0..tuning.lanes.min(LANES_MAX)).map(|_| Lane::default()).collect(),
+            lanes_ready: AtomicUsize::new(0),
+            counts: LaneCounts::default(),
+            barrier_waits: AtomicU32::new(0),
+            heap,
+            listener,
+            spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
+            lane_spin: Spin::adaptive(LANE_SPIN.min(Duration::from_micros(tuning.spin_us))),
+            lost: Lost::default(),
+        });
+        let address = server.host().expect("it was connected to");
+        start_pumps(&link, &memory, commands, address, welcome.session, lane_key)
+            .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
+        Ok(Attached::new(welcome, memory, heap, caller.token.is_none(), link))
+    }
+}
+
+fn reach(server: &Server) -> Result<OwnedFd, String> {
+    let address = server.host().ok_or_else(|| format!("{server} is no address on a network"))?;
+    connect(address).map_err(|e| unreachable(server, e))
 }
 
 /// Connects with the options every connection of a session has.
@@ -86,7 +118,7 @@ pub fn connect(address: &str) -> io::Result<OwnedFd> {
     Err(last)
 }
 
-pub fn unreachable(server: &Server, e: io::Error) -> String {
+fn unreachable(server: &Server, e: io::Error) -> String {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
             format!("no oriond listens on {server}; check the port, or start one with `oriond serve --listen …`")
@@ -105,9 +137,10 @@ struct TcpLink {
     /// Lanes that have joined the session; bulk data waits for none of them, it goes inline until all have.
     lanes_ready: AtomicUsize,
     counts: LaneCounts,
-    /// 1 while the receive pump sleeps because of a barrier. A futex word.
+    /// 1 while the receive pump sleeps because of a barrier.
     barrier_waits: AtomicU32,
     heap: Heap,
+    listener: Listener,
     spin: Spin,
     lane_spin: Spin,
     lost: Lost,
@@ -123,13 +156,13 @@ struct Lane {
     emptied: Condvar,
 }
 
-impl Link for TcpLink {
+impl TcpLink {
     fn lost(&self) -> bool {
         self.lost.is_set()
     }
 
-    fn close(&self) {
-        if !self.lost.set() {
+    fn end(&self, death: Death) {
+        if !self.lost.set(death) {
             return;
         }
         shutdown(&self.main);
@@ -141,6 +174,25 @@ impl Link for TcpLink {
             lane.emptied.notify_all();
         }
         wake(&self.barrier_waits);
+    }
+}
+
+impl Carrier for TcpLink {
+    fn pages(&self) -> Pages {
+        Pages::Mirrored
+    }
+
+    /// The other side is the pump threads.
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(Futex)
+    }
+
+    fn death(&self) -> Option<&Death> {
+        self.lost.death()
+    }
+
+    fn close(&self) {
+        self.end(Death::Closed);
     }
 
     fn sockets(&self) -> Vec<RawFd> {
@@ -164,7 +216,7 @@ fn start_pumps(
         vec![(Frame::Reply, memory.producer(Which::Reply)?), (Frame::Event, memory.producer(Which::Event)?)],
         link.heap,
     )
-    .with_listener(Some(super::link::heap_listener()));
+    .with_listener(Some(link.listener));
     with_signals_blocked(|| {
         let l = link.clone();
         spawn("orion-send".into(), move || {
@@ -204,31 +256,14 @@ fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Why a pump stopped. Nothing is printed for a connection that merely ended: the callers who notice say it once.
-enum End {
-    Gone,
-    Fault(Fault),
-}
-
-impl From<io::Error> for End {
-    fn from(_: io::Error) -> End {
-        End::Gone
-    }
-}
-
-impl From<Fault> for End {
-    fn from(fault: Fault) -> End {
-        End::Fault(fault)
-    }
-}
-
-fn finish(link: &TcpLink, end: Result<(), End>) {
-    if let Err(End::Fault(fault)) = end
+/// Nothing is printed for a connection that merely ended: the callers who notice say it once.
+fn finish(link: &TcpLink, end: Result<(), Death>) {
+    if let Err(Death::Broke(fault)) = &end
         && !link.lost()
     {
-        super::say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
+        say::say(format_args!("the connection to the server broke the protocol ({fault}); the session is over"));
     }
-    link.close();
+    link.end(end.err().unwrap_or(Death::Closed));
 }
 
 /// Commands that were sent and that the worker may not have taken yet. The application gets their room in its ring
@@ -322,7 +357,7 @@ impl Lane {
     }
 }
 
-fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), End> {
+fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), Death> {
     let mut batch = Gather::default();
     let mut lanes = Lanes { link, striper: Striper::default() };
     while !link.lost() {
@@ -351,7 +386,7 @@ fn send_commands(link: &TcpLink, mut commands: Consumer) -> Result<(), End> {
     Ok(())
 }
 
-fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), End> {
+fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), Death> {
     let mut buffer = vec![0u8; RECEIVE_BYTES];
     loop {
         if let Some((to, len)) = scatter.in_place() {
@@ -380,13 +415,13 @@ fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), End> {
                 None => break,
             }
             if link.lost() {
-                return Err(End::Gone);
+                return Err(Death::Gone);
             }
         }
     }
 }
 
-fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), End> {
+fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), Death> {
     let mut fault = None;
     let mut open = || match scatter.feed(&[], &link.counts) {
         Ok((_, blocked)) => blocked.is_none(),
@@ -401,7 +436,7 @@ fn wait_barrier(link: &TcpLink, scatter: &mut Scatter) -> Result<(), End> {
         if open() {
             break;
         }
-        sleep(&link.barrier_waits, Duration::from_millis(100));
+        futex::wait(&link.barrier_waits, 1, Some(Duration::from_millis(100)), Among::Threads);
     }
     fault.map_or(Ok(()), |f| Err(f.into()))
 }
@@ -417,7 +452,7 @@ fn serve_lane(link: &Arc<TcpLink>, index: usize, address: &str, session: u64, ke
         finish(&l, end);
     });
     if receiver.is_err() {
-        return link.close();
+        return link.end(Death::Cut("starting a thread for one of its connections failed".into()));
     }
     // Release pairs with the Acquire in `stripe`: the lane's socket is in place.
     link.lanes_ready.fetch_add(1, Ordering::Release);
@@ -450,7 +485,7 @@ pub fn join(address: &str, lane: usize, session: u64, key: &LaneKey) -> io::Resu
     Ok(socket)
 }
 
-fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), End> {
+fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), Death> {
     let header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
     let from = link.heap.at(chunk.offset, chunk.bytes).ok_or(Fault("range outside the session's host heap"))?;
     let mut parts = [
@@ -473,7 +508,7 @@ fn send_chunk(link: &TcpLink, socket: &OwnedFd, chunk: HeapRange) -> Result<(), 
     Ok(())
 }
 
-fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), End> {
+fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), Death> {
     let mut header = [0u8; STREAM_HEADER_BYTES];
     loop {
         // SAFETY: the header is ours.
@@ -483,11 +518,10 @@ fn receive_chunks(link: &TcpLink, index: usize, socket: &OwnedFd) -> Result<(), 
             return Err(Fault("a lane carries chunks only").into());
         }
         let to = link.heap.at(chunk.offset, chunk.len as u64).ok_or(Fault("range outside the session's host heap"))?;
-        let listener = super::link::heap_listener();
-        (listener.arriving)(chunk.offset, chunk.len as u64);
+        (link.listener.arriving)(chunk.offset, chunk.len as u64);
         // SAFETY: `at` gave `len` writable bytes.
         unsafe { receive_all(socket, to, chunk.len as usize, link.lane_spin)? };
-        (listener.arrived)(chunk.offset, chunk.len as u64);
+        (link.listener.arrived)(chunk.offset, chunk.len as u64);
         link.counts.add(index, chunk.len as u64);
         if link.barrier_waits.load(Ordering::SeqCst) != 0 {
             wake(&link.barrier_waits);
@@ -572,16 +606,9 @@ unsafe fn receive_all(socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> 
     Ok(())
 }
 
-fn sleep(word: &AtomicU32, timeout: Duration) {
-    let ts = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos() as i64 };
-    // SAFETY: a valid word and timespec; every error means "look again".
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 1, &ts) };
-}
-
 fn wake(word: &AtomicU32) {
     if word.swap(0, Ordering::SeqCst) != 0 {
-        // SAFETY: FUTEX_WAKE uses the address as a key only.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+        futex::wake_all(word, Among::Threads);
     }
 }
 

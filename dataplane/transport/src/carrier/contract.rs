@@ -1,0 +1,171 @@
+//! What a carrier is: a way to a server, and three answers about a session that came about over it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+
+use orion_ring::bell::{Bell, Futex};
+use orion_ring::{Heap, Memory};
+use orion_wire::address::Server;
+use orion_wire::hello::{BELL_IN_PAGES, Welcome};
+use orion_wire::{Fault, Pages};
+
+use crate::client::{Caller, NoSession, Tuning};
+use crate::scatter::Listener;
+use crate::socket::SILENCE_SECONDS_MAX;
+
+/// A way to servers.
+pub trait Way: Sync {
+    /// As [`orion_wire::address`] has it.
+    fn name(&self) -> &'static str;
+
+    /// Asks for the server's welcome, and leaves without a session: the worker that was to serve it ends.
+    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession>;
+
+    /// Attaches to a worker. `listener` hears of what is brought to the heap.
+    fn attach(
+        &self,
+        server: &Server,
+        caller: &Caller,
+        tuning: Tuning,
+        listener: Listener,
+    ) -> Result<Attached, NoSession>;
+
+    /// How START names the bell between the worker and whoever shares pages with it.
+    fn bell_number(&self) -> u64 {
+        BELL_IN_PAGES
+    }
+
+    /// The worker's end of that bell, of the descriptors that came with START.
+    fn worker_bell(&self, _fds: Vec<OwnedFd>) -> Result<Arc<dyn Bell>, String> {
+        Ok(Arc::new(Futex))
+    }
+}
+
+/// What carries a session: the three answers in which carriers differ.
+pub trait Carrier: Send + Sync {
+    /// Whether both sides have the same pages.
+    fn pages(&self) -> Pages;
+
+    /// How the other side is rung, and how one sleeps until rung.
+    fn bell(&self) -> Arc<dyn Bell>;
+
+    /// Whether the other side, or the way to it, has come to its end, and how that was seen. For good: a session that
+    /// is lost does not come back. May cost a system call, so it is for slow paths.
+    fn death(&self) -> Option<&Death>;
+
+    /// Ends the session.
+    fn close(&self);
+
+    /// Every socket of the session, the main one first, which a forked child has to close: it would keep the worker
+    /// alive.
+    fn sockets(&self) -> Vec<RawFd>;
+}
+
+/// A session at its client's end.
+pub struct Attached {
+    pub welcome: Welcome,
+    /// With the carrier's bell.
+    pub memory: Memory,
+    pub heap: Heap,
+    /// Neither side has proved to the other who it is.
+    pub insecure: bool,
+    pub carrier: Arc<dyn Carrier>,
+}
+
+impl Attached {
+    pub fn new(welcome: Welcome, memory: Memory, heap: Heap, insecure: bool, carrier: Arc<dyn Carrier>) -> Attached {
+        Attached { welcome, memory: memory.with_bell(carrier.bell()), heap, insecure, carrier }
+    }
+
+    /// For tests that break it on purpose.
+    pub fn main_socket(&self) -> RawFd {
+        self.carrier.sockets()[0]
+    }
+}
+
+/// How the end of the other side was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Death {
+    /// This side has closed the session.
+    Closed,
+    /// Its socket is closed. The system does that for a process that has ended, too.
+    Gone,
+    /// The connection was broken by an error, of which silence beyond the keep-alive time is one.
+    Cut(String),
+    /// It sent what no correct peer sends.
+    Broke(Fault),
+}
+
+impl From<io::Error> for Death {
+    fn from(e: io::Error) -> Death {
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Death::Gone,
+            io::ErrorKind::TimedOut => {
+                Death::Cut(format!("nothing was heard from the other machine for {SILENCE_SECONDS_MAX} s"))
+            }
+            _ => Death::Cut(e.to_string()),
+        }
+    }
+}
+
+impl From<Fault> for Death {
+    fn from(fault: Fault) -> Death {
+        Death::Broke(fault)
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Death::Closed => f.write_str("it was closed here"),
+            Death::Gone => f.write_str("the worker has ended, or its server has closed the connection"),
+            Death::Cut(why) => write!(f, "the connection broke: {why}"),
+            Death::Broke(fault) => write!(f, "the server broke the protocol: {fault}"),
+        }
+    }
+}
+
+/// The first end that was seen; there is no second.
+#[derive(Default)]
+pub struct Lost(OnceLock<Death>);
+
+impl Lost {
+    pub fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    pub fn death(&self) -> Option<&Death> {
+        self.0.get()
+    }
+
+    /// True for the first caller only.
+    pub fn set(&self, death: Death) -> bool {
+        self.0.set(death).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_says_how_it_was_seen() {
+        let cut = |errno| Death::from(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(cut(libc::ETIMEDOUT).contains("nothing was heard from the other machine for 11 s"));
+        assert!(cut(libc::EHOSTUNREACH).contains("No route to host"));
+        assert_eq!(Death::from(io::Error::from(io::ErrorKind::UnexpectedEof)), Death::Gone);
+        assert_eq!(Death::from(io::Error::from_raw_os_error(libc::EPIPE)), Death::Gone);
+        assert!(Death::from(Fault("a rule")).to_string().contains("a rule"));
+    }
+
+    #[test]
+    fn the_first_end_that_was_seen_stays() {
+        let lost = Lost::default();
+        assert!(!lost.is_set() && lost.death().is_none());
+        assert!(lost.set(Death::Gone));
+        assert!(!lost.set(Death::Closed));
+        assert_eq!(lost.death(), Some(&Death::Gone));
+    }
+}
