@@ -14,60 +14,14 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_vo
 
 use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
-use orion_wire::{Fault, Handle, Kind};
+use orion_wire::{Handle, Kind};
 
 use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
+use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
 use crate::session::call::{call, post};
-use crate::state::process::state;
-
-/// All that a call pays for profilers while there is none.
-#[inline(always)]
-fn is_recorded() -> bool {
-    state().recording.on()
-}
-
-/// What the default stream means to callers of the plain functions.
-const LEGACY: CUstream = std::ptr::null_mut();
-/// And to callers of the `_ptsz` and `_ptds` functions.
-const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
-
-fn per_thread(stream: CUstream) -> CUstream {
-    if stream.is_null() { PER_THREAD } else { stream }
-}
-
-fn answer(result: Result<CUresult, CUresult>) -> CUresult {
-    result.unwrap_or_else(|code| code)
-}
-
-/// # Safety
-/// `at` is valid for reads of `len` bytes, unless there are none.
-unsafe fn bytes_at<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise; the slice does not outlive the call.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
-/// # Safety
-/// `at` is valid for reads of `count` handles, unless there are none.
-unsafe fn handles_at(at: *const u64, count: usize) -> Vec<u64> {
-    // SAFETY: the caller's promise.
-    (0..count).map(|i| unsafe { at.add(i).read() }).collect()
-}
-
-/// # Safety
-/// `to` is valid for writes of `len` bytes, unless there are none.
-unsafe fn copy_out(from: &[u8], to: *mut u8, len: usize) -> Result<(), Fault> {
-    if from.len() != len {
-        return Err(Fault("a reply's value has another size"));
-    }
-    // SAFETY: the caller's promise, and the length was just compared.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, len) };
-    Ok(())
-}
+use crate::state::process::{is_recorded, state};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuArrayCreate_v2(
@@ -9279,7 +9233,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuArrayGetSparseProperties { array: array as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_ARRAY_GET_SPARSE_PROPERTIES,
             |w| q.encode(w),
             |r| {
@@ -9291,7 +9245,8 @@ mod plain {
                 }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -9304,7 +9259,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuMipmappedArrayGetSparseProperties { mipmap: mipmap as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_MIPMAPPED_ARRAY_GET_SPARSE_PROPERTIES,
             |w| q.encode(w),
             |r| {
@@ -9316,7 +9271,8 @@ mod plain {
                 }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -9330,7 +9286,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuArrayGetMemoryRequirements { array: array as u64, device };
-        let result = answer(call(
+        let result = call(
             ops::CU_ARRAY_GET_MEMORY_REQUIREMENTS,
             |w| q.encode(w),
             |r| {
@@ -9346,7 +9302,8 @@ mod plain {
                 }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -9360,7 +9317,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuMipmappedArrayGetMemoryRequirements { mipmap: mipmap as u64, device };
-        let result = answer(call(
+        let result = call(
             ops::CU_MIPMAPPED_ARRAY_GET_MEMORY_REQUIREMENTS,
             |w| q.encode(w),
             |r| {
@@ -9376,7 +9333,8 @@ mod plain {
                 }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -9387,7 +9345,7 @@ mod plain {
         }
         let created = state().handles.reserve(Kind::Array);
         let q = calls::cuArrayGetPlane { pPlaneArray: created.0, hArray: hArray as u64, planeIdx };
-        let result = answer(call(ops::CU_ARRAY_GET_PLANE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_ARRAY_GET_PLANE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { pPlaneArray.write(created.0 as CUarray) };
@@ -9727,7 +9685,8 @@ mod plain {
             numDependencies,
             flags,
         };
-        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -9771,7 +9730,8 @@ mod plain {
             numDependencies,
             flags,
         };
-        let result = answer(call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_STREAM_UPDATE_CAPTURE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -11020,7 +10980,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_operations = unsafe { bytes_at(operations.cast(), count as usize * size_of::<CUatomicOperation>()) };
         let q = calls::cuDeviceGetHostAtomicCapabilities { operations: sent_operations, count, dev };
-        let result = answer(call(
+        let result = call(
             ops::CU_DEVICE_GET_HOST_ATOMIC_CAPABILITIES,
             |w| q.encode(w),
             |r| {
@@ -11030,7 +10990,8 @@ mod plain {
                 unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -11040,7 +11001,8 @@ mod plain {
         scope: CUflushGPUDirectRDMAWritesScope,
     ) -> CUresult {
         let q = calls::cuFlushGPUDirectRDMAWrites { target, scope };
-        let result = answer(call(ops::CU_FLUSH_GPU_DIRECT_RDMA_WRITES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_FLUSH_GPU_DIRECT_RDMA_WRITES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -11282,7 +11244,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuEventElapsedTime_v2 { hStart: hStart as u64, hEnd: hEnd as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_EVENT_ELAPSED_TIME_V2,
             |w| q.encode(w),
             |r| {
@@ -11292,7 +11254,8 @@ mod plain {
                 unsafe { pMilliseconds.cast::<f32>().write(a.pMilliseconds) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -11302,7 +11265,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuEventElapsedTime { hStart: hStart as u64, hEnd: hEnd as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_EVENT_ELAPSED_TIME,
             |w| q.encode(w),
             |r| {
@@ -11312,7 +11275,8 @@ mod plain {
                 unsafe { pMilliseconds.cast::<f32>().write(a.pMilliseconds) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -11764,7 +11728,7 @@ mod plain {
         }
         let created = state().handles.reserve(Kind::Graph);
         let q = calls::cuGraphClone { phGraphClone: created.0, originalGraph: originalGraph as u64 };
-        let result = answer(call(ops::CU_GRAPH_CLONE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_CLONE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphClone.write(created.0 as CUgraph) };
@@ -11945,7 +11909,8 @@ mod plain {
             memsetParams: sent_memsetParams,
             ctx: ctx as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_MEMSET_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_MEMSET_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -11964,7 +11929,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGraphMemsetNodeGetParams { hNode: hNode as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_MEMSET_NODE_GET_PARAMS,
             |w| q.encode(w),
             |r| {
@@ -11974,7 +11939,8 @@ mod plain {
                 unsafe { copy_out(a.nodeParams, nodeParams.cast(), size_of::<CUDA_MEMSET_NODE_PARAMS>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -11989,7 +11955,8 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_nodeParams = unsafe { bytes_at(nodeParams.cast(), size_of::<CUDA_MEMSET_NODE_PARAMS>()) };
         let q = calls::cuGraphMemsetNodeSetParams { hNode: hNode as u64, nodeParams: sent_nodeParams };
-        let result = answer(call(ops::CU_GRAPH_MEMSET_NODE_SET_PARAMS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_MEMSET_NODE_SET_PARAMS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12011,7 +11978,8 @@ mod plain {
             memsetParams: sent_memsetParams,
             ctx: ctx as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_EXEC_MEMSET_NODE_SET_PARAMS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_EXEC_MEMSET_NODE_SET_PARAMS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12079,7 +12047,8 @@ mod plain {
             numDependencies,
             childGraph: childGraph as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_CHILD_GRAPH_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_CHILD_GRAPH_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -12111,7 +12080,8 @@ mod plain {
             dependencies: sent_dependencies,
             numDependencies,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_EMPTY_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_EMPTY_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -12145,7 +12115,8 @@ mod plain {
             numDependencies,
             event: event as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_EVENT_RECORD_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_ADD_EVENT_RECORD_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -12179,7 +12150,8 @@ mod plain {
             numDependencies,
             event: event as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_EVENT_WAIT_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_EVENT_WAIT_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -12213,7 +12185,8 @@ mod plain {
             numDependencies,
             dptr,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_MEM_FREE_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_MEM_FREE_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { phGraphNode.write(created.0 as CUgraphNode) };
@@ -12254,14 +12227,16 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         let q = calls::cuGraphEventRecordNodeSetEvent { hNode: hNode as u64, event: event as u64 };
-        let result = answer(call(ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_EVENT_RECORD_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent) -> CUresult {
         let q = calls::cuGraphEventWaitNodeSetEvent { hNode: hNode as u64, event: event as u64 };
-        let result = answer(call(ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_EVENT_WAIT_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12286,8 +12261,8 @@ mod plain {
             hNode: hNode as u64,
             event: event as u64,
         };
-        let result =
-            answer(call(ops::CU_GRAPH_EXEC_EVENT_RECORD_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_EXEC_EVENT_RECORD_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12302,7 +12277,8 @@ mod plain {
             hNode: hNode as u64,
             event: event as u64,
         };
-        let result = answer(call(ops::CU_GRAPH_EXEC_EVENT_WAIT_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_EXEC_EVENT_WAIT_NODE_SET_EVENT, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12481,7 +12457,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGraphMemFreeNodeGetParams { hNode: hNode as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_MEM_FREE_NODE_GET_PARAMS,
             |w| q.encode(w),
             |r| {
@@ -12491,14 +12467,16 @@ mod plain {
                 unsafe { dptr_out.cast::<u64>().write(a.dptr_out) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
         let q = calls::cuDeviceGraphMemTrim { device };
-        let result = answer(call(ops::CU_DEVICE_GRAPH_MEM_TRIM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_DEVICE_GRAPH_MEM_TRIM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12512,7 +12490,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuDeviceGetGraphMemAttribute { device, attr };
-        let result = answer(call(
+        let result = call(
             ops::CU_DEVICE_GET_GRAPH_MEM_ATTRIBUTE,
             |w| q.encode(w),
             |r| {
@@ -12522,7 +12500,8 @@ mod plain {
                 unsafe { value.cast::<u64>().write(a.value) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -12538,7 +12517,8 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_value = unsafe { value.cast::<u64>().read() };
         let q = calls::cuDeviceSetGraphMemAttribute { device, attr, value: sent_value };
-        let result = answer(call(ops::CU_DEVICE_SET_GRAPH_MEM_ATTRIBUTE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_DEVICE_SET_GRAPH_MEM_ATTRIBUTE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12548,7 +12528,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGraphNodeGetType { hNode: hNode as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_NODE_GET_TYPE,
             |w| q.encode(w),
             |r| {
@@ -12558,7 +12538,8 @@ mod plain {
                 unsafe { type_.cast::<u32>().write(a.type_) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -12667,7 +12648,8 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_to = unsafe { handles_at(to.cast(), numDependencies as usize) };
         let q = calls::cuGraphAddDependencies { hGraph: hGraph as u64, from: sent_from, to: sent_to, numDependencies };
-        let result = answer(call(ops::CU_GRAPH_ADD_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12690,7 +12672,8 @@ mod plain {
         let sent_to = unsafe { handles_at(to.cast(), numDependencies as usize) };
         let q =
             calls::cuGraphRemoveDependencies { hGraph: hGraph as u64, from: sent_from, to: sent_to, numDependencies };
-        let result = answer(call(ops::CU_GRAPH_REMOVE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_REMOVE_DEPENDENCIES, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12728,7 +12711,8 @@ mod plain {
             edgeData: sent_edgeData,
             numDependencies,
         };
-        let result = answer(call(ops::CU_GRAPH_ADD_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_ADD_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12766,7 +12750,8 @@ mod plain {
             edgeData: sent_edgeData,
             numDependencies,
         };
-        let result = answer(call(ops::CU_GRAPH_REMOVE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_GRAPH_REMOVE_DEPENDENCIES_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS))
+            .unwrap_or_else(|code| code);
         result
     }
 
@@ -12830,7 +12815,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGraphExecGetFlags { hGraphExec: hGraphExec as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_EXEC_GET_FLAGS,
             |w| q.encode(w),
             |r| {
@@ -12840,7 +12825,8 @@ mod plain {
                 unsafe { flags.cast::<u64>().write(a.flags) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -12903,7 +12889,8 @@ mod plain {
         isEnabled: c_uint,
     ) -> CUresult {
         let q = calls::cuGraphNodeSetEnabled { hGraphExec: hGraphExec as u64, hNode: hNode as u64, isEnabled };
-        let result = answer(call(ops::CU_GRAPH_NODE_SET_ENABLED, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_GRAPH_NODE_SET_ENABLED, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -12917,7 +12904,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGraphNodeGetEnabled { hGraphExec: hGraphExec as u64, hNode: hNode as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_NODE_GET_ENABLED,
             |w| q.encode(w),
             |r| {
@@ -12927,7 +12914,8 @@ mod plain {
                 unsafe { isEnabled.cast::<u32>().write(a.isEnabled) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13027,7 +13015,7 @@ mod plain {
         }
         let q =
             calls::cuGraphConditionalHandleCreate { hGraph: hGraph as u64, ctx: ctx as u64, defaultLaunchValue, flags };
-        let result = answer(call(
+        let result = call(
             ops::CU_GRAPH_CONDITIONAL_HANDLE_CREATE,
             |w| q.encode(w),
             |r| {
@@ -13037,7 +13025,8 @@ mod plain {
                 unsafe { pHandle_out.cast::<u64>().write(a.pHandle_out) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13511,7 +13500,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuDeviceGetDevResource { device, type_ };
-        let result = answer(call(
+        let result = call(
             ops::CU_DEVICE_GET_DEV_RESOURCE,
             |w| q.encode(w),
             |r| {
@@ -13521,7 +13510,8 @@ mod plain {
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13535,7 +13525,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuCtxGetDevResource { hCtx: hCtx as u64, type_ };
-        let result = answer(call(
+        let result = call(
             ops::CU_CTX_GET_DEV_RESOURCE,
             |w| q.encode(w),
             |r| {
@@ -13545,7 +13535,8 @@ mod plain {
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13559,7 +13550,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuGreenCtxGetDevResource { hCtx: hCtx as u64, type_ };
-        let result = answer(call(
+        let result = call(
             ops::CU_GREEN_CTX_GET_DEV_RESOURCE,
             |w| q.encode(w),
             |r| {
@@ -13569,7 +13560,8 @@ mod plain {
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13721,7 +13713,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuIpcGetEventHandle { event: event as u64 };
-        let result = answer(call(
+        let result = call(
             ops::CU_IPC_GET_EVENT_HANDLE,
             |w| q.encode(w),
             |r| {
@@ -13731,7 +13723,8 @@ mod plain {
                 unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcEventHandle>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -13747,7 +13740,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuIpcGetMemHandle { dptr };
-        let result = answer(call(
+        let result = call(
             ops::CU_IPC_GET_MEM_HANDLE,
             |w| q.encode(w),
             |r| {
@@ -13757,7 +13750,8 @@ mod plain {
                 unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcMemHandle>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -14284,7 +14278,7 @@ mod plain {
         device: CUdevice,
     ) -> CUresult {
         let q = calls::cuMemAdvise { devPtr, count, advice, device };
-        let result = answer(call(ops::CU_MEM_ADVISE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_MEM_ADVISE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -14298,7 +14292,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
         let q = calls::cuMemAdvise_v2 { devPtr, count, advice, location: sent_location };
-        let result = answer(call(ops::CU_MEM_ADVISE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_MEM_ADVISE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -14950,7 +14944,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
         let q = calls::cuMulticastCreate { mcHandle: created.0, prop: sent_prop };
-        let result = answer(call(ops::CU_MULTICAST_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_MULTICAST_CREATE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         if result == CUDA_SUCCESS {
             // SAFETY: not null, and the caller's to write.
             unsafe { mcHandle.write(created.0 as CUmemGenericAllocationHandle) };
@@ -14963,7 +14957,8 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMulticastAddDevice(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
         let q = calls::cuMulticastAddDevice { mcHandle: mcHandle as u64, dev };
-        let result = answer(call(ops::CU_MULTICAST_ADD_DEVICE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_MULTICAST_ADD_DEVICE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -14984,7 +14979,8 @@ mod plain {
             size,
             flags,
         };
-        let result = answer(call(ops::CU_MULTICAST_BIND_MEM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_MULTICAST_BIND_MEM, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -14997,7 +14993,8 @@ mod plain {
         flags: c_ulonglong,
     ) -> CUresult {
         let q = calls::cuMulticastBindAddr { mcHandle: mcHandle as u64, mcOffset, memptr, size, flags };
-        let result = answer(call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -15009,7 +15006,7 @@ mod plain {
         size: usize,
     ) -> CUresult {
         let q = calls::cuMulticastUnbind { mcHandle: mcHandle as u64, dev, mcOffset, size };
-        let result = answer(call(ops::CU_MULTICAST_UNBIND, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_MULTICAST_UNBIND, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -15028,7 +15025,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_prop = unsafe { bytes_at(prop.cast(), size_of::<CUmulticastObjectProp>()) };
         let q = calls::cuMulticastGetGranularity { prop: sent_prop, option };
-        let result = answer(call(
+        let result = call(
             ops::CU_MULTICAST_GET_GRANULARITY,
             |w| q.encode(w),
             |r| {
@@ -15038,7 +15035,8 @@ mod plain {
                 unsafe { granularity.cast::<usize>().write(a.granularity) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -15162,14 +15160,16 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint) -> CUresult {
         let q = calls::cuCtxEnablePeerAccess { peerContext: peerContext as u64, Flags };
-        let result = answer(call(ops::CU_CTX_ENABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_CTX_ENABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
     #[inline(never)]
     pub unsafe extern "C" fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> CUresult {
         let q = calls::cuCtxDisablePeerAccess { peerContext: peerContext as u64 };
-        let result = answer(call(ops::CU_CTX_DISABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_CTX_DISABLE_PEER_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -15211,7 +15211,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_operations = unsafe { bytes_at(operations.cast(), count as usize * size_of::<CUatomicOperation>()) };
         let q = calls::cuDeviceGetP2PAtomicCapabilities { operations: sent_operations, count, srcDevice, dstDevice };
-        let result = answer(call(
+        let result = call(
             ops::CU_DEVICE_GET_P2P_ATOMIC_CAPABILITIES,
             |w| q.encode(w),
             |r| {
@@ -15221,7 +15221,8 @@ mod plain {
                 unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -15309,7 +15310,7 @@ mod plain {
     #[inline(never)]
     pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> CUresult {
         let q = calls::cuMemPoolTrimTo { pool: pool as u64, minBytesToKeep };
-        let result = answer(call(ops::CU_MEM_POOL_TRIM_TO, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result = call(ops::CU_MEM_POOL_TRIM_TO, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -15345,7 +15346,8 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_map = unsafe { bytes_at(map.cast(), count as usize * size_of::<CUmemAccessDesc>()) };
         let q = calls::cuMemPoolSetAccess { pool: pool as u64, map: sent_map, count };
-        let result = answer(call(ops::CU_MEM_POOL_SET_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_MEM_POOL_SET_ACCESS, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -15364,7 +15366,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at(location.cast(), size_of::<CUmemLocation>()) };
         let q = calls::cuMemPoolGetAccess { memPool: memPool as u64, location: sent_location };
-        let result = answer(call(
+        let result = call(
             ops::CU_MEM_POOL_GET_ACCESS,
             |w| q.encode(w),
             |r| {
@@ -15374,7 +15376,8 @@ mod plain {
                 unsafe { flags.cast::<u32>().write(a.flags) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -15664,7 +15667,7 @@ mod plain {
             return CUDA_ERROR_INVALID_VALUE;
         }
         let q = calls::cuStreamGetAttribute { hStream: hStream as u64, attr };
-        let result = answer(call(
+        let result = call(
             ops::CU_STREAM_GET_ATTRIBUTE,
             |w| q.encode(w),
             |r| {
@@ -15674,7 +15677,8 @@ mod plain {
                 unsafe { copy_out(a.value, value.cast(), size_of::<CUstreamAttrValue>()) }?;
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 
@@ -15700,7 +15704,8 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_param = unsafe { bytes_at(param.cast(), size_of::<CUstreamAttrValue>()) };
         let q = calls::cuStreamSetAttribute { hStream: hStream as u64, attr, param: sent_param };
-        let result = answer(call(ops::CU_STREAM_SET_ATTRIBUTE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)));
+        let result =
+            call(ops::CU_STREAM_SET_ATTRIBUTE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
 
@@ -16609,7 +16614,7 @@ mod plain {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at(location.cast(), size_of::<CUmemLocation>()) };
         let q = calls::cuMemGetAccess { location: sent_location, ptr };
-        let result = answer(call(
+        let result = call(
             ops::CU_MEM_GET_ACCESS,
             |w| q.encode(w),
             |r| {
@@ -16619,7 +16624,8 @@ mod plain {
                 unsafe { flags.cast::<u64>().write(a.flags) };
                 Ok(CUDA_SUCCESS)
             },
-        ));
+        )
+        .unwrap_or_else(|code| code);
         result
     }
 

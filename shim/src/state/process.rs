@@ -129,3 +129,9 @@ pub fn state() -> &'static State {
     }
     STATE.with(|state| *state)
 }
+
+/// Whether a profiler records calls: all that a call pays for profilers while there is none.
+#[inline(always)]
+pub fn is_recorded() -> bool {
+    state().recording.on()
+}

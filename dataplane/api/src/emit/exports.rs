@@ -183,8 +183,13 @@ fn generic(out: &mut String, row: &Row) {
     if row.answered == Answered::Post {
         writeln!(out, "let result = post(ops::{}, |w| q.encode(w));", row.op_const()).unwrap();
     } else {
-        writeln!(out, "let result = answer(call(ops::{}, |w| q.encode(w), {}));", row.op_const(), decoder(row))
-            .unwrap();
+        writeln!(
+            out,
+            "let result = call(ops::{}, |w| q.encode(w), {}).unwrap_or_else(|code| code);",
+            row.op_const(),
+            decoder(row)
+        )
+        .unwrap();
     }
     if let Some(param) = created
         && let Kind::Out { element: Element::Handle { name, .. }, .. } = &param.kind
@@ -295,7 +300,7 @@ const PLAIN: &str = "/// What the exports do.\nmod plain {\nuse super::*;\n\n";
 const RECORDED: &str =
     "/// And while a profiler records.\nmod recorded {\nuse super::*;\nuse crate::activity::parameters::*;\n\n";
 
-const PRELUDE: &str = r#"//! The exported functions.
+const PRELUDE: &str = "//! The exported functions.
 
 // UNSAFETY: a C ABI. What each function asks of its caller is in NVIDIA's documentation of the driver API:
 // pointers are null or valid for what the function reads or writes.
@@ -309,59 +314,13 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_vo
 
 use orion_cuda::sys::*;
 use orion_wire::generated::{calls, ops};
-use orion_wire::{Fault, Handle, Kind};
+use orion_wire::{Handle, Kind};
 
 use crate::activity::calls as activity;
 use crate::objects::handles;
 use crate::report::refuse;
+use crate::session::arguments::{LEGACY, PER_THREAD, bytes_at, copy_out, handles_at, per_thread};
 use crate::session::call::{call, post};
-use crate::state::process::state;
+use crate::state::process::{is_recorded, state};
 
-/// All that a call pays for profilers while there is none.
-#[inline(always)]
-fn is_recorded() -> bool {
-    state().recording.on()
-}
-
-/// What the default stream means to callers of the plain functions.
-const LEGACY: CUstream = std::ptr::null_mut();
-/// And to callers of the `_ptsz` and `_ptds` functions.
-const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
-
-fn per_thread(stream: CUstream) -> CUstream {
-    if stream.is_null() { PER_THREAD } else { stream }
-}
-
-fn answer(result: Result<CUresult, CUresult>) -> CUresult {
-    result.unwrap_or_else(|code| code)
-}
-
-/// # Safety
-/// `at` is valid for reads of `len` bytes, unless there are none.
-unsafe fn bytes_at<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise; the slice does not outlive the call.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
-/// # Safety
-/// `at` is valid for reads of `count` handles, unless there are none.
-unsafe fn handles_at(at: *const u64, count: usize) -> Vec<u64> {
-    // SAFETY: the caller's promise.
-    (0..count).map(|i| unsafe { at.add(i).read() }).collect()
-}
-
-/// # Safety
-/// `to` is valid for writes of `len` bytes, unless there are none.
-unsafe fn copy_out(from: &[u8], to: *mut u8, len: usize) -> Result<(), Fault> {
-    if from.len() != len {
-        return Err(Fault("a reply's value has another size"));
-    }
-    // SAFETY: the caller's promise, and the length was just compared.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, len) };
-    Ok(())
-}
-
-"#;
+";
