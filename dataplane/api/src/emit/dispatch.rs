@@ -119,104 +119,29 @@ fn charged(row: &Row, charge: Charge) -> Option<(String, Option<String>)> {
 /// Makes the local for a parameter; answers what is passed to the driver.
 fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
     let name = &param.name;
-    let of = |element: &Element, count: &str| format!("Plain::<{}>::of(q.{name}, {count})?", element_name(element));
-    let places = |out: &mut String, element: &Element| {
-        if let Some(path) = location(element) {
-            writeln!(out, "places(s, {name}.elements(), {path})?;").unwrap();
-        }
-    };
     match &param.kind {
-        Kind::Value(Element::Scalar { .. }) => match row.at.iter().find(|at| at.param == *name) {
-            Some(at) => {
-                writeln!(out, "let {name} = s.reach(q.{name}, {})?;", bytes(row, at)).unwrap();
-                format!("{name}.raw()")
+        Kind::Value(element) => value(out, row, name, element),
+        Kind::Out { element, .. } => place(out, name, element),
+        Kind::In { element, optional: true } => match element {
+            Element::Scalar { .. } => {
+                writeln!(out, "let mut {name} = q.{name};").unwrap();
+                format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| (&raw mut *v).cast())")
             }
-            None => format!("q.{name}"),
+            _ => optional(out, name, element, "1"),
         },
-        Kind::Value(Element::Device) => {
-            writeln!(out, "let {name} = device(s, q.{name})?;").unwrap();
-            name.clone()
-        }
-        Kind::Value(element @ Element::Plain { .. }) => {
-            writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
-            places(out, element);
-            format!("{name}.get()")
-        }
-        Kind::Value(Element::Handle { name: ty, kind }) => {
-            if *kind == "Stream" {
-                writeln!(out, "let {name} = s.stream(q.{name}, header.thread)?;").unwrap();
-            } else if ty == "CUmemGenericAllocationHandle" {
-                writeln!(out, "let {name} = s.handle(Kind::{kind}, q.{name})? as u64;").unwrap();
-            } else {
-                writeln!(out, "let {name}: {ty} = s.handle(Kind::{kind}, q.{name})?.cast();").unwrap();
+        Kind::In { element, optional: false } | Kind::InOut { element } => match element {
+            Element::Scalar { .. } => {
+                writeln!(out, "let mut {name} = q.{name};").unwrap();
+                format!("(&raw mut {name}).cast()")
             }
-            name.clone()
-        }
-        Kind::Out { element: Element::Handle { name: ty, .. }, .. } => {
-            if ty == "CUmemGenericAllocationHandle" {
-                writeln!(out, "let mut {name}: u64 = 0;").unwrap();
-            } else {
-                writeln!(out, "let mut {name}: {ty} = std::ptr::null_mut();").unwrap();
-            }
-            format!("&mut {name}")
-        }
-        Kind::Out { element: Element::Scalar { primitive, .. }, .. } => {
-            let zero = if primitive.starts_with('f') { "0.0" } else { "0" };
-            writeln!(out, "let mut {name}: {primitive} = {zero};").unwrap();
-            format!("(&raw mut {name}).cast()")
-        }
-        Kind::Out { element, .. } => {
-            writeln!(out, "let mut {name} = Plain::<{}>::zeroed(1);", element_name(element)).unwrap();
-            format!("{name}.at().cast()")
-        }
-        Kind::In { element: Element::Scalar { .. }, optional: false }
-        | Kind::InOut { element: Element::Scalar { .. } } => {
-            writeln!(out, "let mut {name} = q.{name};").unwrap();
-            format!("(&raw mut {name}).cast()")
-        }
-        Kind::In { element: Element::Scalar { .. }, optional: true } => {
-            writeln!(out, "let mut {name} = q.{name};").unwrap();
-            format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| (&raw mut *v).cast())")
-        }
-        Kind::In { element, optional: false } | Kind::InOut { element } => {
-            writeln!(out, "let mut {name} = {};", of(element, "1")).unwrap();
-            places(out, element);
-            if let Some(decide) = decided(element, name, row) {
-                writeln!(out, "{decide}?;").unwrap();
-            }
-            format!("{name}.at().cast()")
-        }
-        Kind::In { element, optional: true } => optional(out, name, element, "1"),
-        Kind::InArray { element: Element::Handle { kind, .. }, len, optional, .. } => {
-            let take = if *optional { format!("q.{name}.as_deref()") } else { format!("Some(&q.{name}[..])") };
-            writeln!(
-                out,
-                "limit(q.{len} as usize, {})?;\n\
-                 let mut {name} = handles(s, Kind::{kind}, {take}, q.{len} as usize)?;",
-                row.limit
-            )
-            .unwrap();
-            format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.as_mut_ptr().cast())")
-        }
-        Kind::InArray { element, len, optional: is_optional } => {
-            writeln!(out, "limit(q.{len} as usize, {})?;", row.limit).unwrap();
-            let count = format!("q.{len} as usize");
-            if *is_optional {
-                return optional(out, name, element, &count);
-            }
-            writeln!(out, "let mut {name} = {};", of(element, &count)).unwrap();
-            places(out, element);
-            if let Some(decide) = decided(element, name, row) {
-                writeln!(out, "{decide}?;").unwrap();
-            }
-            format!("{name}.at().cast()")
-        }
+            _ => plain(out, row, name, element, "1"),
+        },
+        Kind::InArray { element, len, optional } => array(out, row, name, element, len, *optional),
         Kind::OutArray { element, len, .. } => {
+            let (limit, of) = (&row.limit, element_name(element));
             writeln!(
                 out,
-                "limit(q.{len} as usize, {})?;\nlet mut {name} = Plain::<{}>::zeroed(q.{len} as usize);",
-                row.limit,
-                element_name(element)
+                "limit(q.{len} as usize, {limit})?;\nlet mut {name} = Plain::<{of}>::zeroed(q.{len} as usize);"
             )
             .unwrap();
             format!("{name}.at().cast()")
@@ -227,6 +152,92 @@ fn prepare(out: &mut String, row: &Row, param: &Param) -> String {
             format!("{name}.as_ptr()")
         }
         Kind::Raw(_) => String::new(),
+    }
+}
+
+/// One value, as the driver is given it.
+fn value(out: &mut String, row: &Row, name: &str, element: &Element) -> String {
+    match element {
+        Element::Scalar { .. } => match row.at.iter().find(|at| at.param == *name) {
+            Some(at) => {
+                writeln!(out, "let {name} = s.reach(q.{name}, {})?;", bytes(row, at)).unwrap();
+                format!("{name}.raw()")
+            }
+            None => format!("q.{name}"),
+        },
+        Element::Device => {
+            writeln!(out, "let {name} = device(s, q.{name})?;").unwrap();
+            name.to_owned()
+        }
+        Element::Plain { .. } => {
+            writeln!(out, "let mut {name} = Plain::<{}>::of(q.{name}, 1)?;", element_name(element)).unwrap();
+            locations(out, name, element);
+            format!("{name}.get()")
+        }
+        Element::Handle { name: ty, kind } => {
+            if *kind == "Stream" {
+                writeln!(out, "let {name} = s.stream(q.{name}, header.thread)?;").unwrap();
+            } else if ty == "CUmemGenericAllocationHandle" {
+                writeln!(out, "let {name} = s.handle(Kind::{kind}, q.{name})? as u64;").unwrap();
+            } else {
+                writeln!(out, "let {name}: {ty} = s.handle(Kind::{kind}, q.{name})?.cast();").unwrap();
+            }
+            name.to_owned()
+        }
+    }
+}
+
+/// A place for what the driver answers.
+fn place(out: &mut String, name: &str, element: &Element) -> String {
+    match element {
+        Element::Handle { name: ty, .. } => {
+            if ty == "CUmemGenericAllocationHandle" {
+                writeln!(out, "let mut {name}: u64 = 0;").unwrap();
+            } else {
+                writeln!(out, "let mut {name}: {ty} = std::ptr::null_mut();").unwrap();
+            }
+            format!("&mut {name}")
+        }
+        Element::Scalar { primitive, .. } => {
+            let zero = if primitive.starts_with('f') { "0.0" } else { "0" };
+            writeln!(out, "let mut {name}: {primitive} = {zero};").unwrap();
+            format!("(&raw mut {name}).cast()")
+        }
+        _ => {
+            writeln!(out, "let mut {name} = Plain::<{}>::zeroed(1);", element_name(element)).unwrap();
+            format!("{name}.at().cast()")
+        }
+    }
+}
+
+/// `count` structs, or one.
+fn plain(out: &mut String, row: &Row, name: &str, element: &Element, count: &str) -> String {
+    writeln!(out, "let mut {name} = Plain::<{}>::of(q.{name}, {count})?;", element_name(element)).unwrap();
+    locations(out, name, element);
+    if let Some(decide) = decided(element, name, row) {
+        writeln!(out, "{decide}?;").unwrap();
+    }
+    format!("{name}.at().cast()")
+}
+
+/// Devices that the elements name.
+fn locations(out: &mut String, name: &str, element: &Element) {
+    if let Some(path) = location(element) {
+        writeln!(out, "places(s, {name}.elements(), {path})?;").unwrap();
+    }
+}
+
+fn array(out: &mut String, row: &Row, name: &str, element: &Element, len: &str, is_optional: bool) -> String {
+    writeln!(out, "limit(q.{len} as usize, {})?;", row.limit).unwrap();
+    let count = format!("q.{len} as usize");
+    match element {
+        Element::Handle { kind, .. } => {
+            let take = if is_optional { format!("q.{name}.as_deref()") } else { format!("Some(&q.{name}[..])") };
+            writeln!(out, "let mut {name} = handles(s, Kind::{kind}, {take}, {count})?;").unwrap();
+            format!("{name}.as_mut().map_or(std::ptr::null_mut(), |v| v.as_mut_ptr().cast())")
+        }
+        _ if is_optional => optional(out, name, element, &count),
+        _ => plain(out, row, name, element, &count),
     }
 }
 
