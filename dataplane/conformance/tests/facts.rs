@@ -1,4 +1,4 @@
-//! The facts hold through Orion on both carriers, and on the software GPU alone.
+//! The facts hold through Orion on every carrier, and on the software GPU alone.
 
 mod orion;
 
@@ -15,6 +15,13 @@ fn facts_hold_over_shared_memory() {
 #[test]
 fn facts_hold_over_tcp() {
     hold_over("tcp", &["--quiet"]);
+}
+
+/// Of a carrier for tests alone: pages that both sides have, and a bell that lies outside of them.
+#[cfg(debug_assertions)]
+#[test]
+fn facts_hold_over_doorbells() {
+    hold_over("doorbell", &["--quiet"]);
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame, frame_header};
 
-/// Room for the control message of up to four descriptors, aligned as `cmsghdr` wants it.
+/// Descriptors that one message may bring.
+pub const FDS_MAX: usize = 8;
+
+/// Room for the control message of [`FDS_MAX`] descriptors, aligned as `cmsghdr` wants it.
 #[repr(C, align(8))]
 pub struct Control([u8; 64]);
 
@@ -29,7 +32,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 
 /// One `sendmsg`.
 pub fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: i32) -> io::Result<usize> {
-    assert!(fds.len() <= 4);
+    assert!(fds.len() <= FDS_MAX);
     let mut control = Control::default();
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: an all-zero msghdr is valid.
@@ -38,7 +41,7 @@ pub fn send_some(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], f
     msg.msg_iovlen = 1;
     if !fds.is_empty() {
         let len = size_of_val(fds) as u32;
-        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer has room for four descriptors and
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer has room for so many descriptors and
         // CMSG_FIRSTHDR and CMSG_DATA stay inside it.
         unsafe {
             msg.msg_control = control.0.as_mut_ptr().cast();

@@ -28,6 +28,9 @@ pub enum Leads {
 pub static CARRIERS: &[Carrier] = &[
     Carrier { name: "shm", scheme: "unix", example: "unix:/run/orion/oriond.sock", leads_to: Leads::ToPath },
     Carrier { name: "tcp", scheme: "tcp", example: "tcp:host:7411", leads_to: Leads::ToHost },
+    // For tests: shared memory as a guest would have it.
+    #[cfg(debug_assertions)]
+    Carrier { name: "doorbell", scheme: "doorbell", example: "doorbell:/run/oriond.sock", leads_to: Leads::ToPath },
 ];
 
 /// The carrier of that name.

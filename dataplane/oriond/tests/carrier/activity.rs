@@ -133,15 +133,15 @@ impl Program {
     }
 }
 
-fn on_both(run: fn(&Oriond, Transport)) {
-    for transport in [Transport::Shm, Transport::Tcp] {
+fn on_each(run: fn(&Oriond, Transport)) {
+    for &transport in Transport::ALL {
         run(&Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]), transport);
     }
 }
 
 #[test]
 fn kernels_copies_and_fills_come_with_their_calls() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         p.call(99);
         p.launch(1, 1);
@@ -185,7 +185,7 @@ fn kernels_copies_and_fills_come_with_their_calls() {
 
 #[test]
 fn a_number_read_back_belongs_to_its_copy_whatever_follows() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         p.word(op::ACTIVITY_ENABLE, &[ALL]);
         let mut wanted = Vec::new();
@@ -221,7 +221,7 @@ fn a_number_read_back_belongs_to_its_copy_whatever_follows() {
 
 #[test]
 fn a_graph_s_nodes_belong_to_its_launch() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         p.done(ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, CU_STREAM_CAPTURE_MODE_RELAXED.into()]));
         for grid in 1..=3 {
@@ -247,7 +247,7 @@ fn a_graph_s_nodes_belong_to_its_launch() {
 
 #[test]
 fn only_what_was_asked_for_is_recorded_and_nothing_once_it_is_off() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         let mut other = Program::start(server, transport);
         assert!(p.take(true).is_empty() && p.take(false).is_empty(), "nothing was asked for");
@@ -295,7 +295,7 @@ fn a_device_has_the_number_that_the_application_knows() {
 
 #[test]
 fn many_records_come_in_several_replies() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
         for id in 0..20_000 {
@@ -310,7 +310,7 @@ fn many_records_come_in_several_replies() {
 
 #[test]
 fn unknown_kinds_are_refused_in_words() {
-    on_both(|server, transport| {
+    on_each(|server, transport| {
         let mut p = Program::start(server, transport);
         let (code, reply) = p.client.ask(op::ACTIVITY_ENABLE, &words(&[8 | KERNELS]));
         assert_eq!(code, CUDA_ERROR_INVALID_VALUE);

@@ -15,17 +15,9 @@ use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 
 use crate::harness::{
     Client, DIE, EVENTS, FILL, NONSENSE, Oriond, STALL, Transport, first_words, hello, is_alive, read_rest, request,
-    start_over, wait_until, words,
+    wait_until, words,
 };
 use crate::on_each_carrier;
-
-/// A connection that does by hand what the client does.
-pub fn dial(server: &Oriond, transport: Transport) -> OwnedFd {
-    match transport {
-        Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
-        Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
-    }
-}
 
 fn say_hello(socket: &OwnedFd) -> Welcome {
     begin(socket).0
@@ -84,7 +76,7 @@ fn check_recovered(server: &Oriond, transport: Transport, worker: Option<u32>) {
 
 on_each_carrier! {
     fn client_gone_before_hello(server: &Oriond, transport: Transport) {
-        drop(dial(server, transport));
+        drop(server.dial(transport));
         check_recovered(server, transport, None);
     }
 }
@@ -93,7 +85,7 @@ on_each_carrier! {
     fn client_gone_in_mid_hello(server: &Oriond, transport: Transport) {
         let bytes = orion_wire::hello::frame(kind::HELLO, &first_words().encode());
         for cut in [1, 15, 16, 17, bytes.len() - 1] {
-            let socket = dial(server, transport);
+            let socket = server.dial(transport);
             fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
         }
         check_recovered(server, transport, None);
@@ -103,7 +95,7 @@ on_each_carrier! {
 on_each_carrier! {
     fn client_gone_in_mid_request(server: &Oriond, transport: Transport) {
         for cut in [0, 1, 16, 17, 60] {
-            let socket = dial(server, transport);
+            let socket = server.dial(transport);
             let bytes = request(&socket, &hello()).0;
             fds::send(socket.as_fd(), &bytes[..cut], &[]).expect("sending");
         }
@@ -114,7 +106,7 @@ on_each_carrier! {
 on_each_carrier! {
     fn client_gone_after_its_request(server: &Oriond, transport: Transport) {
         for _ in 0..5 {
-            let socket = dial(server, transport);
+            let socket = server.dial(transport);
             fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
         }
         check_recovered(server, transport, None);
@@ -124,7 +116,7 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_before_start(server: &Oriond, transport: Transport) {
-        let socket = dial(server, transport);
+        let socket = server.dial(transport);
         let welcome = say_hello(&socket);
         drop(socket);
         check_recovered(server, transport, Some(welcome.worker_pid));
@@ -133,9 +125,9 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_in_mid_start(server: &Oriond, transport: Transport) {
-        let socket = dial(server, transport);
+        let socket = server.dial(transport);
         let welcome = say_hello(&socket);
-        let start = start_over(transport, 0x7000_0000_0000);
+        let start = server.start_over(transport, 0x7000_0000_0000);
         let start = orion_wire::hello::frame(kind::START, &start.encode());
         fds::send(socket.as_fd(), &start[..20], &[]).expect("sending");
         drop(socket);
@@ -145,9 +137,9 @@ on_each_carrier! {
 
 on_each_carrier! {
     fn client_gone_right_after_start(server: &Oriond, transport: Transport) {
-        let socket = dial(server, transport);
+        let socket = server.dial(transport);
         let welcome = say_hello(&socket);
-        let start = start_over(transport, 0x7000_0000_0000);
+        let start = server.start_over(transport, 0x7000_0000_0000);
         fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
         drop(socket);
         check_recovered(server, transport, Some(welcome.worker_pid));
@@ -240,7 +232,7 @@ on_each_carrier! {
 
 #[test]
 fn killed_oriond_takes_its_workers_along_and_clients_notice() {
-    for transport in [Transport::Shm, Transport::Tcp] {
+    for &transport in Transport::ALL {
         let server = Oriond::start(&[]);
         let mut client = Client::attach(&server, transport);
         let workers = server.workers();
@@ -259,7 +251,7 @@ fn killed_oriond_takes_its_workers_along_and_clients_notice() {
 fn sigterm_ends_sessions_and_leaves_nothing() {
     let server = Oriond::start(&[]);
     let socket = server.socket.clone();
-    let mut clients = [Client::attach(&server, Transport::Shm), Client::attach(&server, Transport::Tcp)];
+    let mut clients: Vec<Client> = Transport::ALL.iter().map(|transport| Client::attach(&server, *transport)).collect();
     let workers = server.workers();
     let (status, log) = server.terminate();
     assert!(status.success(), "{status}\n{log}");
@@ -274,7 +266,7 @@ fn sigterm_ends_sessions_and_leaves_nothing() {
 
 #[test]
 fn client_killed_with_sigkill_frees_its_worker() {
-    for transport in [Transport::Shm, Transport::Tcp] {
+    for &transport in Transport::ALL {
         let server = Oriond::start(&[]);
         let (mut ours, theirs) = UnixStream::pair().expect("a socket pair");
         // SAFETY: the child only uses its own copy of this test's thread; it never returns from the closure.
@@ -304,9 +296,9 @@ pub fn carried(server: &Oriond) -> (TcpStream, Welcome) {
 }
 
 pub fn carried_with_key(server: &Oriond) -> (TcpStream, Welcome, LaneKey) {
-    let socket = dial(server, Transport::Tcp);
+    let socket = server.dial(Transport::Tcp);
     let (welcome, key) = begin(&socket);
-    let start = start_over(Transport::Tcp, 0x7000_0000_0000);
+    let start = server.start_over(Transport::Tcp, 0x7000_0000_0000);
     fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
     let (answer, _, _) = fds::recv_frame(socket.as_fd()).expect("receiving");
     assert_eq!(answer, kind::STARTED);
@@ -426,7 +418,7 @@ fn a_lane_that_does_not_prove_itself_is_refused() {
     let (_stream, welcome, key) = carried_with_key(&server);
     let mut recorded = None;
     for _ in 0..3 {
-        let socket = dial(&server, Transport::Tcp);
+        let socket = server.dial(Transport::Tcp);
         let first = Join { session: welcome.session, lane: 0, nonce: [1; 32] }.encode();
         fds::send_frame(socket.as_fd(), kind::JOIN, &first, &[]).expect("sending");
         let (kind::CHALLENGE, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer") else {
@@ -464,7 +456,7 @@ fn half_open_connections_are_noticed() {
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, option, (&raw mut value).cast(), &mut len) };
         assert_eq!(value, want);
     }
-    let _ = dial(&server, Transport::Tcp).as_raw_fd();
+    let _ = server.dial(Transport::Tcp).as_raw_fd();
 }
 
 /// A small fuzzer of the carried stream: valid frames with a few bytes spoiled, cut anywhere. Each ends its own

@@ -16,8 +16,8 @@ use orion_wire::hello::{Challenge, Hello, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
 use crate::harness::{
-    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, over_tcp, read_rest, request, start_over, token,
-    wait_until, write_token,
+    Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, over_tcp, read_rest, request, token, wait_until,
+    write_token,
 };
 use crate::on_each_carrier;
 
@@ -165,8 +165,8 @@ fn a_server_that_does_not_know_the_token_gets_nothing() {
 on_each_carrier! {
     fn a_changed_request_is_refused(server: &Oriond, transport: Transport) {
         // Where the own user needs no token, nobody looks at the proof.
-        if transport == Transport::Tcp {
-            let socket = OwnedFd::from(TcpStream::connect(&server.tcp).expect("connecting"));
+        if !transport.is_local() {
+            let socket = server.dial(transport);
             let mut bytes = request(&socket, &hello()).0;
             let at = bytes.windows(4).position(|w| w == b"test").expect("the program's name");
             bytes[at] = b'b';
@@ -412,10 +412,7 @@ on_each_carrier! {
     fn a_client_that_does_not_start_its_session_loses_it(server: &Oriond, transport: Transport) {
         let _ = server;
         let server = Oriond::start(&["--sessions-max", "1"]);
-        let socket: OwnedFd = match transport {
-            Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
-            Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
-        };
+        let socket = server.dial(transport);
         fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
         let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
         assert_eq!(answer, kind::WELCOME);
@@ -441,13 +438,10 @@ on_each_carrier! {
 on_each_carrier! {
     fn a_heap_where_none_can_be_is_refused(server: &Oriond, transport: Transport) {
         for heap_base in [0, 4096, 0x7000_0000_0001, 0x7fff_ffff_0000, u64::MAX - 4095] {
-            let socket: OwnedFd = match transport {
-                Transport::Shm => UnixStream::connect(&server.socket).expect("connecting").into(),
-                Transport::Tcp => TcpStream::connect(&server.tcp).expect("connecting").into(),
-            };
+            let socket = server.dial(transport);
             fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
             assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
-            let start = start_over(transport, heap_base);
+            let start = server.start_over(transport, heap_base);
             fds::send_frame(socket.as_fd(), kind::START, &start.encode(), &[]).expect("sending");
             let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("an answer");
             let said = Refusal::decode(&body).text;

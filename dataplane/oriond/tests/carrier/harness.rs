@@ -1,7 +1,9 @@
 //! An oriond of the test's own, and a client that speaks records.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -15,10 +17,11 @@ use orion_transport::carrier::{self, Carrier, Listener};
 use orion_transport::client::{Caller, NoSession, Server, Tuning};
 use orion_transport::fds;
 use orion_transport::proof::{Said, Token, fresh_nonce};
+use orion_wire::address::{self, Leads, Place};
 use orion_wire::environment::Environment;
-use orion_wire::hello::{BELL_IN_PAGES, Challenge, Hello, Request, Start, Welcome, frame, kind};
+use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, frame, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
-use orion_wire::{Pages, Reader, Writer};
+use orion_wire::{Reader, Writer};
 
 pub const SUM: u16 = 0x7ff0;
 pub const FILL: u16 = 0x7ff1;
@@ -36,6 +39,27 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub enum Transport {
     Shm,
     Tcp,
+    #[cfg(debug_assertions)]
+    Doorbell,
+}
+
+impl Transport {
+    /// For a test that is about all of them together.
+    pub const ALL: &[Transport] = &[
+        Transport::Shm,
+        Transport::Tcp,
+        #[cfg(debug_assertions)]
+        Transport::Doorbell,
+    ];
+
+    pub fn carrier(self) -> &'static address::Carrier {
+        let name = format!("{self:?}").to_lowercase();
+        address::carrier(&name).expect("a carrier is called as here")
+    }
+
+    pub fn is_local(self) -> bool {
+        self.carrier().leads_to == Leads::ToPath
+    }
 }
 
 pub struct Oriond {
@@ -130,10 +154,24 @@ impl Oriond {
     }
 
     pub fn server(&self, transport: Transport) -> Server {
-        match transport {
-            Transport::Shm => Server::local(&self.socket),
-            Transport::Tcp => over_tcp(&self.tcp),
+        let place = match transport.is_local() {
+            true => Place::Path(self.socket.clone()),
+            false => Place::Host(self.tcp.clone()),
+        };
+        Server { carrier: transport.carrier(), place }
+    }
+
+    /// A connection to the door, by hand.
+    pub fn dial(&self, transport: Transport) -> OwnedFd {
+        match transport.is_local() {
+            true => UnixStream::connect(&self.socket).expect("connecting").into(),
+            false => TcpStream::connect(&self.tcp).expect("connecting").into(),
         }
+    }
+
+    /// What a client of this carrier says that its session is like.
+    pub fn start_over(&self, transport: Transport, heap_base: u64) -> Start {
+        carrier::way(&self.server(transport)).start(heap_base)
     }
 
     /// Pids of its worker processes.
@@ -240,15 +278,6 @@ pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
     let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
     let body = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
     (frame(kind::REQUEST, &body), said)
-}
-
-/// What a client of this carrier says that its session is like.
-pub fn start_over(transport: Transport, heap_base: u64) -> Start {
-    let pages = match transport {
-        Transport::Shm => Pages::Shared,
-        Transport::Tcp => Pages::Mirrored,
-    };
-    Start { heap_base, pages, bell: BELL_IN_PAGES }
 }
 
 fn spin() -> Spin {

@@ -41,7 +41,7 @@ fn an_image_whose_parts_lie_outside_it_is_refused_before_the_driver_has_it() {
     entry[8..16].copy_from_slice(&(1u64 << 30).to_le_bytes());
     let far = fat_binary(1 << 30, b"");
     let lying = [far.clone(), fat_binary(64, &entry), far[..15].to_vec(), binary, bundle::encode(&[&far, &far])];
-    for transport in [Transport::Shm, Transport::Tcp] {
+    for &transport in Transport::ALL {
         let mut client = Client::attach(&server, transport);
         client.context = Handle::primary_context(0).0;
         for (i, image) in lying.iter().enumerate() {

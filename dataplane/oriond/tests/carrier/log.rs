@@ -28,7 +28,7 @@ fn check(server: &Oriond, sessions: &mut [Client]) {
 }
 
 fn sessions(server: &Oriond) -> Vec<Client> {
-    [Transport::Shm, Transport::Tcp].map(|transport| Client::attach(server, transport)).into()
+    Transport::ALL.iter().map(|transport| Client::attach(server, *transport)).collect()
 }
 
 #[test]

@@ -19,7 +19,7 @@ mod takeover;
 
 use harness::{Client, Oriond, Transport};
 
-/// Runs the test body once per transport; `soft` is with the software GPU.
+/// Runs the test body over each of [`Transport::ALL`]; `soft` is with the software GPU.
 macro_rules! on_each_carrier {
     ($(#[$attr:meta])* fn $name:ident($server:ident: &Oriond, $transport:ident: Transport) $body:block) => {
         crate::on_each_carrier! { with [] $(#[$attr])* fn $name($server: &Oriond, $transport: Transport) $body }
@@ -36,16 +36,17 @@ macro_rules! on_each_carrier {
         mod $name {
             use super::*;
             fn run($server: &Oriond, $transport: Transport) $body
-            $(#[$attr])*
-            #[test]
-            fn shm() {
-                run(&Oriond::start(&[$($argument),*]), Transport::Shm);
-            }
-            $(#[$attr])*
-            #[test]
-            fn tcp() {
-                run(&Oriond::start(&[$($argument),*]), Transport::Tcp);
-            }
+            crate::on_each_carrier! { test shm Shm [$($argument),*] $(#[$attr])* }
+            crate::on_each_carrier! { test tcp Tcp [$($argument),*] $(#[$attr])* }
+            #[cfg(debug_assertions)]
+            crate::on_each_carrier! { test doorbell Doorbell [$($argument),*] $(#[$attr])* }
+        }
+    };
+    (test $carrier:ident $transport:ident [$($argument:literal),*] $(#[$attr:meta])*) => {
+        $(#[$attr])*
+        #[test]
+        fn $carrier() {
+            run(&Oriond::start(&[$($argument),*]), Transport::$transport);
         }
     };
 }

@@ -9,7 +9,7 @@ use crate::harness::{Client, FILL, Oriond, SUM, Transport, words};
 #[test]
 #[ignore = "measures"]
 fn speed() {
-    for transport in [Transport::Shm, Transport::Tcp] {
+    for &transport in Transport::ALL {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let server = Oriond::start(&["--engines", if cores >= 8 { "6" } else { "1" }]);
         let begin = Instant::now();
@@ -38,7 +38,7 @@ fn speed() {
             begin.elapsed().as_nanos() as f64 / posts as f64
         );
 
-        if transport == Transport::Tcp {
+        if client.carrier.pages().must_bring() {
             let range = HeapRange { offset: 0, bytes: 256 << 20 };
             client.bytes_mut(range).fill(1);
             let first = HeapRange { offset: 0, bytes: 8 };

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::{Heap, Memory};
 use orion_wire::address::Server;
-use orion_wire::hello::{BELL_IN_PAGES, Welcome};
+use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome};
 use orion_wire::{Fault, Pages};
 
 use crate::client::{Caller, NoSession, Tuning};
@@ -19,6 +19,24 @@ use crate::socket::SILENCE_SECONDS_MAX;
 pub trait Way: Sync {
     /// As [`orion_wire::address`] has it.
     fn name(&self) -> &'static str;
+
+    /// Whether a worker and a client that come together in this way have the same pages.
+    fn pages(&self) -> Pages;
+
+    /// How START names the bell between the worker and whoever shares pages with it.
+    fn bell_number(&self) -> u64 {
+        BELL_IN_PAGES
+    }
+
+    /// The worker's end of that bell, of the descriptors that came with START.
+    fn worker_bell(&self, _fds: Vec<OwnedFd>) -> Result<Arc<dyn Bell>, String> {
+        Ok(Arc::new(Futex))
+    }
+
+    /// What a client says when it starts.
+    fn start(&self, heap_base: u64) -> Start {
+        Start { heap_base, pages: self.pages(), bell: self.bell_number() }
+    }
 
     /// Asks for the server's welcome, and leaves without a session: the worker that was to serve it ends.
     fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession>;
@@ -31,16 +49,6 @@ pub trait Way: Sync {
         tuning: Tuning,
         listener: Listener,
     ) -> Result<Attached, NoSession>;
-
-    /// How START names the bell between the worker and whoever shares pages with it.
-    fn bell_number(&self) -> u64 {
-        BELL_IN_PAGES
-    }
-
-    /// The worker's end of that bell, of the descriptors that came with START.
-    fn worker_bell(&self, _fds: Vec<OwnedFd>) -> Result<Arc<dyn Bell>, String> {
-        Ok(Arc::new(Futex))
-    }
 }
 
 /// What carries a session: the three answers in which carriers differ.

@@ -4,11 +4,14 @@
 //! | --- | --- | --- | --- |
 //! | [`shm`] | shared: the worker's are mapped here | words in them are slept on | its socket closes |
 //! | [`tcp`] | mirrored: threads copy what changes | the same, in one's own | a connection ends or falls silent |
+//! | `doorbell` (for tests) | shared, as by [`shm`] | an eventfd for each seat | its socket closes |
 //!
 //! A carrier is a folder here, a line in [`WAYS`] and its name in `orion_wire::address`. What it needs of a server
 //! beyond a socket of the same machine is a folder in oriond's `engine/carrier`.
 
 mod contract;
+#[cfg(debug_assertions)]
+mod doorbell;
 mod shm;
 pub mod tcp;
 
@@ -23,7 +26,12 @@ use crate::client::{Caller, NoSession, Tuning};
 pub use crate::scatter::Listener;
 pub use contract::{Attached, Carrier, Death, Way};
 
-static WAYS: &[&dyn Way] = &[&shm::Shm, &tcp::Tcp];
+static WAYS: &[&dyn Way] = &[
+    &shm::Shm,
+    &tcp::Tcp,
+    #[cfg(debug_assertions)]
+    &doorbell::Doorbell,
+];
 
 /// Attaches to a worker of `server`; `listener` hears of what is brought to the heap. The error says what was being
 /// done, with which value, and what to try.
@@ -43,7 +51,8 @@ pub fn bell_of(start: &Start, fds: Vec<OwnedFd>) -> Result<Arc<dyn Bell>, String
     way.worker_bell(fds)
 }
 
-fn way(server: &Server) -> &'static dyn Way {
+/// The way that its address names.
+pub fn way(server: &Server) -> &'static dyn Way {
     let name = server.transport();
     *WAYS.iter().find(|way| way.name() == name).expect("every carrier that has a name is in the list")
 }

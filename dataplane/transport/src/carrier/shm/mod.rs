@@ -12,7 +12,7 @@ use orion_ring::bell::{Bell, Futex};
 use orion_ring::{Heap, Memory};
 use orion_wire::Pages;
 use orion_wire::address::Server;
-use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome};
+use orion_wire::hello::Welcome;
 use orion_wire::refusal::Reason;
 
 use super::contract::{Attached, Carrier, Death, Lost, Way};
@@ -29,14 +29,17 @@ impl Way for Shm {
         "shm"
     }
 
+    fn pages(&self) -> Pages {
+        Pages::Shared
+    }
+
     fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
         Ok(greet_locally(server, caller)?.1.welcome)
     }
 
     fn attach(&self, server: &Server, caller: &Caller, _: Tuning, _: Listener) -> Result<Attached, NoSession> {
         let Mapped { socket, welcome, memory, heap } = map(server, caller)?;
-        let ours = Start { heap_base: heap.base() as u64, pages: Pages::Shared, bell: BELL_IN_PAGES };
-        start(server, socket.as_fd(), &ours, &[])?;
+        start(server, socket.as_fd(), &self.start(heap.base() as u64), &[])?;
         let carrier = Arc::new(LocalSession::new(socket, Arc::new(Futex)));
         Ok(Attached::new(welcome, memory, heap, false, carrier))
     }

@@ -21,7 +21,7 @@ use orion_ring::futex::{self, Among};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
 use orion_wire::address::Server;
-use orion_wire::hello::{BELL_IN_PAGES, Challenge, Join, Start, Welcome, kind};
+use orion_wire::hello::{Challenge, Join, Welcome, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
@@ -56,6 +56,11 @@ impl Way for Tcp {
         "tcp"
     }
 
+    /// The worker shares its own with the engine that serves us there, and rings that.
+    fn pages(&self) -> Pages {
+        Pages::Mirrored
+    }
+
     fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
         let socket = reach(server)?;
         Ok(greet(server, socket.as_fd(), caller, false)?.welcome)
@@ -73,9 +78,7 @@ impl Way for Tcp {
         let layout = layout(&welcome).expect("greet has checked it");
         let memory = Memory::create(layout).map_err(|e| format!("creating the session memory failed: {e}"))?;
         let heap = map_heap(&memory).map_err(|e| mapping_failed(layout.heap_bytes, e))?;
-        // Of the worker with the engine that serves us there.
-        let ours = Start { heap_base: heap.base() as u64, pages: Pages::Mirrored, bell: BELL_IN_PAGES };
-        start(server, main.as_fd(), &ours, &[])?;
+        start(server, main.as_fd(), &self.start(heap.base() as u64), &[])?;
 
         let commands = memory.consumer(Which::Command).map_err(|e| format!("mapping the command ring failed: {e}"))?;
         let link = Arc::new(TcpLink {
