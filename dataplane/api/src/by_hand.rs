@@ -24,7 +24,8 @@ pub fn hashes() -> Result<Vec<(String, u64)>, String> {
         for path in roots {
             for file in files(&root().join(path))? {
                 let name = file.strip_prefix(root()).unwrap_or(&file).to_string_lossy().into_owned();
-                if name.contains("generated") {
+                // Messages that are declared have a hash of their own.
+                if name.contains("generated") || name.starts_with("dataplane/wire/src/message") {
                     continue;
                 }
                 let text = std::fs::read_to_string(&file).map_err(|e| format!("reading {name}: {e}"))?;
@@ -98,11 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_a_copy_are_hashed() {
+    fn both_sides_of_a_node_are_hashed() {
         let all = hashes().expect("a full checkout");
         for path in [
-            "shim/src/api/copy/linear.rs",
-            "dataplane/oriond/src/worker/calls/memory.rs",
+            "shim/src/api/graph/params.rs",
+            "dataplane/oriond/src/worker/calls/graph/params.rs",
             "dataplane/wire/src/record.rs",
         ] {
             assert!(all.iter().any(|(name, _)| name == path), "{path}");

@@ -5,8 +5,10 @@
 
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, INDEX_MAX, Kind};
+use orion_wire::message::layout::Shape;
 use orion_wire::{Writer, bundle};
 
+use crate::generated::plain_bytes;
 use crate::random::Random;
 
 /// One part of a message.
@@ -38,7 +40,6 @@ pub enum Field {
     Plain(usize),
     Plains(usize),
     Handles(Kind),
-    Maybe(&'static Field),
     Text,
     Range,
     /// A count, and so often what follows.
@@ -54,6 +55,8 @@ pub enum Field {
     MemOp,
     Resource,
     Location,
+    /// As the message's declaration says.
+    Declared(Shape),
 }
 
 /// What a session has and knows, from which values are taken.
@@ -333,13 +336,6 @@ impl Arsenal {
                 out.word(self.count);
                 (0..self.count).for_each(|_| out.word(self.handle(kind)));
             }
-            Field::Maybe(field) => {
-                let is_there = self.random.below(2);
-                out.word(is_there);
-                if is_there == 1 {
-                    self.put(*field, out);
-                }
-            }
             Field::Text => {
                 let names: [&[u8]; 8] =
                     [b"noop", b"fill", b"counter", b"table", b"", b"../../etc/passwd", &[0xff; 300], b"a\0b"];
@@ -404,7 +400,63 @@ impl Arsenal {
                 let id = if self.is_malicious() { self.number(32) } else { 0 };
                 out.word(id);
             }
+            Field::Declared(shape) => self.declared(&shape, out),
         }
+    }
+
+    fn declared(&mut self, shape: &Shape, out: &mut Vec<u8>) {
+        let field = match shape {
+            Shape::Number(bits) => Field::Word(*bits),
+            Shape::Flag => Field::Choice(2),
+            Shape::Size => Field::Size,
+            Shape::Count => Field::Count,
+            Shape::Ordinal => Field::Device,
+            Shape::Existing(kind) => Field::Handle(*kind),
+            Shape::New(kind) => Field::New(*kind),
+            Shape::Callback => Field::Word(64),
+            Shape::DeviceAddress => Field::Address,
+            Shape::HostAddress => Field::HostAddress,
+            Shape::Place => Field::Place,
+            Shape::Range => Field::Range,
+            Shape::Text(_) => Field::Text,
+            Shape::Exactly(bytes) => Field::Plain(*bytes),
+            Shape::Plain(name) => Field::Plain(plain_bytes(name)),
+            Shape::Plains(name, _) => Field::Plains(plain_bytes(name)),
+            Shape::Handles(kind, _) => Field::Handles(*kind),
+            Shape::Choice(values) => {
+                let one = values[self.random.below(values.len() as u64) as usize].1;
+                Field::Exactly(one)
+            }
+            Shape::Bytes(max) => {
+                let end = if self.is_malicious() { 4096 } else { 64 };
+                let len = self.random.below(end) as usize;
+                return out.bytes(&self.plain(len.min(*max)));
+            }
+            Shape::Rest => {
+                let words = self.random.below(12) as usize;
+                return out.put(&self.plain(8 * words));
+            }
+            Shape::Maybe(of) => {
+                let is_there = self.random.below(2);
+                out.word(is_there);
+                return if is_there == 1 {
+                    self.declared(of, out)
+                };
+            }
+            Shape::List(of, max) => {
+                let count = if self.is_fatal() { self.number(64) } else { self.random.below(3).min(*max as u64) };
+                out.word(count);
+                return (0..count.min(8)).for_each(|_| self.declared(of, out));
+            }
+            Shape::Part("Copy3D", _) => Field::Copy,
+            Shape::Part(_, parts) => return parts.iter().for_each(|part| self.declared(&part.shape, out)),
+            Shape::OneOf(_, variants) => {
+                let (_, number, of) = &variants[self.random.below(variants.len() as u64) as usize];
+                self.put(Field::Exactly(*number), out);
+                return self.declared(of, out);
+            }
+        };
+        self.put(field, out);
     }
 
     fn image(&mut self, out: &mut Vec<u8>) {

@@ -13,8 +13,7 @@ use orion_wire::{Kind, Writer};
 
 use crate::client::{Answer, Client, first_word, is_reply, words};
 use crate::field::{Arsenal, Field, PTX};
-use crate::generated::ROWS;
-use crate::messages::{BY_HAND, FATAL};
+use crate::messages::{BY_HAND, COPIES, DECLARED, FATAL};
 use crate::worker::{self, Worker};
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -192,15 +191,20 @@ fn shown(op: u16, posted: bool, body: &[u8]) -> String {
 }
 
 fn pick(a: &mut Arsenal) -> (u16, &'static [Field]) {
-    let (rows, by_hand) = (ROWS.len() as u64, BY_HAND.len() as u64);
-    // Copies are where the addresses are.
-    let first = BY_HAND.iter().position(|(op, _)| *op == op::COPY_IN_INLINE).unwrap_or(0) as u64;
+    let declared = |a: &mut Arsenal, all: &'static [(u16, Vec<Field>)]| {
+        let (op, fields) = &all[a.random.below(all.len() as u64) as usize];
+        (*op, fields.as_slice())
+    };
     match a.random.below(8) {
-        0..=2 => ROWS[a.random.below(rows) as usize],
-        3 => BY_HAND[(first + a.random.below(6)) as usize],
+        0..=2 => declared(a, &DECLARED),
+        3 => declared(a, &COPIES),
         4 if a.random.one_in(400) => (a.random.word() as u16, &[Field::Word(64), Field::Word(64)]),
         4 if a.random.one_in(100) => FATAL[a.random.below(FATAL.len() as u64) as usize],
-        _ => BY_HAND[a.random.below(by_hand) as usize],
+        // In proportion to how many there are.
+        5..=6 if a.random.below((DECLARED.len() + BY_HAND.len()) as u64) < DECLARED.len() as u64 => {
+            declared(a, &DECLARED)
+        }
+        _ => BY_HAND[a.random.below(BY_HAND.len() as u64) as usize],
     }
 }
 

@@ -1,5 +1,5 @@
-//! A short fuzzing run over every decoder of what a peer sends: records, patches of mapped memory, images of kernels.
-//! Whatever it is, decoding answers and never panics.
+//! A short fuzzing run over every decoder of what a peer sends: messages, records, patches of mapped memory, images of
+//! kernels. Whatever it is, decoding answers and never panics.
 //!
 //! Inputs are mutations of valid records, drawn from a seed that is printed; `ORION_FUZZ_SEED` repeats a run and
 //! `ORION_FUZZ_SECONDS` prolongs it. An input that once broke something belongs into `tests/corpus/`.
@@ -48,6 +48,11 @@ fn decode_as_everything(bytes: &[u8]) {
     }
     if let Some(head) = bytes.first_chunk::<FRAME_HEADER_BYTES>() {
         let _ = frame_header(head);
+    }
+    for message in orion_wire::message::all::all() {
+        if let Ok(again) = (message.again)(bytes) {
+            assert_eq!(again.len(), bytes.len(), "{} is of another length than it came with", message.name);
+        }
     }
     let _ = orion_soft::image::mentions(bytes, &[75, 90], b"vprintf");
     if let Ok(parts) = bundle::decode(bytes) {

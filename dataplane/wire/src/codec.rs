@@ -81,6 +81,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// What has not been read, as if it were read now.
+    pub fn take_rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// What has not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest

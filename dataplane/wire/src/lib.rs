@@ -14,13 +14,14 @@ pub mod generated;
 pub mod handle;
 pub mod hello;
 pub mod image;
+pub mod message;
 pub mod pages;
 pub mod record;
 pub mod refusal;
 
 pub use codec::{Fault, Reader, Writer};
-pub use generated::ops::API_HASH;
 pub use handle::{Handle, Kind};
+pub use message::all::API_HASH;
 pub use pages::Pages;
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.

@@ -95,96 +95,81 @@ impl HeapRange {
 
 /// Operations that are not functions of the driver API. Rows of the table have ids from 0x0100 to 0x7fff.
 pub mod op {
-    /// Carrier only: "the heap range in the body has to be at the other side before the next record".
-    /// In shared memory both sides ignore it. Body: [`super::HeapRange`]. Command and reply rings.
-    pub const HEAP_WRITTEN: u16 = 0x0001;
-    /// Event: run a host callback. argument 1 = callback id, argument 2 = 0. Body: function word, data word.
-    pub const RUN_CALLBACK: u16 = 0x0002;
-    /// Command: the callback with this id has returned.
-    pub const CALLBACK_DONE: u16 = 0x0003;
-    /// Event: bytes the worker's driver printed (kernel `printf`). argument 1 = 1 stdout, 2 stderr. Body: bytes.
-    pub const OUTPUT: u16 = 0x0004;
-    /// Command: answers with `CUDA_SUCCESS`; for round-trip measurements.
-    pub const PING: u16 = 0x0006;
-    /// Command: which of the session's devices the application sees, in its order. Body: one word each.
-    pub const VISIBLE_DEVICES: u16 = 0x0007;
-    /// Event: the worker has read these ranges of the heap, which the client lent to posted copies. Body: list
-    /// of [`super::HeapRange`].
-    pub const HEAP_RELEASED: u16 = 0x0008;
-    /// In the reply ring, before a reply to the same thread: something the worker's driver logged since the last
-    /// reply. The result's place holds the `CUlogLevel`, with [`LOG_OF_ORION`] if it is not the driver's. Body: bytes.
-    /// As a command: answers with `CUDA_SUCCESS`, for the sake of what comes before.
-    pub const LOG: u16 = 0x0009;
+    use crate::generated::ops;
+
+    macro_rules! operations {
+        ($($(#[$doc:meta])* $name:ident = $id:literal;)*) => {
+            $($(#[$doc])* pub const $name: u16 = $id;)*
+
+            /// What an operation is called in logs: by NVIDIA's name if it is a row of the table.
+            pub fn name(op: u16) -> &'static str {
+                match op {
+                    $($name => stringify!($name),)*
+                    _ => ops::name(op).unwrap_or("an unknown operation"),
+                }
+            }
+        };
+    }
+
+    operations! {
+        /// Carrier only: "the heap range in the body has to be at the other side before the next record".
+        /// In shared memory both sides ignore it. Body: [`super::HeapRange`]. Command and reply rings.
+        HEAP_WRITTEN = 0x0001;
+        /// Event: run a host callback. argument 1 = callback id, argument 2 = 0. Body: function word, data word.
+        RUN_CALLBACK = 0x0002;
+        /// Command: the callback with this id has returned.
+        CALLBACK_DONE = 0x0003;
+        /// Event: bytes the worker's driver printed (kernel `printf`). argument 1 = 1 stdout, 2 stderr. Body: bytes.
+        OUTPUT = 0x0004;
+        /// Command: answers with `CUDA_SUCCESS`; for round-trip measurements.
+        PING = 0x0006;
+        /// Command: which of the session's devices the application sees, in its order. Body: one word each.
+        VISIBLE_DEVICES = 0x0007;
+        /// Event: the worker has read these ranges of the heap, which the client lent to posted copies. Body: list
+        /// of [`super::HeapRange`].
+        HEAP_RELEASED = 0x0008;
+        /// In the reply ring, before a reply to the same thread: something the worker's driver logged since the last
+        /// reply. The result's place holds the `CUlogLevel`, with [`LOG_OF_ORION`] if it is not the driver's. Body:
+        /// bytes. As a command: answers with `CUDA_SUCCESS`, for the sake of what comes before.
+        LOG = 0x0009;
+        /// Carried sessions only: bytes of host memory that one side has changed and the other has a copy of. Body:
+        /// see `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which
+        /// keeps it.
+        HEAP_PATCH = 0x000a;
+        /// Command: which kinds of activity the worker's profiler records from now on. Body: one word, the sum of
+        /// [`crate::activity`]'s kinds, 0 to stop. Reply: the clock of the activities' times (ns). If the node has no
+        /// profiler that can, the result is `CUDA_ERROR_NOT_SUPPORTED` and the body says why (a byte string).
+        ACTIVITY_ENABLE = 0x000b;
+        /// Command: what was recorded. Body: one word, 1 to make the profiler hand over what it has first. Reply: a
+        /// word, 1 if there is more to take, then the records: see [`crate::activity`].
+        ACTIVITY_TAKE = 0x000c;
+        /// Command: reply with the clock of the activities' times (ns), to know how it differs from the application's.
+        ACTIVITY_CLOCK = 0x000d;
+        /// Posted command: what this thread sends from now on belongs to the application's call with this correlation
+        /// id. Body: one word.
+        ACTIVITY_CORRELATION = 0x000e;
+        /// Command: the number that records of activities have for something of a graph. Body: what it is
+        /// ([`crate::activity::GRAPH`] and so on), its handle. Reply: one word. `CUDA_ERROR_NOT_INITIALIZED` while the
+        /// worker has no profiler.
+        ACTIVITY_GRAPH_ID = 0x000f;
+        /// Carried sessions only, in the reply ring: a command that was to bring bytes to host memory has done so, and
+        /// what came before this record brings them over; or it failed, and none come. argument 1 = which of the
+        /// client's commands, counted from 1.
+        HEAP_SETTLED = 0x0010;
+        // Copies: see `message::copy`.
+        COPY_IN_INLINE = 0x0040;
+        COPY_IN = 0x0041;
+        COPY_OUT = 0x0042;
+        COPY_OUT_INLINE = 0x0043;
+        COPY_3D = 0x0044;
+    }
+
     /// What Orion refuses and a bare GPU does not: the program's standard error gets it, too.
     pub const LOG_OF_ORION: u64 = 1 << 32;
-    /// Carried sessions only: bytes of host memory that one side has changed and the other has a copy of. Body: see
-    /// `orion_transport::mirror`. Command ring, for the worker; reply ring, for the client's carrier, which keeps it.
-    pub const HEAP_PATCH: u16 = 0x000a;
-    /// Command: which kinds of activity the worker's profiler records from now on. Body: one word, the sum of
-    /// [`crate::activity`]'s kinds, 0 to stop. Reply: the clock of the activities' times (ns). If the node has no
-    /// profiler that can, the result is `CUDA_ERROR_NOT_SUPPORTED` and the body says why (a byte string).
-    pub const ACTIVITY_ENABLE: u16 = 0x000b;
-    /// Command: what was recorded. Body: one word, 1 to make the profiler hand over what it has first. Reply: a word, 1
-    /// if there is more to take, then the records: see [`crate::activity`].
-    pub const ACTIVITY_TAKE: u16 = 0x000c;
-    /// Command: reply with the clock of the activities' times (ns), to know how it differs from the application's.
-    pub const ACTIVITY_CLOCK: u16 = 0x000d;
-    /// Posted command: what this thread sends from now on belongs to the application's call with this correlation id.
-    /// Body: one word.
-    pub const ACTIVITY_CORRELATION: u16 = 0x000e;
-    /// Command: the number that records of activities have for something of a graph. Body: what it is
-    /// ([`crate::activity::GRAPH`] and so on), its handle. Reply: one word. `CUDA_ERROR_NOT_INITIALIZED` while the
-    /// worker has no profiler.
-    pub const ACTIVITY_GRAPH_ID: u16 = 0x000f;
-    /// Carried sessions only, in the reply ring: a command that was to bring bytes to host memory has done so, and what
-    /// came before this record brings them over; or it failed, and none come. argument 1 = which of the client's
-    /// commands, counted from 1.
-    pub const HEAP_SETTLED: u16 = 0x0010;
     /// Operations from here on are the application's work in a context; those before are between shim, carrier and
     /// worker.
     pub const HAND_FIRST: u16 = 0x0040;
-    /// Host to device, bytes in the record. Body: destination, stream, bytes.
-    pub const COPY_IN_INLINE: u16 = 0x0040;
-    /// Host to device from shared host memory. Body: destination, source address, bytes, stream, and 1 if the
-    /// range is a loan of the heap that has to be reported as released, or 2 if [`HEAP_SETTLED`] is to tell that it has
-    /// been read.
-    pub const COPY_IN: u16 = 0x0041;
-    /// Device to shared host memory. Body: destination address, source, bytes, stream. Called: the reply comes
-    /// when the bytes are there.
-    pub const COPY_OUT: u16 = 0x0042;
-    /// Device to host, bytes in the reply. Body: source, bytes, stream.
-    pub const COPY_OUT_INLINE: u16 = 0x0043;
-    /// Any shape. Body: a `CUDA_MEMCPY3D` whose host addresses are shared memory and whose arrays are handles,
-    /// stream. Called: the reply comes when it is complete.
-    pub const COPY_3D: u16 = 0x0044;
     /// First and last id that rows of the table use.
     pub const ROW_FIRST: u16 = 0x0100;
     pub const ROW_LAST: u16 = 0x7fff;
-
-    /// What an operation is called in logs: by NVIDIA's name if it is a row of the table.
-    pub fn name(op: u16) -> &'static str {
-        match op {
-            HEAP_WRITTEN => "HEAP_WRITTEN",
-            RUN_CALLBACK => "RUN_CALLBACK",
-            CALLBACK_DONE => "CALLBACK_DONE",
-            OUTPUT => "OUTPUT",
-            PING => "PING",
-            VISIBLE_DEVICES => "VISIBLE_DEVICES",
-            HEAP_RELEASED => "HEAP_RELEASED",
-            LOG => "LOG",
-            HEAP_PATCH => "HEAP_PATCH",
-            ACTIVITY_ENABLE => "ACTIVITY_ENABLE",
-            ACTIVITY_TAKE => "ACTIVITY_TAKE",
-            ACTIVITY_CLOCK => "ACTIVITY_CLOCK",
-            ACTIVITY_CORRELATION => "ACTIVITY_CORRELATION",
-            ACTIVITY_GRAPH_ID => "ACTIVITY_GRAPH_ID",
-            HEAP_SETTLED => "HEAP_SETTLED",
-            COPY_IN_INLINE => "COPY_IN_INLINE",
-            COPY_IN => "COPY_IN",
-            COPY_OUT => "COPY_OUT",
-            COPY_OUT_INLINE => "COPY_OUT_INLINE",
-            COPY_3D => "COPY_3D",
-            _ => crate::generated::ops::name(op).unwrap_or("an unknown operation"),
-        }
-    }
 }

@@ -5,8 +5,9 @@
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
 use orion_wire::{Fault, Writer};
 
 use crate::answer::write;

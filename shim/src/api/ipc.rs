@@ -4,8 +4,9 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
+use orion_wire::message::calls;
 
 use crate::answer::write;
 use crate::session::attached::session;

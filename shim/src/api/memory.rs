@@ -3,13 +3,14 @@
 // UNSAFETY: writes answers through the application's pointers.
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::field::Size;
+use orion_wire::message::memory::{MemAlloc, MemAllocPitch, MemAllocPitchReply, MemAllocReply, MemFree};
 
 use crate::answer::{code, write};
 use crate::objects::memory::free_and_total;
 use crate::session::attached::session;
-use crate::session::call::{call, put_words};
+use crate::session::call::call;
 use crate::session::context::needs_context;
 use crate::state::address_map::{self, MemoryKind};
 use crate::state::context;
@@ -23,7 +24,8 @@ pub unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) -> CUresult
         if bytes == 0 || address.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let base = call(ops::CU_MEM_ALLOC_V2, |w| w.word(bytes as u64), |r| r.word())?;
+        let q = MemAlloc { bytes: Size::of(bytes) };
+        let base = call(MemAlloc::OP, |w| q.encode(w), MemAllocReply::decode)?.address;
         insert(base, bytes, ctx);
         Ok(base)
     })();
@@ -45,10 +47,9 @@ pub unsafe fn cuMemAllocPitch_v2(
         if address.is_null() || pitch.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let request = |w: &mut Vec<u8>| {
-            put_words(w, &[width_bytes as u64, height as u64, element_bytes as u64]);
-        };
-        let (base, row) = call(ops::CU_MEM_ALLOC_PITCH_V2, request, |r| Ok((r.word()?, r.word()? as usize)))?;
+        let q = MemAllocPitch { width: Size::of(width_bytes), rows: Size::of(height), element_bytes };
+        let answer = call(MemAllocPitch::OP, |w| q.encode(w), MemAllocPitchReply::decode)?;
+        let (base, row) = (answer.address, answer.pitch as usize);
         insert(base, row.saturating_mul(height), ctx);
         // SAFETY: not null, valid by the caller's promise.
         unsafe { pitch.write(row) };
@@ -77,7 +78,8 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     let Some(range) = state().addresses.find(address).filter(|range| range.base == address) else {
         return CUDA_ERROR_INVALID_VALUE;
     };
-    match call(ops::CU_MEM_FREE_V2, |w| w.word(address), |_| Ok(())) {
+    let q = MemFree { address: ClaimedDevice::new(address) };
+    match call(MemFree::OP, |w| q.encode(w), |_| Ok(())) {
         Ok(()) => {
             // Another thread may have been given the address by now.
             state().addresses.remove_if(address, |r| r.id == range.id && r.kind != address_map::MemoryKind::Graph);

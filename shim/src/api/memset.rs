@@ -3,7 +3,8 @@
 // UNSAFETY: a C ABI, of which nothing here makes use.
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls;
 
 use crate::memory::copy::{is_known, post_or_call};
 use crate::memory::in_step;
@@ -21,26 +22,32 @@ fn is_settable(s: &Session, to: CUdeviceptr, bytes: usize, align: u64) -> bool {
 }
 
 /// On device memory neither form waits for the host.
-fn memset(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
-    let stream = words.last().map_or(0, |s| *s) as CUstream;
-    crate::objects::stream::in_context_of(stream, || memset_here(op, to, bytes, align, words))
+fn memset(
+    op: u16,
+    to: CUdeviceptr,
+    bytes: usize,
+    align: u64,
+    stream: CUstream,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> CUresult {
+    crate::objects::stream::in_context_of(stream, || memset_here(op, to, bytes, align, encode))
 }
 
-fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, words: &[u64]) -> CUresult {
+fn memset_here(op: u16, to: CUdeviceptr, bytes: usize, align: u64, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     let answer = session().and_then(|s| {
         needs_context()?;
         if bytes == 0 {
             return Ok(());
         }
         in_step::before_access(s, to);
-        post_or_call(op, is_settable(s, to, bytes, align), words)
+        post_or_call(op, is_settable(s, to, bytes, align), encode)
     });
     answer.err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// The four functions that fill with a value of one width.
 macro_rules! filling {
-    ($value:ty, $op:ident, $at_once:ident, $in_stream:ident, $op_2d:ident, $at_once_2d:ident, $in_stream_2d:ident) => {
+    ($field:ident: $value:ty, $at_once:ident, $in_stream:ident, $at_once_2d:ident, $in_stream_2d:ident) => {
         /// # Safety
         /// None beyond the C ABI.
         pub unsafe fn $at_once(d: CUstream, to: CUdeviceptr, value: $value, count: usize) -> CUresult {
@@ -52,8 +59,9 @@ macro_rules! filling {
         /// None beyond the C ABI.
         pub unsafe fn $in_stream(to: CUdeviceptr, value: $value, count: usize, stream: CUstream) -> CUresult {
             let bytes = count.saturating_mul(size_of::<$value>());
-            let words = [to, value as u64, count as u64, stream as u64];
-            memset(ops::$op, to, bytes, size_of::<$value>() as u64, &words)
+            let (dstDevice, hStream) = (ClaimedDevice::new(to), stream as u64);
+            let q = calls::$in_stream { dstDevice, $field: value, N: count, hStream };
+            memset(calls::$in_stream::OP, to, bytes, size_of::<$value>() as u64, stream, |w| q.encode(w))
         }
 
         /// # Safety
@@ -82,36 +90,14 @@ macro_rules! filling {
         ) -> CUresult {
             let row = width.saturating_mul(size_of::<$value>());
             let bytes = if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(row) };
-            let words = [to, pitch as u64, value as u64, width as u64, height as u64, stream as u64];
-            memset(ops::$op_2d, to, bytes, size_of::<$value>() as u64, &words)
+            let (dstDevice, hStream) = (ClaimedDevice::new(to), stream as u64);
+            let (dstPitch, Width, Height) = (pitch, width, height);
+            let q = calls::$in_stream_2d { dstDevice, dstPitch, $field: value, Width, Height, hStream };
+            memset(calls::$in_stream_2d::OP, to, bytes, size_of::<$value>() as u64, stream, |w| q.encode(w))
         }
     };
 }
 
-filling!(
-    u8,
-    CU_MEMSET_D8_ASYNC,
-    cuMemsetD8_v2,
-    cuMemsetD8Async,
-    CU_MEMSET_D2D8_ASYNC,
-    cuMemsetD2D8_v2,
-    cuMemsetD2D8Async
-);
-filling!(
-    u16,
-    CU_MEMSET_D16_ASYNC,
-    cuMemsetD16_v2,
-    cuMemsetD16Async,
-    CU_MEMSET_D2D16_ASYNC,
-    cuMemsetD2D16_v2,
-    cuMemsetD2D16Async
-);
-filling!(
-    u32,
-    CU_MEMSET_D32_ASYNC,
-    cuMemsetD32_v2,
-    cuMemsetD32Async,
-    CU_MEMSET_D2D32_ASYNC,
-    cuMemsetD2D32_v2,
-    cuMemsetD2D32Async
-);
+filling!(uc: u8, cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD2D8_v2, cuMemsetD2D8Async);
+filling!(us: u16, cuMemsetD16_v2, cuMemsetD16Async, cuMemsetD2D16_v2, cuMemsetD2D16Async);
+filling!(ui: u32, cuMemsetD32_v2, cuMemsetD32Async, cuMemsetD2D32_v2, cuMemsetD2D32Async);

@@ -4,7 +4,8 @@
 // UNSAFETY: reads the application's arrays.
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls;
 
 use crate::memory::in_step::{before_access, before_launch, note};
 use crate::session::attached::session;
@@ -22,25 +23,25 @@ fn one(addr: CUdeviceptr, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresul
 }
 
 macro_rules! one_value {
-    ($($name:ident: $value:ty, $op:ident;)*) => {$(
+    ($($name:ident: $value:ty;)*) => {$(
         /// # Safety
         /// None beyond the C ABI.
         pub unsafe fn $name(stream: CUstream, addr: CUdeviceptr, value: $value, flags: u32) -> CUresult {
-            let q = calls::$name { stream: stream as u64, addr, value, flags };
-            one(addr, ops::$op, |w| q.encode(w))
+            let q = calls::$name { stream: stream as u64, addr: ClaimedDevice::new(addr), value, flags };
+            one(addr, calls::$name::OP, |w| q.encode(w))
         }
     )*};
 }
 
 one_value! {
-    cuStreamWriteValue32: u32, CU_STREAM_WRITE_VALUE32;
-    cuStreamWaitValue32: u32, CU_STREAM_WAIT_VALUE32;
-    cuStreamWriteValue64: u64, CU_STREAM_WRITE_VALUE64;
-    cuStreamWaitValue64: u64, CU_STREAM_WAIT_VALUE64;
-    cuStreamWriteValue32_v2: u32, CU_STREAM_WRITE_VALUE32_V2;
-    cuStreamWaitValue32_v2: u32, CU_STREAM_WAIT_VALUE32_V2;
-    cuStreamWriteValue64_v2: u64, CU_STREAM_WRITE_VALUE64_V2;
-    cuStreamWaitValue64_v2: u64, CU_STREAM_WAIT_VALUE64_V2;
+    cuStreamWriteValue32: u32;
+    cuStreamWaitValue32: u32;
+    cuStreamWriteValue64: u64;
+    cuStreamWaitValue64: u64;
+    cuStreamWriteValue32_v2: u32;
+    cuStreamWaitValue32_v2: u32;
+    cuStreamWriteValue64_v2: u64;
+    cuStreamWaitValue64_v2: u64;
 }
 
 /// The application's array, and its bytes.
@@ -66,7 +67,7 @@ unsafe fn several<'a>(count: u32, operations: *const CUstreamBatchMemOpParams) -
 }
 
 macro_rules! several_values {
-    ($($name:ident: $op:ident;)*) => {$(
+    ($($name:ident)*) => {$(
         /// # Safety
         /// `operations` has `count` elements.
         pub unsafe fn $name(
@@ -81,12 +82,12 @@ macro_rules! several_values {
                 Err(code) => return code,
             };
             let q = calls::$name { stream: stream as u64, count, paramArray: sent_paramArray, flags };
-            post(ops::$op, |w| q.encode(w))
+            post(calls::$name::OP, |w| q.encode(w))
         }
     )*};
 }
 
 several_values! {
-    cuStreamBatchMemOp: CU_STREAM_BATCH_MEM_OP;
-    cuStreamBatchMemOp_v2: CU_STREAM_BATCH_MEM_OP_V2;
+    cuStreamBatchMemOp
+    cuStreamBatchMemOp_v2
 }

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
+use orion_wire::message::calls;
 
 use crate::answer::write;
 use crate::session::attached::session;

@@ -13,7 +13,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls;
 use orion_wire::{Handle, Kind};
 
 use crate::activity::calls as activity;
@@ -9238,7 +9240,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuArrayGetSparseProperties_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe {
                     copy_out(a.sparseProperties, sparseProperties.cast(), size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>())
@@ -9264,7 +9265,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuMipmappedArrayGetSparseProperties_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe {
                     copy_out(a.sparseProperties, sparseProperties.cast(), size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>())
@@ -9291,7 +9291,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuArrayGetMemoryRequirements_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe {
                     copy_out(
@@ -9322,7 +9321,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuMipmappedArrayGetMemoryRequirements_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe {
                     copy_out(
@@ -10253,9 +10251,9 @@ mod plain {
         ByteCount: usize,
     ) -> CUresult {
         let q = calls::cuMemcpyPeer {
-            dstDevice,
+            dstDevice: ClaimedDevice::new(dstDevice),
             dstContext: dstContext as u64,
-            srcDevice,
+            srcDevice: ClaimedDevice::new(srcDevice),
             srcContext: srcContext as u64,
             ByteCount,
         };
@@ -10285,9 +10283,9 @@ mod plain {
         hStream: CUstream,
     ) -> CUresult {
         let q = calls::cuMemcpyPeerAsync {
-            dstDevice,
+            dstDevice: ClaimedDevice::new(dstDevice),
             dstContext: dstContext as u64,
-            srcDevice,
+            srcDevice: ClaimedDevice::new(srcDevice),
             srcContext: srcContext as u64,
             ByteCount,
             hStream: hStream as u64,
@@ -10454,7 +10452,12 @@ mod plain {
         srcDevice: CUdeviceptr,
         ByteCount: usize,
     ) -> CUresult {
-        let q = calls::cuMemcpyDtoA_v2 { dstArray: dstArray as u64, dstOffset, srcDevice, ByteCount };
+        let q = calls::cuMemcpyDtoA_v2 {
+            dstArray: dstArray as u64,
+            dstOffset,
+            srcDevice: ClaimedDevice::new(srcDevice),
+            ByteCount,
+        };
         let result = post(ops::CU_MEMCPY_DTO_A_V2, |w| q.encode(w));
         result
     }
@@ -10477,7 +10480,12 @@ mod plain {
         srcOffset: usize,
         ByteCount: usize,
     ) -> CUresult {
-        let q = calls::cuMemcpyAtoD_v2 { dstDevice, srcArray: srcArray as u64, srcOffset, ByteCount };
+        let q = calls::cuMemcpyAtoD_v2 {
+            dstDevice: ClaimedDevice::new(dstDevice),
+            srcArray: srcArray as u64,
+            srcOffset,
+            ByteCount,
+        };
         let result = post(ops::CU_MEMCPY_ATO_D_V2, |w| q.encode(w));
         result
     }
@@ -10985,7 +10993,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuDeviceGetHostAtomicCapabilities_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -11249,7 +11256,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuEventElapsedTime_v2_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { pMilliseconds.cast::<f32>().write(a.pMilliseconds) };
                 Ok(CUDA_SUCCESS)
@@ -11270,7 +11276,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuEventElapsedTime_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { pMilliseconds.cast::<f32>().write(a.pMilliseconds) };
                 Ok(CUDA_SUCCESS)
@@ -11934,7 +11939,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphMemsetNodeGetParams_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.nodeParams, nodeParams.cast(), size_of::<CUDA_MEMSET_NODE_PARAMS>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -12183,7 +12187,7 @@ mod plain {
             hGraph: hGraph as u64,
             dependencies: sent_dependencies,
             numDependencies,
-            dptr,
+            dptr: ClaimedDevice::new(dptr),
         };
         let result =
             call(ops::CU_GRAPH_ADD_MEM_FREE_NODE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
@@ -12462,7 +12466,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphMemFreeNodeGetParams_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { dptr_out.cast::<u64>().write(a.dptr_out) };
                 Ok(CUDA_SUCCESS)
@@ -12495,7 +12498,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuDeviceGetGraphMemAttribute_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { value.cast::<u64>().write(a.value) };
                 Ok(CUDA_SUCCESS)
@@ -12533,7 +12535,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphNodeGetType_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { type_.cast::<u32>().write(a.type_) };
                 Ok(CUDA_SUCCESS)
@@ -12820,7 +12821,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphExecGetFlags_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { flags.cast::<u64>().write(a.flags) };
                 Ok(CUDA_SUCCESS)
@@ -12909,7 +12909,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphNodeGetEnabled_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { isEnabled.cast::<u32>().write(a.isEnabled) };
                 Ok(CUDA_SUCCESS)
@@ -13020,7 +13019,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGraphConditionalHandleCreate_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { pHandle_out.cast::<u64>().write(a.pHandle_out) };
                 Ok(CUDA_SUCCESS)
@@ -13505,7 +13503,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuDeviceGetDevResource_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -13530,7 +13527,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuCtxGetDevResource_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -13555,7 +13551,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuGreenCtxGetDevResource_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.resource, resource.cast(), size_of::<CUdevResource>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -13718,7 +13713,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuIpcGetEventHandle_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcEventHandle>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -13739,13 +13733,12 @@ mod plain {
         if pHandle.is_null() {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        let q = calls::cuIpcGetMemHandle { dptr };
+        let q = calls::cuIpcGetMemHandle { dptr: ClaimedDevice::new(dptr) };
         let result = call(
             ops::CU_IPC_GET_MEM_HANDLE,
             |w| q.encode(w),
             |r| {
                 let a = calls::cuIpcGetMemHandle_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.pHandle, pHandle.cast(), size_of::<CUipcMemHandle>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -14277,7 +14270,7 @@ mod plain {
         advice: CUmem_advise,
         device: CUdevice,
     ) -> CUresult {
-        let q = calls::cuMemAdvise { devPtr, count, advice, device };
+        let q = calls::cuMemAdvise { devPtr: ClaimedDevice::new(devPtr), count, advice, device };
         let result = call(ops::CU_MEM_ADVISE, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
@@ -14291,7 +14284,7 @@ mod plain {
     ) -> CUresult {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
-        let q = calls::cuMemAdvise_v2 { devPtr, count, advice, location: sent_location };
+        let q = calls::cuMemAdvise_v2 { devPtr: ClaimedDevice::new(devPtr), count, advice, location: sent_location };
         let result = call(ops::CU_MEM_ADVISE_V2, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
     }
@@ -14303,7 +14296,8 @@ mod plain {
         dstDevice: CUdevice,
         hStream: CUstream,
     ) -> CUresult {
-        let q = calls::cuMemPrefetchAsync { devPtr, count, dstDevice, hStream: hStream as u64 };
+        let q =
+            calls::cuMemPrefetchAsync { devPtr: ClaimedDevice::new(devPtr), count, dstDevice, hStream: hStream as u64 };
         let result = post(ops::CU_MEM_PREFETCH_ASYNC, |w| q.encode(w));
         result
     }
@@ -14329,7 +14323,13 @@ mod plain {
     ) -> CUresult {
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at((&raw const location).cast(), size_of::<CUmemLocation>()) };
-        let q = calls::cuMemPrefetchAsync_v2 { devPtr, count, location: sent_location, flags, hStream: hStream as u64 };
+        let q = calls::cuMemPrefetchAsync_v2 {
+            devPtr: ClaimedDevice::new(devPtr),
+            count,
+            location: sent_location,
+            flags,
+            hStream: hStream as u64,
+        };
         let result = post(ops::CU_MEM_PREFETCH_ASYNC_V2, |w| q.encode(w));
         result
     }
@@ -14992,7 +14992,13 @@ mod plain {
         size: usize,
         flags: c_ulonglong,
     ) -> CUresult {
-        let q = calls::cuMulticastBindAddr { mcHandle: mcHandle as u64, mcOffset, memptr, size, flags };
+        let q = calls::cuMulticastBindAddr {
+            mcHandle: mcHandle as u64,
+            mcOffset,
+            memptr: ClaimedDevice::new(memptr),
+            size,
+            flags,
+        };
         let result =
             call(ops::CU_MULTICAST_BIND_ADDR, |w| q.encode(w), |_| Ok(CUDA_SUCCESS)).unwrap_or_else(|code| code);
         result
@@ -15030,7 +15036,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuMulticastGetGranularity_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { granularity.cast::<usize>().write(a.granularity) };
                 Ok(CUDA_SUCCESS)
@@ -15216,7 +15221,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuDeviceGetP2PAtomicCapabilities_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.capabilities, capabilities.cast(), count as usize * size_of::<u32>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -15371,7 +15375,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuMemPoolGetAccess_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { flags.cast::<u32>().write(a.flags) };
                 Ok(CUDA_SUCCESS)
@@ -15672,7 +15675,6 @@ mod plain {
             |w| q.encode(w),
             |r| {
                 let a = calls::cuStreamGetAttribute_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { copy_out(a.value, value.cast(), size_of::<CUstreamAttrValue>()) }?;
                 Ok(CUDA_SUCCESS)
@@ -16613,13 +16615,12 @@ mod plain {
         }
         // SAFETY: checked above where it may not be null; the caller vouches for its size.
         let sent_location = unsafe { bytes_at(location.cast(), size_of::<CUmemLocation>()) };
-        let q = calls::cuMemGetAccess { location: sent_location, ptr };
+        let q = calls::cuMemGetAccess { location: sent_location, ptr: ClaimedDevice::new(ptr) };
         let result = call(
             ops::CU_MEM_GET_ACCESS,
             |w| q.encode(w),
             |r| {
                 let a = calls::cuMemGetAccess_reply::decode(r)?;
-                (*r).finish()?;
                 // SAFETY: not null, and the caller's to write.
                 unsafe { flags.cast::<u64>().write(a.flags) };
                 Ok(CUDA_SUCCESS)

@@ -2,8 +2,9 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
 
 use crate::objects::graph::Spare;
 use crate::session::call::call;

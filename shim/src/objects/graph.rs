@@ -5,8 +5,9 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
 use orion_wire::{Reader, Writer};
 
 use crate::session::call::call;

@@ -1,7 +1,8 @@
-//! `orion_wire::calls`: requests and replies of the rows whose parameters say everything.
+//! `orion_wire::message::calls`: requests and replies of the rows whose parameters say everything.
 
 use std::fmt::Write;
 
+use crate::check::element_name;
 use crate::rows::{Element, Kind, Row};
 use crate::table::Api;
 
@@ -9,12 +10,16 @@ use crate::table::Api;
 pub struct Field {
     pub name: String,
     pub shape: Shape,
+    /// The shape that hash, tests and the hostile client are told.
+    told: Option<String>,
     pub optional: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Shape {
     Word(&'static str),
+    /// A device address, of which nobody has decided yet whether it is one.
+    Address,
     Bytes,
     Handles,
 }
@@ -23,56 +28,39 @@ impl Field {
     fn ty(&self) -> String {
         let ty = match self.shape {
             Shape::Word(primitive) => primitive.to_owned(),
+            Shape::Address => "ClaimedDevice".to_owned(),
             Shape::Bytes => "&'a [u8]".to_owned(),
             Shape::Handles => "Vec<u64>".to_owned(),
         };
         if self.optional { format!("Option<{ty}>") } else { ty }
     }
 
-    fn encode(&self) -> String {
-        let name = &self.name;
-        let one = |value: &str| match self.shape {
-            Shape::Word("u64") => format!("w.word({value});"),
-            Shape::Word("f32" | "f64") => format!("w.word(u64::from({value}.to_bits()));"),
-            // Signed numbers as the unsigned one of their width, so that the upper half is always zero.
-            Shape::Word("i32") => format!("w.word(u64::from({value} as u32));"),
-            Shape::Word("usize") => format!("w.word({value} as u64);"),
-            Shape::Word(_) => format!("w.word(u64::from({value}));"),
-            Shape::Bytes => format!("w.bytes({value});"),
-            Shape::Handles => format!("put_words(w, {value});"),
-        };
-        if self.optional {
-            let value = if matches!(self.shape, Shape::Word(_)) { "*value" } else { "value" };
-            format!("match &self.{name} {{\nNone => w.word(0),\nSome(value) => {{\nw.word(1);\n{}\n}}\n}}", one(value))
-        } else if self.shape == Shape::Handles {
-            one(&format!("&self.{name}"))
-        } else {
-            one(&format!("self.{name}"))
+    /// What it is, where the type does not say.
+    fn shape(&self) -> String {
+        match &self.told {
+            None => String::new(),
+            Some(told) if self.optional => format!(" as Shape::Maybe(&Shape::{told})"),
+            Some(told) => format!(" as Shape::{told}"),
         }
-    }
-
-    fn decode(&self) -> String {
-        let one = match self.shape {
-            Shape::Word("u64") => "r.word()?".to_owned(),
-            Shape::Word("i32") => "narrow_u32(r)? as i32".to_owned(),
-            Shape::Word("f32") => "f32::from_bits(narrow_u32(r)?)".to_owned(),
-            Shape::Word("f64") => "f64::from_bits(r.word()?)".to_owned(),
-            Shape::Word(primitive) => format!("narrow_{primitive}(r)?"),
-            Shape::Bytes => "r.bytes()?".to_owned(),
-            Shape::Handles => "words(r)?".to_owned(),
-        };
-        if self.optional { format!("if present(r)? {{ Some({one}) }} else {{ None }}") } else { one }
     }
 }
 
 fn element(name: &str, element: &Element, optional: bool) -> Field {
-    let shape = match element {
-        Element::Scalar { primitive, .. } => Shape::Word(primitive),
-        Element::Plain { .. } => Shape::Bytes,
-        Element::Device => Shape::Word("i32"),
-        Element::Handle { .. } => Shape::Word("u64"),
+    let (shape, told) = match element {
+        Element::Scalar { primitive, .. } => (Shape::Word(primitive), None),
+        Element::Plain { name } => (Shape::Bytes, Some(format!("Plain(\"{name}\")"))),
+        Element::Device => (Shape::Word("i32"), Some("Ordinal".to_owned())),
+        Element::Handle { kind, .. } => (Shape::Word("u64"), Some(format!("Existing(Kind::{kind})"))),
     };
-    Field { name: name.to_owned(), shape, optional }
+    Field { name: name.to_owned(), shape, told, optional }
+}
+
+/// A parameter that says how many elements others have.
+fn counts(row: &Row, name: &str) -> bool {
+    row.params.iter().any(|p| match &p.kind {
+        Kind::InArray { len, .. } | Kind::OutArray { len, .. } => len == name,
+        _ => false,
+    })
 }
 
 pub fn request(row: &Row) -> Vec<Field> {
@@ -80,17 +68,34 @@ pub fn request(row: &Row) -> Vec<Field> {
     for param in &row.params {
         let name = param.name.as_str();
         match &param.kind {
-            Kind::Value(e) | Kind::InOut { element: e } => fields.push(element(name, e, false)),
+            Kind::Value(Element::Scalar { name: of, .. }) if of == "CUdeviceptr" => {
+                fields.push(Field { name: name.to_owned(), shape: Shape::Address, told: None, optional: false });
+            }
+            Kind::Value(e) | Kind::InOut { element: e } => {
+                let mut field = element(name, e, false);
+                if counts(row, name) {
+                    field.told = Some("Count".to_owned());
+                }
+                fields.push(field);
+            }
             Kind::In { element: e, optional } => fields.push(element(name, e, *optional)),
             // The handle that the client chose for what this call creates.
-            Kind::Out { element: e @ Element::Handle { .. }, .. } => fields.push(element(name, e, false)),
-            Kind::InArray { element: Element::Handle { .. }, optional, .. } => {
-                fields.push(Field { name: name.to_owned(), shape: Shape::Handles, optional: *optional });
+            Kind::Out { element: Element::Handle { kind, .. }, .. } => {
+                let told = Some(format!("New(Kind::{kind})"));
+                fields.push(Field { name: name.to_owned(), shape: Shape::Word("u64"), told, optional: false });
             }
-            Kind::InArray { optional, .. } => {
-                fields.push(Field { name: name.to_owned(), shape: Shape::Bytes, optional: *optional });
+            Kind::InArray { element: Element::Handle { kind, .. }, optional, .. } => {
+                let told = Some(format!("Handles(Kind::{kind}, {})", row.limit));
+                fields.push(Field { name: name.to_owned(), shape: Shape::Handles, told, optional: *optional });
             }
-            Kind::Str => fields.push(Field { name: name.to_owned(), shape: Shape::Bytes, optional: false }),
+            Kind::InArray { element, optional, .. } => {
+                let told = Some(format!("Plains(\"{}\", {})", element_name(element), row.limit));
+                fields.push(Field { name: name.to_owned(), shape: Shape::Bytes, told, optional: *optional });
+            }
+            Kind::Str => {
+                let told = Some("Text(crate::record::RECORD_BYTES_MAX)".to_owned());
+                fields.push(Field { name: name.to_owned(), shape: Shape::Bytes, told, optional: false });
+            }
             Kind::Out { .. } | Kind::OutArray { .. } | Kind::Raw(_) => {}
         }
     }
@@ -101,14 +106,15 @@ pub fn request(row: &Row) -> Vec<Field> {
 pub fn reply(row: &Row) -> Vec<Field> {
     let mut fields = Vec::new();
     if !row.answers.is_empty() {
-        fields.push(Field { name: "result".to_owned(), shape: Shape::Word("u32"), optional: false });
+        fields.push(Field { name: "result".to_owned(), shape: Shape::Word("u32"), told: None, optional: false });
     }
     for param in &row.params {
         match &param.kind {
             Kind::Out { element: Element::Handle { .. }, .. } => {}
             Kind::Out { element: e, .. } | Kind::InOut { element: e } => fields.push(element(&param.name, e, false)),
-            Kind::OutArray { .. } => {
-                fields.push(Field { name: param.name.clone(), shape: Shape::Bytes, optional: false });
+            Kind::OutArray { element, .. } => {
+                let told = Some(format!("Plains(\"{}\", {})", element_name(element), row.limit));
+                fields.push(Field { name: param.name.clone(), shape: Shape::Bytes, told, optional: false });
             }
             _ => {}
         }
@@ -118,83 +124,31 @@ pub fn reply(row: &Row) -> Vec<Field> {
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
-        "//! Requests and replies. A struct has the name of the driver's function; what it lacks crosses as \
-         nothing.\n\n\
+        "//! Requests and replies of the rows whose parameters say everything. A struct has the name of the driver's \
+         function; what it lacks crosses as nothing.\n\n\
          #![allow(non_camel_case_types, non_snake_case)]\n\n\
-         use crate::{Fault, Reader, Writer};\n\n",
+         use crate::generated::ops;\nuse crate::handle::Kind;\nuse crate::message::address::ClaimedDevice;\n\
+         use crate::message::declare::messages;\nuse crate::message::layout::Shape;\n\nmessages! {\n",
     );
     let mut rows: Vec<&Row> = api.rows.iter().filter(|r| r.has_wire()).collect();
     rows.sort_by_key(|r| r.id);
     for row in rows {
-        one(&mut out, &row.name, &request(row));
+        one(&mut out, "command", &row.name, &row.op_const(), &request(row));
         let reply = reply(row);
         if !reply.is_empty() {
-            one(&mut out, &format!("{}_reply", row.name), &reply);
+            one(&mut out, "reply", &format!("{}_reply", row.name), &row.op_const(), &reply);
         }
     }
-    out.push_str(HELPERS);
+    out.push_str("}\n");
     out
 }
 
-fn one(out: &mut String, name: &str, fields: &[Field]) {
+/// No formatter looks into a macro, so it is written as it is to look.
+fn one(out: &mut String, direction: &str, name: &str, op: &str, fields: &[Field]) {
     let lifetime = if fields.iter().any(|f| f.shape == Shape::Bytes) { "<'a>" } else { "" };
-    writeln!(out, "#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{").unwrap();
+    writeln!(out, "    {direction} {name}{lifetime}(ops::{op}) {{").unwrap();
     for f in fields {
-        writeln!(out, "pub {}: {},", f.name, f.ty()).unwrap();
+        writeln!(out, "        {}: {}{},", f.name, f.ty(), f.shape()).unwrap();
     }
-    let reader = if lifetime.is_empty() { "Reader<'_>" } else { "Reader<'a>" };
-    let (w, r) = if fields.is_empty() { ("_w", "_r") } else { ("w", "r") };
-    writeln!(out, "}}\n\nimpl{lifetime} {name}{lifetime} {{\npub fn encode(&self, {w}: &mut impl Writer) {{").unwrap();
-    for f in fields {
-        writeln!(out, "{}", f.encode()).unwrap();
-    }
-    writeln!(out, "}}\n\npub fn decode({r}: &mut {reader}) -> Result<Self, Fault> {{\nOk({name} {{").unwrap();
-    for f in fields {
-        writeln!(out, "{}: {},", f.name, f.decode()).unwrap();
-    }
-    out.push_str("})\n}\n}\n\n");
+    out.push_str("    }\n\n");
 }
-
-const HELPERS: &str = r#"
-fn present(r: &mut Reader<'_>) -> Result<bool, Fault> {
-    match r.word()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Fault("presence is neither 0 nor 1")),
-    }
-}
-
-fn put_words(w: &mut impl Writer, values: &[u64]) {
-    w.word(values.len() as u64);
-    for value in values {
-        w.word(*value);
-    }
-}
-
-fn words(r: &mut Reader<'_>) -> Result<Vec<u64>, Fault> {
-    let count = r.word()?;
-    // Checked before anything is allocated: the words have to be there.
-    if count > r.rest().len() as u64 / 8 {
-        return Err(Fault("more handles than the record holds"));
-    }
-    (0..count).map(|_| r.word()).collect()
-}
-
-macro_rules! narrow {
-    ($($name:ident $ty:ty;)*) => { $(
-        #[allow(dead_code)]
-        fn $name(r: &mut Reader<'_>) -> Result<$ty, Fault> {
-            let word = r.word()?;
-            let value = word as $ty;
-            if value as u64 == word { Ok(value) } else { Err(Fault("number out of its type's range")) }
-        }
-    )* };
-}
-
-narrow! {
-    narrow_u8 u8;
-    narrow_u16 u16;
-    narrow_u32 u32;
-    narrow_usize usize;
-}
-"#;

@@ -59,7 +59,7 @@ fn one(out: &mut String, row: &Row) {
     )
     .unwrap();
     let q = if row.params.is_empty() { "_" } else { "q" };
-    writeln!(out, "let {q} = calls::{name}::decode(&mut body)?;\nbody.finish()?;").unwrap();
+    writeln!(out, "let {q} = calls::{name}::decode(&mut body)?;").unwrap();
     let mut arguments = Vec::new();
     for param in &row.params {
         arguments.push(prepare(out, row, param));
@@ -334,8 +334,8 @@ const PRELUDE: &str = "//! From records to the driver: decode, resolve handles, 
      // UNSAFETY: calls the driver with values that were decoded, bounded and resolved right here.\n\n\
      #![allow(unused_imports, unused_mut, unused_variables, clippy::unnecessary_cast, clippy::ptr_arg)]\n\n\
      use std::ffi::CString;\n\n\
-     use orion_cuda::driver::Driver;\nuse orion_cuda::sys::*;\nuse orion_wire::generated::{calls, ops};\n\
-     use orion_wire::record::Header;\nuse orion_wire::{Fault, Kind, Reader};\n\n\
+     use orion_cuda::driver::Driver;\nuse orion_cuda::sys::*;\nuse orion_wire::generated::ops;\n\
+     use orion_wire::message::calls;\nuse orion_wire::record::Header;\nuse orion_wire::{Fault, Kind, Reader};\n\n\
      use crate::worker::calls::decoded::{Plain, device, handles, limit, places};\n\
      use crate::worker::outcome::{Handled, Outcome};\nuse crate::worker::session::Session;\n\
      use crate::worker::state::addresses as address;\n\

@@ -239,6 +239,7 @@ fn value(row: &Row, param: &Param) -> Option<String> {
         _ => format!("unsafe {{ bytes_at({name}.cast(), {}) }}", size(element)),
     };
     let text = match &param.kind {
+        Kind::Value(Element::Scalar { name: of, .. }) if of == "CUdeviceptr" => format!("ClaimedDevice::new({name})"),
         Kind::Value(Element::Scalar { .. } | Element::Device) => name.clone(),
         Kind::Value(Element::Handle { .. }) => format!("{name} as u64"),
         Kind::Value(element @ Element::Plain { .. }) => {
@@ -267,7 +268,7 @@ fn decoder(row: &Row) -> String {
     if reply(row).is_empty() {
         return "|_| Ok(CUDA_SUCCESS)".to_owned();
     }
-    let mut out = format!("|r| {{\nlet a = calls::{}_reply::decode(r)?;\n(*r).finish()?;\n", row.name);
+    let mut out = format!("|r| {{\nlet a = calls::{}_reply::decode(r)?;\n", row.name);
     for param in &row.params {
         let name = &param.name;
         let (element, count, optional) = match &param.kind {
@@ -313,7 +314,9 @@ const PRELUDE: &str = "//! The exported functions.
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls;
 use orion_wire::{Handle, Kind};
 
 use crate::activity::calls as activity;

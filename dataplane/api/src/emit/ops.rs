@@ -6,8 +6,7 @@ use crate::rows::{Answered, Row};
 use crate::table::Api;
 
 pub fn module() -> String {
-    "//! What the table of the driver API says about the wire.\n\npub mod by_hand;\npub mod calls;\npub mod ops;\n"
-        .to_owned()
+    "//! What the table of the driver API says about the wire.\n\npub mod by_hand;\npub mod ops;\n".to_owned()
 }
 
 pub fn emit(api: &Api) -> String {
@@ -28,8 +27,8 @@ pub fn emit(api: &Api) -> String {
     );
     writeln!(
         out,
-        "/// Changes with everything that matters to the other side; compared before anything else is decoded.\n\
-         pub const API_HASH: u64 = super::by_hand::with({:#018x});\n",
+        "/// Changes with every row, and what it says of the other side.\n\
+         pub const ROWS_HASH: u64 = super::by_hand::with({:#018x});\n",
         hash(&rows)
     )
     .unwrap();

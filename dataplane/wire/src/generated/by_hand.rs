@@ -13,7 +13,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/context.rs
     0xa9c5ef766103c795,
     // dataplane/oriond/src/worker/calls/copy.rs
-    0xecfced4c904c185b,
+    0xe81b54cb09b2acab,
     // dataplane/oriond/src/worker/calls/event.rs
     0x9dfad9dd91fa9d31,
     // dataplane/oriond/src/worker/calls/execution.rs
@@ -31,7 +31,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/graph/nodes.rs
     0xf3c885d28f27cd71,
     // dataplane/oriond/src/worker/calls/graph/params.rs
-    0xbcdc47fcb91f4ebd,
+    0x76dc0e4896cd7c0a,
     // dataplane/oriond/src/worker/calls/green_context.rs
     0xff25b6844a4dd304,
     // dataplane/oriond/src/worker/calls/host_memory.rs
@@ -39,13 +39,11 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/images.rs
     0x123b8accb2a76bbd,
     // dataplane/oriond/src/worker/calls/ipc.rs
-    0x9f8204fb1f73d9b2,
+    0xec182bb66793c36c,
     // dataplane/oriond/src/worker/calls/library.rs
     0x634ef59a4f851858,
     // dataplane/oriond/src/worker/calls/link.rs
     0x7f5d3c4c9b23897c,
-    // dataplane/oriond/src/worker/calls/memory.rs
-    0x14bfc8ec8660d386,
     // dataplane/oriond/src/worker/calls/module.rs
     0x0978979bcdb40eaf,
     // dataplane/oriond/src/worker/calls/occupancy.rs
@@ -113,7 +111,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/codec.rs
-    0xa51872675c22a3ca,
+    0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
     0xac90a98567a704ff,
     // dataplane/wire/src/handle.rs
@@ -123,11 +121,11 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lib.rs
-    0xa4ea70143e5a88fc,
+    0x610e2912b261b982,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
-    0xc74a49e09a3ab39a,
+    0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
     0x48dd859c3f5c504f,
     // shim/src/activity/gpu.rs
@@ -140,10 +138,6 @@ const FILES: &[u64] = &[
     0xf79087112864ea16,
     // shim/src/api/context.rs
     0x40c5bf157e2f7da3,
-    // shim/src/api/copy/linear.rs
-    0x524a9125d09fd368,
-    // shim/src/api/copy/rows.rs
-    0xd0579ce170614859,
     // shim/src/api/event.rs
     0x0294c8f02a8825a4,
     // shim/src/api/execution.rs
@@ -168,18 +162,12 @@ const FILES: &[u64] = &[
     0x2fc4408508d72d96,
     // shim/src/api/log.rs
     0x6dda03d530614319,
-    // shim/src/api/memory.rs
-    0x2b88123a2c104863,
-    // shim/src/api/memset.rs
-    0x5f1cd61e8ac61df4,
     // shim/src/api/module.rs
     0x677947a1629c16fb,
     // shim/src/api/pool.rs
     0x36db5beb734d3356,
     // shim/src/api/stream.rs
     0xa60c09e693785626,
-    // shim/src/api/stream_memory.rs
-    0x36c3b48d4175849a,
     // shim/src/api/tensor_map.rs
     0x591a4cdd28f80159,
     // shim/src/api/texture.rs
@@ -188,8 +176,6 @@ const FILES: &[u64] = &[
     0xa475c62866278b4a,
     // shim/src/api/virtual_memory.rs
     0x2fb91d8a6ffced74,
-    // shim/src/memory/copy.rs
-    0xbe8c3096ce904526,
     // shim/src/memory/graph_copies.rs
     0x8f2e3ba4fc0cb4b7,
     // shim/src/memory/host_memory.rs
@@ -206,8 +192,6 @@ const FILES: &[u64] = &[
     0x2f5cd9a1c5fe5b2f,
     // shim/src/objects/graph.rs
     0x57f2694129b9e2de,
-    // shim/src/objects/memory.rs
-    0x8ba5b650dad26fec,
     // shim/src/objects/module.rs
     0x5dcc802357cabc57,
     // shim/src/objects/synchronize.rs

@@ -3,5 +3,4 @@
 //! What the table of the driver API says about the wire.
 
 pub mod by_hand;
-pub mod calls;
 pub mod ops;

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use orion_wire::generated::calls::cuMemsetD32Async;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls::cuMemsetD32Async;
 use orion_wire::record::{HEADER_BYTES, Header};
 use orion_wire::{Reader, Writer};
 
@@ -22,7 +23,7 @@ pub fn measure(quick: bool) -> Vec<Sample> {
     written.bytes(&text);
     let mut launch = Vec::new();
     words.iter().for_each(|word| launch.word(*word));
-    let call = cuMemsetD32Async { dstDevice: 1, ui: 2, N: 3, hStream: 4 };
+    let call = cuMemsetD32Async { dstDevice: ClaimedDevice::new(1), ui: 2, N: 3, hStream: 4 };
     let mut encoded_call = Vec::new();
     call.encode(&mut encoded_call);
     vec![

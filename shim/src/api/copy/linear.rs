@@ -11,9 +11,13 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::Reader;
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
+use orion_wire::message::calls;
+use orion_wire::message::copy::{CopyIn, CopyInInline, CopyOut, CopyOutInline};
+use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
+use orion_wire::message::field::{Existing, STREAM, Size};
+use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
 use crate::memory::copy::{is_known, post_or_call};
@@ -23,7 +27,7 @@ use crate::memory::staging::Staging;
 use crate::memory::{host_memory, in_step};
 use crate::objects::synchronize;
 use crate::session::attached::session;
-use crate::session::call::{call, post, post_sealed, put_words, start, start_sealed, try_post};
+use crate::session::call::{call, post, post_sealed, start, start_sealed, try_post};
 use crate::session::context::needs_context;
 use crate::session::reply::{Ticket, wait};
 use crate::state::address_map;
@@ -102,18 +106,18 @@ unsafe fn copy_in_here(
         check_device(to, bytes)?;
         match side(s, from as u64, bytes)? {
             Side::Device => {
-                let request = |w: &mut Vec<u8>| put_words(w, &[to, from as u64, bytes as u64, stream as u64]);
-                posted(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+                let q = between(to, from as u64, bytes, stream);
+                posted(post(calls::cuMemcpyDtoDAsync_v2::OP, |w| q.encode(w)))
             }
             Side::Shared(range) => {
                 let reading = Reading::of(s, || vec![range]);
                 in_step::announce_source(s, range);
                 let is_posted = !synchronous && is_known(s, to, bytes);
-                let tell = if is_posted && reading.is_noted() { 2 } else { 0 };
-                let request = |w: &mut Vec<u8>| put_words(w, &[to, from as u64, bytes as u64, stream as u64, tell]);
+                let source = if is_posted && reading.is_noted() { Source::Told } else { Source::Kept };
+                let q = copy_in_of(to, from as u64, bytes, stream, source);
                 match is_posted {
-                    true => posted(post_sealed(op::COPY_IN, request, |number| reading.posted(number))),
-                    false => call(op::COPY_IN, request, |_| Ok(())),
+                    true => posted(post_sealed(CopyIn::OP, |w| q.encode(w), |number| reading.posted(number))),
+                    false => call(CopyIn::OP, |w| q.encode(w), |_| Ok(())),
                 }
             }
             // SAFETY: the caller's promise.
@@ -121,6 +125,25 @@ unsafe fn copy_in_here(
         }
     })();
     answer.err().unwrap_or(CUDA_SUCCESS)
+}
+
+fn named(stream: CUstream) -> Existing<STREAM> {
+    Existing(stream as u64)
+}
+
+fn copy_in_of(to: u64, from: u64, bytes: usize, stream: CUstream, source: Source) -> CopyIn {
+    let (to, from) = (ClaimedDevice::new(to), ClaimedHost::new(from));
+    CopyIn { to, from, bytes: Size::of(bytes), stream: named(stream), source }
+}
+
+fn copy_out_of(to: u64, from: u64, bytes: usize, stream: CUstream) -> CopyOut {
+    let (to, from) = (ClaimedHost::new(to), ClaimedDevice::new(from));
+    CopyOut { to, from, bytes: Size::of(bytes), stream: named(stream) }
+}
+
+fn between(to: u64, from: u64, bytes: usize, stream: CUstream) -> calls::cuMemcpyDtoDAsync_v2 {
+    let (dstDevice, srcDevice) = (ClaimedDevice::new(to), ClaimedDevice::new(from));
+    calls::cuMemcpyDtoDAsync_v2 { dstDevice, srcDevice, ByteCount: bytes, hStream: stream as u64 }
 }
 
 /// # Safety
@@ -134,23 +157,16 @@ pub unsafe fn copy_in_pageable(
     synchronous: bool,
 ) -> Result<(), CUresult> {
     if let Some(at) = crate::objects::capture::set_aside(s, stream, from as u64, Shape::line(bytes))? {
-        return posted(post(op::COPY_IN, |w| put_words(w, &[to, at, bytes as u64, stream as u64, 0])));
+        let q = copy_in_of(to, at, bytes, stream, Source::Kept);
+        return posted(post(CopyIn::OP, |w| q.encode(w)));
     }
     // CUDA allows the synchronous form to return before the device has the bytes, but programs that launch on a
     // non-blocking stream next rely on what the driver does, and it waits.
     if bytes <= INLINE_BYTES_MAX {
         // SAFETY: the caller's promise.
         let source = unsafe { std::slice::from_raw_parts(from, bytes) };
-        let request = |w: &mut Vec<u8>| {
-            w.word(to);
-            w.word(stream as u64);
-            w.bytes(source);
-        };
-        return if is_known(s, to, bytes) && !synchronous {
-            posted(post(op::COPY_IN_INLINE, request))
-        } else {
-            call(op::COPY_IN_INLINE, request, |_| Ok(()))
-        };
+        let q = CopyInInline { to: ClaimedDevice::new(to), stream: named(stream), bytes: source.into() };
+        return post_or_call(CopyInInline::OP, is_known(s, to, bytes) && !synchronous, |w| q.encode(w));
     }
     let mut done = 0;
     while done < bytes {
@@ -160,14 +176,14 @@ pub unsafe fn copy_in_pageable(
         // SAFETY: the caller's promise, and the staging range is ours alone until the worker releases it.
         unsafe { crate::memory::parallel_copy::copy(at, from.add(done), len) };
         announce(s, piece.range);
-        let words = [to + done as u64, at as u64, len as u64, stream as u64, 1];
+        let q = copy_in_of(to + done as u64, at as u64, len, stream, Source::Lent);
         done += len;
         if done == bytes && synchronous {
-            let ticket = start(s, op::COPY_IN, |w| put_words(w, &words))?;
+            let ticket = start(s, CopyIn::OP, |w| q.encode(w))?;
             piece.lend();
             posted(wait(s, ticket)?.result)?;
         } else {
-            let sent = try_post(op::COPY_IN, |w| put_words(w, &words))?;
+            let sent = try_post(CopyIn::OP, |w| q.encode(w))?;
             piece.lend();
             posted(sent)?;
         }
@@ -202,17 +218,17 @@ unsafe fn copy_out_here(to: *mut u8, from: CUdeviceptr, bytes: usize, stream: CU
         check_device(from, bytes)?;
         match side(s, to as u64, bytes)? {
             Side::Device => {
-                let request = |w: &mut Vec<u8>| put_words(w, &[to as u64, from, bytes as u64, stream as u64]);
-                posted(post(ops::CU_MEMCPY_DTO_D_ASYNC_V2, request))
+                let q = between(to as u64, from, bytes, stream);
+                posted(post(calls::cuMemcpyDtoDAsync_v2::OP, |w| q.encode(w)))
             }
             Side::Shared(range) => {
                 in_step::before_overwrite(s, range);
-                let request = |w: &mut Vec<u8>| put_words(w, &[to as u64, from, bytes as u64, stream as u64]);
+                let q = copy_out_of(to as u64, from, bytes, stream);
                 let bringing = Bringing::new(s, vec![range]);
                 if !synchronous && is_known(s, from, bytes) {
-                    return posted(post_sealed(op::COPY_OUT, request, |number| bringing.posted(number)));
+                    return posted(post_sealed(CopyOut::OP, |w| q.encode(w), |number| bringing.posted(number)));
                 }
-                let ticket = start_sealed(s, op::COPY_OUT, request, |number| bringing.called(number))?;
+                let ticket = start_sealed(s, CopyOut::OP, |w| q.encode(w), |number| bringing.called(number))?;
                 finish_out(s, ticket, stream)
             }
             // SAFETY: the caller's promise.
@@ -259,20 +275,13 @@ impl Drop for Bringing {
 
 fn finish_out(s: &'static Session, ticket: Ticket, stream: CUstream) -> Result<(), CUresult> {
     let reply = wait(s, ticket)?;
-    let mut r = orion_wire::Reader::new(&reply.body);
-    show_output(s, &mut r)?;
+    // A copy that failed before it was made has no body. What kernels before it printed is out before it returns.
+    if let Ok(q) = CopyOutReply::decode(&mut Reader::new(&reply.body)) {
+        crate::session::progress::wait_for(s, q.events)?;
+    }
     posted(reply.result)?;
     crate::session::thread::note_synchronized(stream as u64, ticket.sent);
     Ok(())
-}
-
-/// What kernels before a copy printed is out before the copy returns.
-fn show_output(s: &Session, r: &mut orion_wire::Reader<'_>) -> Result<(), CUresult> {
-    match r.word() {
-        Ok(events) => crate::session::progress::wait_for(s, events),
-        // A copy that failed has no body.
-        Err(_) => Ok(()),
-    }
 }
 
 /// # Safety
@@ -285,15 +294,18 @@ unsafe fn copy_out_pageable(
     stream: CUstream,
 ) -> Result<(), CUresult> {
     if let Some(at) = crate::objects::capture::set_aside(s, stream, to as u64, Shape::line(bytes))? {
-        return posted(post(op::COPY_OUT, |w| put_words(w, &[at, from, bytes as u64, stream as u64])));
+        let q = copy_out_of(at, from, bytes, stream);
+        return posted(post(CopyOut::OP, |w| q.encode(w)));
     }
     if bytes <= INLINE_BYTES_MAX {
-        let ticket = start(s, op::COPY_OUT_INLINE, |w| put_words(w, &[from, bytes as u64, stream as u64]))?;
+        let q = CopyOutInline { from: ClaimedDevice::new(from), bytes: Size::of(bytes), stream: named(stream) };
+        let ticket = start(s, CopyOutInline::OP, |w| q.encode(w))?;
         let reply = wait(s, ticket)?;
         posted(reply.result)?;
-        let mut r = orion_wire::Reader::new(&reply.body);
-        let data = r.bytes().map_err(|f| crate::session::lost::broken(f.0))?;
-        show_output(s, &mut r)?;
+        let answer = CopyOutInlineReply::decode(&mut Reader::new(&reply.body));
+        let CopyOutInlineReply { bytes: data, events } = answer.map_err(|f| crate::session::lost::broken(f.0))?;
+        crate::session::progress::wait_for(s, events)?;
+        let data = data.get();
         if data.len() != bytes {
             return Err(crate::session::lost::broken("copy of another length"));
         }
@@ -311,8 +323,8 @@ unsafe fn copy_out_pageable(
             let source = from + asked as u64;
             // Nothing may be given back while a piece before it is being written: what is under way is waited for.
             let sent = Staging::take(s, len).and_then(|piece| {
-                let words = [piece.pointer() as u64, source, len as u64, stream as u64];
-                Ok((start(s, op::COPY_OUT, |w| put_words(w, &words))?, piece))
+                let q = copy_out_of(piece.pointer() as u64, source, len, stream);
+                Ok((start(s, CopyOut::OP, |w| q.encode(w))?, piece))
             });
             match sent {
                 Ok((ticket, piece)) => in_flight.push_back((ticket, piece, asked)),
@@ -389,9 +401,9 @@ fn copy_device(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstrea
     if let Err(code) = needs_context().and_then(|_| check_device(to, bytes)).and_then(|()| check_device(from, bytes)) {
         return code;
     }
-    let words = [to, from, bytes as u64, stream as u64];
+    let q = between(to, from, bytes, stream);
     let known = session().is_ok_and(|s| is_known(s, to, bytes) && is_known(s, from, bytes));
-    post_or_call(ops::CU_MEMCPY_DTO_D_ASYNC_V2, known, &words).err().unwrap_or(CUDA_SUCCESS)
+    post_or_call(calls::cuMemcpyDtoDAsync_v2::OP, known, |w| q.encode(w)).err().unwrap_or(CUDA_SUCCESS)
 }
 
 /// # Safety

@@ -5,11 +5,13 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::message::copy::CopyBox;
+use orion_wire::message::field::Existing;
+use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted};
 use crate::api::copy::linear::{Bringing, Side, side};
+use crate::memory::copy::message;
 use crate::memory::payload::{Loan, announce};
 use crate::memory::reading::Reading;
 use crate::memory::{host_memory, in_step};
@@ -280,19 +282,16 @@ impl Way {
     /// # Safety
     /// Every row lies in the application's memory.
     unsafe fn send(self, d: &CUDA_MEMCPY3D) -> Result<(), CUresult> {
-        let request = |w: &mut Vec<u8>| {
-            w.word(self.stream as u64);
-            // SAFETY: a descriptor is plain data of 200 bytes; its reserved fields were the application's zeros.
-            w.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(d).cast::<u8>(), size_of_val(d)) });
-        };
+        let q = CopyBox { stream: Existing(self.stream as u64), copy: message(d) };
+        let request = |w: &mut Vec<u8>| q.encode(w);
         let bringing = Bringing::new(self.s, self.to_host);
         if !self.synchronous && self.loan.is_none() {
-            return posted(post_sealed(op::COPY_3D, request, |number| {
+            return posted(post_sealed(CopyBox::OP, request, |number| {
                 bringing.posted(number);
                 self.reading.iter().for_each(|reading| reading.posted(number));
             }));
         }
-        let ticket = start_sealed(self.s, op::COPY_3D, request, |number| bringing.called(number))?;
+        let ticket = start_sealed(self.s, CopyBox::OP, request, |number| bringing.called(number))?;
         posted(wait(self.s, ticket)?.result)?;
         if let (Some(to), Some(loan)) = (self.unpack, &self.loan) {
             // SAFETY: the caller's promise; the copy into the loan is complete.

@@ -5,8 +5,9 @@
 use std::ffi::{CStr, c_char};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
+use orion_wire::message::calls;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::answer::{code, write};

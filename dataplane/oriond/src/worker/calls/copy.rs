@@ -2,12 +2,12 @@
 
 // UNSAFETY: gives the driver addresses that were decided on in `session::reach`.
 
-use std::ptr;
-
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::message::copy::{CopyBox, CopyIn, CopyInInline, CopyOut, CopyOutInline};
+use orion_wire::message::copy::{CopyOutInlineReply, CopyOutReply, Source};
 use orion_wire::record::{Header, RECORD_BYTES_MAX};
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Fault, Reader};
 
 use crate::worker::calls::graph::keep;
 use crate::worker::driver::capture_mode::relaxed;
@@ -19,9 +19,9 @@ use crate::worker::state::waits::{Landing, Wait};
 
 /// Host to device with the bytes in the record: the driver captures small pageable sources before it returns.
 pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let (to, stream) = (r.word()?, s.plain_stream(r.word()?, header.thread));
-    let bytes = r.bytes()?;
-    let (to, stream) = match (s.reach(to, bytes.len() as u64), stream) {
+    let q = CopyInInline::decode(&mut r)?;
+    let bytes = q.bytes.get();
+    let (to, stream) = match (s.reach(q.to, bytes.len() as u64), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(to), Ok(stream)) => (to, stream),
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
@@ -45,31 +45,24 @@ pub fn copy_in_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Ha
 
 /// A copy whose context is gone or broken: what was lent for it goes back.
 pub fn abandon_copy_in(s: &Session, mut r: Reader<'_>) -> Result<(), Fault> {
-    let (_, from, bytes, _) = (r.word()?, r.word()?, r.word()?, r.word()?);
-    if r.word()? != 0 {
-        drop(s.lent(s.shared(from, bytes)?.range()));
+    let q = CopyIn::decode(&mut r)?;
+    if q.source != Source::Kept {
+        drop(s.lent(s.shared(q.from, q.bytes.0)?.range()));
     }
     Ok(())
 }
 
 pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let (to, from, bytes) = (r.word()?, r.word()?, r.word()?);
-    let stream = s.plain_stream(r.word()?, header.thread);
-    let (is_lent, tell) = match r.word()? {
-        0 => (false, false),
-        1 => (true, false),
-        2 => (false, header.sequence == 0),
-        _ => return Err(Fault("copy of an unknown kind").into()),
-    };
-    let from = s.shared(from, bytes)?;
-    let range = from.range();
-    let lent = is_lent.then(|| s.lent(range));
-    let (to, stream) = match (s.reach(to, bytes), stream) {
+    let q = CopyIn::decode(&mut r)?;
+    let tell = q.source == Source::Told && header.sequence == 0;
+    let from = s.shared(q.from, q.bytes.0)?;
+    let lent = (q.source == Source::Lent).then(|| s.lent(from.range()));
+    let (to, stream) = match (s.reach(q.to, q.bytes.0), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(to), Ok(stream)) => (to, stream),
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
     // SAFETY: the source is shared memory, mapped for as long as the session lives.
-    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), from.raw(s), bytes as usize, stream) };
+    let code = unsafe { s.driver.cuMemcpyHtoDAsync_v2(to.raw(), from.raw(s), q.bytes.0 as usize, stream) };
     if let (CUDA_SUCCESS, Some(lent)) = (code, lent) {
         // While the stream is captured nothing is read now, but at every launch of the graph.
         match s.captures.graph_of(s.driver, stream) {
@@ -91,19 +84,19 @@ pub fn copy_in(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
 }
 
 pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let (to, from, bytes, stream_word) = (r.word()?, r.word()?, r.word()?, r.word()?);
-    let to = s.shared(to, bytes)?;
+    let q = CopyOut::decode(&mut r)?;
+    let to = s.shared(q.to, q.bytes.0)?;
     let range = to.range();
-    let (from, stream) = match (s.reach(from, bytes), s.plain_stream(stream_word, header.thread)) {
+    let (from, stream) = match (s.reach(q.from, q.bytes.0), s.plain_stream(q.stream.0, header.thread)) {
         (Ok(from), Ok(stream)) => (from, stream),
         (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
     };
-    if s.hold(header, range, from, stream, stream_word) {
+    if s.hold(header, range, from, stream, q.stream.0) {
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     s.mix(stream);
     // SAFETY: the destination is shared memory, mapped for as long as the session lives.
-    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.raw(s), from.raw(), bytes as usize, stream) };
+    let code = unsafe { s.driver.cuMemcpyDtoHAsync_v2(to.raw(s), from.raw(), q.bytes.0 as usize, stream) };
     if code != CUDA_SUCCESS {
         return Ok(Outcome::Done(code));
     }
@@ -121,26 +114,28 @@ pub fn copy_out(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled 
             s.announce(range);
         }
         let (code, events) = s.flush_output_of(stream, code);
-        reply.word(events);
+        CopyOutReply { events }.encode(reply);
         code
     }))
 }
 
 /// Device to host with the bytes in the reply, by way of pinned memory of the worker's own.
 pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let (from, bytes) = (r.word()?, r.word()? as usize);
-    let stream = s.plain_stream(r.word()?, header.thread)?;
+    let q = CopyOutInline::decode(&mut r)?;
+    let bytes = q.bytes.0 as usize;
+    let stream = s.plain_stream(q.stream.0, header.thread)?;
     if bytes > RECORD_BYTES_MAX / 2 {
         return Err(Fault("copy too long for a reply").into());
     }
-    let from = s.reach(from, bytes as u64)?;
+    let from = s.reach(q.from, bytes as u64)?;
     if Landing::suits(from, bytes as u64) && s.may_watch(stream) {
         let landing = s.watch(from, bytes, stream)?;
         let slot = landing.slot.cast_mut();
         return Ok(s.park(header, Wait::Landing(landing), move |s, code, reply| {
+            let events = s.flush_output(code);
             // SAFETY: the copy has finished (or failed); the slot is ours.
-            reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
-            reply.word(s.flush_output(code));
+            let copied = unsafe { std::slice::from_raw_parts(slot, bytes) };
+            CopyOutInlineReply { bytes: copied.into(), events }.encode(reply);
             s.return_scratch(slot);
             code
         }));
@@ -154,25 +149,20 @@ pub fn copy_out_inline(s: &mut Session, header: &Header, mut r: Reader<'_>) -> H
         return Ok(Outcome::Done(code));
     }
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
-        // SAFETY: the copy has finished (or failed); the slot is ours.
-        reply.bytes(unsafe { std::slice::from_raw_parts(slot, bytes) });
-        s.return_scratch(slot);
         let (code, events) = s.flush_output_of(stream, code);
-        reply.word(events);
+        // SAFETY: the copy has finished (or failed); the slot is ours.
+        let copied = unsafe { std::slice::from_raw_parts(slot, bytes) };
+        CopyOutInlineReply { bytes: copied.into(), events }.encode(reply);
+        s.return_scratch(slot);
         code
     }))
 }
 
 /// Any shape. Host sides are shared memory, arrays are handles.
 pub fn copy_3d(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let stream = s.stream(r.word()?, header.thread);
-    if r.rest().len() != std::mem::size_of::<CUDA_MEMCPY3D>() {
-        return Err(Fault("copy descriptor of the wrong length").into());
-    }
-    // SAFETY: any bytes are a valid descriptor: integers and pointers.
-    let d: CUDA_MEMCPY3D = unsafe { ptr::read_unaligned(r.rest().as_ptr().cast()) };
-    let stream = stream?;
-    let copy = match s.copy_3d(&d) {
+    let q = CopyBox::decode(&mut r)?;
+    let stream = s.stream(q.stream.0, header.thread)?;
+    let copy = match s.copy_3d(&q.copy) {
         Ok(copy) => copy,
         Err(Stop::Code(code)) => return Ok(Outcome::Done(code)),
         Err(Stop::Fault(fault)) => return Err(fault.into()),

@@ -10,7 +10,8 @@ use std::ffi::CString;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_wire::generated::{calls, ops};
+use orion_wire::generated::ops;
+use orion_wire::message::calls;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Kind, Reader};
 
@@ -394,7 +395,6 @@ fn cuDeviceGetHostAtomicCapabilities(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuDeviceGetHostAtomicCapabilities::decode(&mut body)?;
-    body.finish()?;
     limit(q.count as usize, 64)?;
     let mut capabilities = Plain::<u32>::zeroed(q.count as usize);
     limit(q.count as usize, 64)?;
@@ -417,7 +417,6 @@ fn cuDeviceGetP2PAtomicCapabilities(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuDeviceGetP2PAtomicCapabilities::decode(&mut body)?;
-    body.finish()?;
     limit(q.count as usize, 64)?;
     let mut capabilities = Plain::<u32>::zeroed(q.count as usize);
     limit(q.count as usize, 64)?;
@@ -442,7 +441,6 @@ fn cuDeviceGetP2PAtomicCapabilities(
 
 fn cuFlushGPUDirectRDMAWrites(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuFlushGPUDirectRDMAWrites::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuFlushGPUDirectRDMAWrites(q.target, q.scope) };
     Ok(Outcome::Done(result))
@@ -455,7 +453,6 @@ fn cuDevicePrimaryCtxSetFlags_v2(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuDevicePrimaryCtxSetFlags_v2::decode(&mut body)?;
-    body.finish()?;
     let dev = device(s, q.dev)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuDevicePrimaryCtxSetFlags_v2(dev, q.flags) };
@@ -464,7 +461,6 @@ fn cuDevicePrimaryCtxSetFlags_v2(
 
 fn cuCtxSetFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxSetFlags::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxSetFlags(q.flags) };
     Ok(Outcome::Done(result))
@@ -472,7 +468,6 @@ fn cuCtxSetFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuCtxSetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxSetLimit::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = s.limiting(q.limit, q.value as u64, |driver| unsafe { driver.cuCtxSetLimit(q.limit, q.value) });
     Ok(Outcome::Done(result))
@@ -480,7 +475,6 @@ fn cuCtxSetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuCtxGetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxGetLimit::decode(&mut body)?;
-    body.finish()?;
     let mut pvalue: usize = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxGetLimit((&raw mut pvalue).cast(), q.limit) };
@@ -492,7 +486,6 @@ fn cuCtxGetLimit(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuCtxSetCacheConfig(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxSetCacheConfig::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxSetCacheConfig(q.config) };
     Ok(Outcome::Done(result))
@@ -500,7 +493,6 @@ fn cuCtxSetCacheConfig(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuCtxResetPersistingL2Cache(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let _ = calls::cuCtxResetPersistingL2Cache::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxResetPersistingL2Cache() };
     Ok(Outcome::Done(result))
@@ -508,7 +500,6 @@ fn cuCtxResetPersistingL2Cache(s: &mut Session, header: &Header, mut body: Reade
 
 fn cuCtxRecordEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxRecordEvent::decode(&mut body)?;
-    body.finish()?;
     let hCtx: CUcontext = s.handle(Kind::Context, q.hCtx)?.cast();
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -518,7 +509,6 @@ fn cuCtxRecordEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuCtxWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxWaitEvent::decode(&mut body)?;
-    body.finish()?;
     let hCtx: CUcontext = s.handle(Kind::Context, q.hCtx)?.cast();
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -528,7 +518,6 @@ fn cuCtxWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply:
 
 fn cuCtxEnablePeerAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxEnablePeerAccess::decode(&mut body)?;
-    body.finish()?;
     let peerContext: CUcontext = s.handle(Kind::Context, q.peerContext)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxEnablePeerAccess(peerContext, q.Flags) };
@@ -537,7 +526,6 @@ fn cuCtxEnablePeerAccess(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuCtxDisablePeerAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuCtxDisablePeerAccess::decode(&mut body)?;
-    body.finish()?;
     let peerContext: CUcontext = s.handle(Kind::Context, q.peerContext)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuCtxDisablePeerAccess(peerContext) };
@@ -546,7 +534,6 @@ fn cuCtxDisablePeerAccess(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuMemAdvise(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemAdvise::decode(&mut body)?;
-    body.finish()?;
     let devPtr = s.reach(q.devPtr, q.count as u64)?;
     let device = device(s, q.device)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -556,7 +543,6 @@ fn cuMemAdvise(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &m
 
 fn cuMemAdvise_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemAdvise_v2::decode(&mut body)?;
-    body.finish()?;
     let devPtr = s.reach(q.devPtr, q.count as u64)?;
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     places(s, location.elements(), |e| e)?;
@@ -567,7 +553,6 @@ fn cuMemAdvise_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply:
 
 fn cuMemPrefetchAsync(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemPrefetchAsync::decode(&mut body)?;
-    body.finish()?;
     let devPtr = s.reach(q.devPtr, q.count as u64)?;
     let dstDevice = device(s, q.dstDevice)?;
     let hStream = s.stream(q.hStream, header.thread)?;
@@ -578,7 +563,6 @@ fn cuMemPrefetchAsync(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMemPrefetchAsync_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemPrefetchAsync_v2::decode(&mut body)?;
-    body.finish()?;
     let devPtr = s.reach(q.devPtr, q.count as u64)?;
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     places(s, location.elements(), |e| e)?;
@@ -590,7 +574,6 @@ fn cuMemPrefetchAsync_v2(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuIpcGetEventHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuIpcGetEventHandle::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle = Plain::<CUipcEventHandle>::zeroed(1);
     let event: CUevent = s.handle(Kind::Event, q.event)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -603,7 +586,6 @@ fn cuIpcGetEventHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuIpcOpenEventHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuIpcOpenEventHandle::decode(&mut body)?;
-    body.finish()?;
     let mut phEvent: CUevent = std::ptr::null_mut();
     let mut handle = Plain::<CUipcEventHandle>::of(q.handle, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -616,7 +598,6 @@ fn cuIpcOpenEventHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuIpcGetMemHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuIpcGetMemHandle::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle = Plain::<CUipcMemHandle>::zeroed(1);
     let dptr = s.reach(q.dptr, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -629,7 +610,6 @@ fn cuIpcGetMemHandle(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMemcpyDtoDAsync_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyDtoDAsync_v2::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, q.ByteCount as u64)?;
     let srcDevice = s.reach(q.srcDevice, q.ByteCount as u64)?;
     let hStream = s.stream(q.hStream, header.thread)?;
@@ -640,7 +620,6 @@ fn cuMemcpyDtoDAsync_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuMemcpyPeer(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyPeer::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, q.ByteCount as u64)?;
     let dstContext: CUcontext = s.handle(Kind::Context, q.dstContext)?.cast();
     let srcDevice = s.reach(q.srcDevice, q.ByteCount as u64)?;
@@ -653,7 +632,6 @@ fn cuMemcpyPeer(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &
 
 fn cuMemcpyPeerAsync(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyPeerAsync::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, q.ByteCount as u64)?;
     let dstContext: CUcontext = s.handle(Kind::Context, q.dstContext)?.cast();
     let srcDevice = s.reach(q.srcDevice, q.ByteCount as u64)?;
@@ -668,7 +646,6 @@ fn cuMemcpyPeerAsync(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMemcpyDtoA_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyDtoA_v2::decode(&mut body)?;
-    body.finish()?;
     let dstArray: CUarray = s.handle(Kind::Array, q.dstArray)?.cast();
     let srcDevice = s.reach(q.srcDevice, q.ByteCount as u64)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -678,7 +655,6 @@ fn cuMemcpyDtoA_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemcpyAtoD_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyAtoD_v2::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, q.ByteCount as u64)?;
     let srcArray: CUarray = s.handle(Kind::Array, q.srcArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -688,7 +664,6 @@ fn cuMemcpyAtoD_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemcpyAtoA_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemcpyAtoA_v2::decode(&mut body)?;
-    body.finish()?;
     let dstArray: CUarray = s.handle(Kind::Array, q.dstArray)?.cast();
     let srcArray: CUarray = s.handle(Kind::Array, q.srcArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -698,7 +673,6 @@ fn cuMemcpyAtoA_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemsetD8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD8Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, q.N as u64)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -708,7 +682,6 @@ fn cuMemsetD8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemsetD16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD16Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, address::line(&[q.N as u64, 2])?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -718,7 +691,6 @@ fn cuMemsetD16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuMemsetD32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD32Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, address::line(&[q.N as u64, 4])?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -728,7 +700,6 @@ fn cuMemsetD32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuMemsetD2D8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D8Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice = s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, q.Width as u64)?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -738,7 +709,6 @@ fn cuMemsetD2D8Async(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMemsetD2D16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D16Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice =
         s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 2])?)?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
@@ -749,7 +719,6 @@ fn cuMemsetD2D16Async(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMemsetD2D32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemsetD2D32Async::decode(&mut body)?;
-    body.finish()?;
     let dstDevice =
         s.reach(q.dstDevice, address::rows(q.dstPitch as u64, q.Height as u64, address::line(&[q.Width as u64, 4])?)?)?;
     let hStream = s.stream(q.hStream, header.thread)?;
@@ -760,7 +729,6 @@ fn cuMemsetD2D32Async(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMemGetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemGetAccess::decode(&mut body)?;
-    body.finish()?;
     let mut flags: u64 = 0;
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
     places(s, location.elements(), |e| e)?;
@@ -775,7 +743,6 @@ fn cuMemGetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply:
 
 fn cuMulticastCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastCreate::decode(&mut body)?;
-    body.finish()?;
     let mut mcHandle: u64 = 0;
     let mut prop = Plain::<CUmulticastObjectProp>::of(q.prop, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -788,7 +755,6 @@ fn cuMulticastCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMulticastAddDevice(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastAddDevice::decode(&mut body)?;
-    body.finish()?;
     let mcHandle = s.handle(Kind::MemAllocation, q.mcHandle)? as u64;
     let dev = device(s, q.dev)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -798,7 +764,6 @@ fn cuMulticastAddDevice(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuMulticastBindMem(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastBindMem::decode(&mut body)?;
-    body.finish()?;
     let mcHandle = s.handle(Kind::MemAllocation, q.mcHandle)? as u64;
     let memHandle = s.handle(Kind::MemAllocation, q.memHandle)? as u64;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -808,7 +773,6 @@ fn cuMulticastBindMem(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMulticastBindAddr(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastBindAddr::decode(&mut body)?;
-    body.finish()?;
     let mcHandle = s.handle(Kind::MemAllocation, q.mcHandle)? as u64;
     let memptr = s.reach(q.memptr, q.size as u64)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -818,7 +782,6 @@ fn cuMulticastBindAddr(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuMulticastUnbind(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastUnbind::decode(&mut body)?;
-    body.finish()?;
     let mcHandle = s.handle(Kind::MemAllocation, q.mcHandle)? as u64;
     let dev = device(s, q.dev)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -828,7 +791,6 @@ fn cuMulticastUnbind(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuMulticastGetGranularity(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMulticastGetGranularity::decode(&mut body)?;
-    body.finish()?;
     let mut granularity: usize = 0;
     let mut prop = Plain::<CUmulticastObjectProp>::of(q.prop, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -842,7 +804,6 @@ fn cuMulticastGetGranularity(s: &mut Session, header: &Header, mut body: Reader<
 
 fn cuMemPoolTrimTo(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemPoolTrimTo::decode(&mut body)?;
-    body.finish()?;
     let pool: CUmemoryPool = s.handle(Kind::MemPool, q.pool)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMemPoolTrimTo(pool, q.minBytesToKeep) };
@@ -851,7 +812,6 @@ fn cuMemPoolTrimTo(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMemPoolSetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemPoolSetAccess::decode(&mut body)?;
-    body.finish()?;
     let pool: CUmemoryPool = s.handle(Kind::MemPool, q.pool)?.cast();
     limit(q.count as usize, 64)?;
     let mut map = Plain::<CUmemAccessDesc>::of(q.map, q.count as usize)?;
@@ -863,7 +823,6 @@ fn cuMemPoolSetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMemPoolGetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMemPoolGetAccess::decode(&mut body)?;
-    body.finish()?;
     let mut flags: u32 = 0;
     let memPool: CUmemoryPool = s.handle(Kind::MemPool, q.memPool)?.cast();
     let mut location = Plain::<CUmemLocation>::of(q.location, 1)?;
@@ -878,7 +837,6 @@ fn cuMemPoolGetAccess(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuArrayCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArrayCreate_v2::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle: CUarray = std::ptr::null_mut();
     let mut pAllocateArray = Plain::<CUDA_ARRAY_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -894,7 +852,6 @@ fn cuArrayCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, repl
 
 fn cuArray3DCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArray3DCreate_v2::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle: CUarray = std::ptr::null_mut();
     let mut pAllocateArray = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pAllocateArray, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -910,7 +867,6 @@ fn cuArray3DCreate_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuMipmappedArrayCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMipmappedArrayCreate::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle: CUmipmappedArray = std::ptr::null_mut();
     let mut pMipmappedArrayDesc = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::of(q.pMipmappedArrayDesc, 1)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -927,7 +883,6 @@ fn cuMipmappedArrayCreate(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArrayDestroy::decode(&mut body)?;
-    body.finish()?;
     let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuArrayDestroy(hArray) };
@@ -940,7 +895,6 @@ fn cuArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply:
 
 fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMipmappedArrayDestroy::decode(&mut body)?;
-    body.finish()?;
     let hMipmappedArray: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.hMipmappedArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuMipmappedArrayDestroy(hMipmappedArray) };
@@ -953,7 +907,6 @@ fn cuMipmappedArrayDestroy(s: &mut Session, header: &Header, mut body: Reader<'_
 
 fn cuArrayGetDescriptor_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArrayGetDescriptor_v2::decode(&mut body)?;
-    body.finish()?;
     let mut pArrayDescriptor = Plain::<CUDA_ARRAY_DESCRIPTOR>::zeroed(1);
     let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -966,7 +919,6 @@ fn cuArrayGetDescriptor_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 
 fn cuArray3DGetDescriptor_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArray3DGetDescriptor_v2::decode(&mut body)?;
-    body.finish()?;
     let mut pArrayDescriptor = Plain::<CUDA_ARRAY3D_DESCRIPTOR>::zeroed(1);
     let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -979,7 +931,6 @@ fn cuArray3DGetDescriptor_v2(s: &mut Session, header: &Header, mut body: Reader<
 
 fn cuArrayGetSparseProperties(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArrayGetSparseProperties::decode(&mut body)?;
-    body.finish()?;
     let mut sparseProperties = Plain::<CUDA_ARRAY_SPARSE_PROPERTIES>::zeroed(1);
     let array: CUarray = s.handle(Kind::Array, q.array)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -997,7 +948,6 @@ fn cuMipmappedArrayGetSparseProperties(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuMipmappedArrayGetSparseProperties::decode(&mut body)?;
-    body.finish()?;
     let mut sparseProperties = Plain::<CUDA_ARRAY_SPARSE_PROPERTIES>::zeroed(1);
     let mipmap: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.mipmap)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1015,7 +965,6 @@ fn cuArrayGetMemoryRequirements(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuArrayGetMemoryRequirements::decode(&mut body)?;
-    body.finish()?;
     let mut memoryRequirements = Plain::<CUDA_ARRAY_MEMORY_REQUIREMENTS>::zeroed(1);
     let array: CUarray = s.handle(Kind::Array, q.array)?.cast();
     let device = device(s, q.device)?;
@@ -1034,7 +983,6 @@ fn cuMipmappedArrayGetMemoryRequirements(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuMipmappedArrayGetMemoryRequirements::decode(&mut body)?;
-    body.finish()?;
     let mut memoryRequirements = Plain::<CUDA_ARRAY_MEMORY_REQUIREMENTS>::zeroed(1);
     let mipmap: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.mipmap)?.cast();
     let device = device(s, q.device)?;
@@ -1050,7 +998,6 @@ fn cuMipmappedArrayGetMemoryRequirements(
 
 fn cuArrayGetPlane(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuArrayGetPlane::decode(&mut body)?;
-    body.finish()?;
     let mut pPlaneArray: CUarray = std::ptr::null_mut();
     let hArray: CUarray = s.handle(Kind::Array, q.hArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1063,7 +1010,6 @@ fn cuArrayGetPlane(s: &mut Session, header: &Header, mut body: Reader<'_>, reply
 
 fn cuMipmappedArrayGetLevel(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuMipmappedArrayGetLevel::decode(&mut body)?;
-    body.finish()?;
     let mut pLevelArray: CUarray = std::ptr::null_mut();
     let hMipmappedArray: CUmipmappedArray = s.handle(Kind::MipmappedArray, q.hMipmappedArray)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1076,7 +1022,6 @@ fn cuMipmappedArrayGetLevel(s: &mut Session, header: &Header, mut body: Reader<'
 
 fn cuTexObjectDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuTexObjectDestroy::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuTexObjectDestroy(q.texObject) };
     Ok(Outcome::Done(result))
@@ -1084,7 +1029,6 @@ fn cuTexObjectDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuSurfObjectDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuSurfObjectDestroy::decode(&mut body)?;
-    body.finish()?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuSurfObjectDestroy(q.surfObject) };
     Ok(Outcome::Done(result))
@@ -1092,7 +1036,6 @@ fn cuSurfObjectDestroy(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuStreamCreateWithPriority(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamCreateWithPriority::decode(&mut body)?;
-    body.finish()?;
     let mut phStream: CUstream = std::ptr::null_mut();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuStreamCreateWithPriority(&mut phStream, q.flags, q.priority) };
@@ -1104,7 +1047,6 @@ fn cuStreamCreateWithPriority(s: &mut Session, header: &Header, mut body: Reader
 
 fn cuStreamWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitEvent::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1114,7 +1056,6 @@ fn cuStreamWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuStreamGetAttribute(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamGetAttribute::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     let mut value = Plain::<CUstreamAttrValue>::zeroed(1);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1127,7 +1068,6 @@ fn cuStreamGetAttribute(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuStreamSetAttribute(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamSetAttribute::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     let mut param = Plain::<CUstreamAttrValue>::of(q.param, 1)?;
     address::stream_attribute(q.attr)?;
@@ -1138,7 +1078,6 @@ fn cuStreamSetAttribute(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuStreamCopyAttributes(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamCopyAttributes::decode(&mut body)?;
-    body.finish()?;
     let dstStream = s.stream(q.dstStream, header.thread)?;
     let srcStream = s.stream(q.srcStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1148,7 +1087,6 @@ fn cuStreamCopyAttributes(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1158,7 +1096,6 @@ fn cuStreamWriteValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1168,7 +1105,6 @@ fn cuStreamWaitValue32(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1178,7 +1114,6 @@ fn cuStreamWriteValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1188,7 +1123,6 @@ fn cuStreamWaitValue64(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue32_v2::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1198,7 +1132,6 @@ fn cuStreamWriteValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 
 fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue32_v2::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 4)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1208,7 +1141,6 @@ fn cuStreamWaitValue32_v2(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWriteValue64_v2::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1218,7 +1150,6 @@ fn cuStreamWriteValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_
 
 fn cuStreamWaitValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamWaitValue64_v2::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     let addr = s.reach(q.addr, 8)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1228,7 +1159,6 @@ fn cuStreamWaitValue64_v2(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuStreamBatchMemOp(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamBatchMemOp::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
@@ -1240,7 +1170,6 @@ fn cuStreamBatchMemOp(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuStreamBatchMemOp_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamBatchMemOp_v2::decode(&mut body)?;
-    body.finish()?;
     let stream = s.stream(q.stream, header.thread)?;
     limit(q.count as usize, 256)?;
     let mut paramArray = Plain::<CUstreamBatchMemOpParams>::of(q.paramArray, q.count as usize)?;
@@ -1252,7 +1181,6 @@ fn cuStreamBatchMemOp_v2(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuStreamIsCapturing(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuStreamIsCapturing::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     let mut captureStatus: u32 = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1270,7 +1198,6 @@ fn cuStreamUpdateCaptureDependencies(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuStreamUpdateCaptureDependencies::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     limit(q.numDependencies as usize, 4096)?;
     let mut dependencies = handles(s, Kind::GraphNode, Some(&q.dependencies[..]), q.numDependencies as usize)?;
@@ -1293,7 +1220,6 @@ fn cuStreamUpdateCaptureDependencies_v2(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuStreamUpdateCaptureDependencies_v2::decode(&mut body)?;
-    body.finish()?;
     let hStream = s.stream(q.hStream, header.thread)?;
     limit(q.numDependencies as usize, 4096)?;
     let mut dependencies = handles(s, Kind::GraphNode, Some(&q.dependencies[..]), q.numDependencies as usize)?;
@@ -1317,7 +1243,6 @@ fn cuStreamUpdateCaptureDependencies_v2(
 
 fn cuEventCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventCreate::decode(&mut body)?;
-    body.finish()?;
     let mut phEvent: CUevent = std::ptr::null_mut();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuEventCreate(&mut phEvent, q.Flags) };
@@ -1329,7 +1254,6 @@ fn cuEventCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuEventDestroy_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventDestroy_v2::decode(&mut body)?;
-    body.finish()?;
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuEventDestroy_v2(hEvent) };
@@ -1342,7 +1266,6 @@ fn cuEventDestroy_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, rep
 
 fn cuEventRecord(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventRecord::decode(&mut body)?;
-    body.finish()?;
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1352,7 +1275,6 @@ fn cuEventRecord(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuEventRecordWithFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventRecordWithFlags::decode(&mut body)?;
-    body.finish()?;
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1362,7 +1284,6 @@ fn cuEventRecordWithFlags(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuEventElapsedTime_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventElapsedTime_v2::decode(&mut body)?;
-    body.finish()?;
     let mut pMilliseconds: f32 = 0.0;
     let hStart: CUevent = s.handle(Kind::Event, q.hStart)?.cast();
     let hEnd: CUevent = s.handle(Kind::Event, q.hEnd)?.cast();
@@ -1376,7 +1297,6 @@ fn cuEventElapsedTime_v2(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuEventElapsedTime(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuEventElapsedTime::decode(&mut body)?;
-    body.finish()?;
     let mut pMilliseconds: f32 = 0.0;
     let hStart: CUevent = s.handle(Kind::Event, q.hStart)?.cast();
     let hEnd: CUevent = s.handle(Kind::Event, q.hEnd)?.cast();
@@ -1390,7 +1310,6 @@ fn cuEventElapsedTime(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuGraphCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphCreate::decode(&mut body)?;
-    body.finish()?;
     let mut phGraph: CUgraph = std::ptr::null_mut();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuGraphCreate(&mut phGraph, q.flags) };
@@ -1402,7 +1321,6 @@ fn cuGraphCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuGraphClone(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphClone::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphClone: CUgraph = std::ptr::null_mut();
     let originalGraph: CUgraph = s.handle(Kind::Graph, q.originalGraph)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1415,7 +1333,6 @@ fn cuGraphClone(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &
 
 fn cuGraphAddMemsetNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddMemsetNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1442,7 +1359,6 @@ fn cuGraphAddMemsetNode(s: &mut Session, header: &Header, mut body: Reader<'_>, 
 
 fn cuGraphMemsetNodeGetParams(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphMemsetNodeGetParams::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut nodeParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::zeroed(1);
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1455,7 +1371,6 @@ fn cuGraphMemsetNodeGetParams(s: &mut Session, header: &Header, mut body: Reader
 
 fn cuGraphMemsetNodeSetParams(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphMemsetNodeSetParams::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut nodeParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::of(q.nodeParams, 1)?;
     s.fills(nodeParams.elements())?;
@@ -1471,7 +1386,6 @@ fn cuGraphExecMemsetNodeSetParams(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphExecMemsetNodeSetParams::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut memsetParams = Plain::<CUDA_MEMSET_NODE_PARAMS>::of(q.memsetParams, 1)?;
@@ -1484,7 +1398,6 @@ fn cuGraphExecMemsetNodeSetParams(
 
 fn cuGraphAddChildGraphNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddChildGraphNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1508,7 +1421,6 @@ fn cuGraphAddChildGraphNode(s: &mut Session, header: &Header, mut body: Reader<'
 
 fn cuGraphAddEmptyNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddEmptyNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1530,7 +1442,6 @@ fn cuGraphAddEmptyNode(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuGraphAddEventRecordNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddEventRecordNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1554,7 +1465,6 @@ fn cuGraphAddEventRecordNode(s: &mut Session, header: &Header, mut body: Reader<
 
 fn cuGraphAddEventWaitNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddEventWaitNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1578,7 +1488,6 @@ fn cuGraphAddEventWaitNode(s: &mut Session, header: &Header, mut body: Reader<'_
 
 fn cuGraphAddMemFreeNode(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddMemFreeNode::decode(&mut body)?;
-    body.finish()?;
     let mut phGraphNode: CUgraphNode = std::ptr::null_mut();
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
@@ -1607,7 +1516,6 @@ fn cuGraphEventRecordNodeSetEvent(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphEventRecordNodeSetEvent::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let event: CUevent = s.handle(Kind::Event, q.event)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1622,7 +1530,6 @@ fn cuGraphEventWaitNodeSetEvent(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphEventWaitNodeSetEvent::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let event: CUevent = s.handle(Kind::Event, q.event)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1637,7 +1544,6 @@ fn cuGraphExecEventRecordNodeSetEvent(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphExecEventRecordNodeSetEvent::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let event: CUevent = s.handle(Kind::Event, q.event)?.cast();
@@ -1653,7 +1559,6 @@ fn cuGraphExecEventWaitNodeSetEvent(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphExecEventWaitNodeSetEvent::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let event: CUevent = s.handle(Kind::Event, q.event)?.cast();
@@ -1664,7 +1569,6 @@ fn cuGraphExecEventWaitNodeSetEvent(
 
 fn cuGraphMemFreeNodeGetParams(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphMemFreeNodeGetParams::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut dptr_out: u64 = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1677,7 +1581,6 @@ fn cuGraphMemFreeNodeGetParams(s: &mut Session, header: &Header, mut body: Reade
 
 fn cuDeviceGraphMemTrim(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuDeviceGraphMemTrim::decode(&mut body)?;
-    body.finish()?;
     let device = device(s, q.device)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
     let result = unsafe { s.driver.cuDeviceGraphMemTrim(device) };
@@ -1691,7 +1594,6 @@ fn cuDeviceGetGraphMemAttribute(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuDeviceGetGraphMemAttribute::decode(&mut body)?;
-    body.finish()?;
     let device = device(s, q.device)?;
     let mut value: u64 = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1709,7 +1611,6 @@ fn cuDeviceSetGraphMemAttribute(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuDeviceSetGraphMemAttribute::decode(&mut body)?;
-    body.finish()?;
     let device = device(s, q.device)?;
     let mut value = q.value;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1719,7 +1620,6 @@ fn cuDeviceSetGraphMemAttribute(
 
 fn cuGraphNodeGetType(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphNodeGetType::decode(&mut body)?;
-    body.finish()?;
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut type_: u32 = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1732,7 +1632,6 @@ fn cuGraphNodeGetType(s: &mut Session, header: &Header, mut body: Reader<'_>, re
 
 fn cuGraphAddDependencies(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddDependencies::decode(&mut body)?;
-    body.finish()?;
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
     let mut from = handles(s, Kind::GraphNode, Some(&q.from[..]), q.numDependencies as usize)?;
@@ -1752,7 +1651,6 @@ fn cuGraphAddDependencies(s: &mut Session, header: &Header, mut body: Reader<'_>
 
 fn cuGraphRemoveDependencies(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphRemoveDependencies::decode(&mut body)?;
-    body.finish()?;
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
     let mut from = handles(s, Kind::GraphNode, Some(&q.from[..]), q.numDependencies as usize)?;
@@ -1772,7 +1670,6 @@ fn cuGraphRemoveDependencies(s: &mut Session, header: &Header, mut body: Reader<
 
 fn cuGraphAddDependencies_v2(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphAddDependencies_v2::decode(&mut body)?;
-    body.finish()?;
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
     let mut from = handles(s, Kind::GraphNode, Some(&q.from[..]), q.numDependencies as usize)?;
@@ -1803,7 +1700,6 @@ fn cuGraphRemoveDependencies_v2(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphRemoveDependencies_v2::decode(&mut body)?;
-    body.finish()?;
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     limit(q.numDependencies as usize, 4096)?;
     let mut from = handles(s, Kind::GraphNode, Some(&q.from[..]), q.numDependencies as usize)?;
@@ -1829,7 +1725,6 @@ fn cuGraphRemoveDependencies_v2(
 
 fn cuGraphExecGetFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphExecGetFlags::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let mut flags: u64 = 0;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1842,7 +1737,6 @@ fn cuGraphExecGetFlags(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuGraphUpload(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphUpload::decode(&mut body)?;
-    body.finish()?;
     let hGraph: CUgraphExec = s.handle(Kind::GraphExec, q.hGraph)?.cast();
     let hStream = s.stream(q.hStream, header.thread)?;
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1852,7 +1746,6 @@ fn cuGraphUpload(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: 
 
 fn cuGraphNodeSetEnabled(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphNodeSetEnabled::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1862,7 +1755,6 @@ fn cuGraphNodeSetEnabled(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuGraphNodeGetEnabled(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGraphNodeGetEnabled::decode(&mut body)?;
-    body.finish()?;
     let hGraphExec: CUgraphExec = s.handle(Kind::GraphExec, q.hGraphExec)?.cast();
     let hNode: CUgraphNode = s.handle(Kind::GraphNode, q.hNode)?.cast();
     let mut isEnabled: u32 = 0;
@@ -1881,7 +1773,6 @@ fn cuGraphKernelNodeCopyAttributes(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphKernelNodeCopyAttributes::decode(&mut body)?;
-    body.finish()?;
     let dst: CUgraphNode = s.handle(Kind::GraphNode, q.dst)?.cast();
     let src: CUgraphNode = s.handle(Kind::GraphNode, q.src)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1896,7 +1787,6 @@ fn cuGraphConditionalHandleCreate(
     reply: &mut Vec<u8>,
 ) -> Handled {
     let q = calls::cuGraphConditionalHandleCreate::decode(&mut body)?;
-    body.finish()?;
     let mut pHandle_out: u64 = 0;
     let hGraph: CUgraph = s.handle(Kind::Graph, q.hGraph)?.cast();
     let ctx: CUcontext = s.handle(Kind::Context, q.ctx)?.cast();
@@ -1918,7 +1808,6 @@ fn cuGraphConditionalHandleCreate(
 
 fn cuGreenCtxRecordEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGreenCtxRecordEvent::decode(&mut body)?;
-    body.finish()?;
     let hCtx: CUgreenCtx = s.handle(Kind::GreenContext, q.hCtx)?.cast();
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1928,7 +1817,6 @@ fn cuGreenCtxRecordEvent(s: &mut Session, header: &Header, mut body: Reader<'_>,
 
 fn cuGreenCtxWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGreenCtxWaitEvent::decode(&mut body)?;
-    body.finish()?;
     let hCtx: CUgreenCtx = s.handle(Kind::GreenContext, q.hCtx)?.cast();
     let hEvent: CUevent = s.handle(Kind::Event, q.hEvent)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.
@@ -1938,7 +1826,6 @@ fn cuGreenCtxWaitEvent(s: &mut Session, header: &Header, mut body: Reader<'_>, r
 
 fn cuGreenCtxStreamCreate(s: &mut Session, header: &Header, mut body: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let q = calls::cuGreenCtxStreamCreate::decode(&mut body)?;
-    body.finish()?;
     let mut phStream: CUstream = std::ptr::null_mut();
     let greenCtx: CUgreenCtx = s.handle(Kind::GreenContext, q.greenCtx)?.cast();
     // SAFETY: pointers are to locals of the size the function expects; handles are the session's own.

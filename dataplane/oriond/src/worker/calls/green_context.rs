@@ -6,8 +6,8 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
-use orion_wire::generated::calls;
 use orion_wire::handle::Kind;
+use orion_wire::message::calls;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 

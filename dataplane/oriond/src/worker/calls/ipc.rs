@@ -3,6 +3,7 @@
 // UNSAFETY: passes a client's handle to the driver, which checks it.
 
 use orion_cuda::sys::*;
+use orion_wire::message::address::ClaimedDevice;
 use orion_wire::record::Header;
 use orion_wire::{Fault, Reader, Writer};
 
@@ -29,7 +30,7 @@ pub fn cuIpcOpenMemHandle_v2(s: &mut Session, _header: &Header, mut r: Reader<'_
 }
 
 pub fn cuIpcCloseMemHandle(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let base = s.reach(r.word()?, 1)?;
+    let base = s.reach(ClaimedDevice::new(r.word()?), 1)?;
     s.addresses.ended(base.raw());
     // SAFETY: device memory of the session; the driver checks that it was opened there.
     Ok(Outcome::Done(unsafe { s.driver.cuIpcCloseMemHandle(base.raw()) }))

@@ -5,8 +5,10 @@
 use std::ptr;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
+use orion_wire::message::memory::{MemAlloc, MemAllocPitch, MemAllocPitchReply, MemAllocReply};
+use orion_wire::message::memory::{MemFree, MemGetInfo, MemGetInfoReply};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
@@ -18,7 +20,7 @@ use crate::worker::state::waits::{Wait, Waiting};
 const PITCH: u64 = 512;
 
 pub fn cuMemAlloc_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (bytes, mut address) = (r.word()?, 0);
+    let (bytes, mut address) = (MemAlloc::decode(&mut r)?.bytes.0, 0);
     let code = s.allocating(bytes, |d| {
         // SAFETY: a valid out pointer.
         let code = unsafe { d.cuMemAlloc_v2(&mut address, bytes as usize) };
@@ -27,37 +29,34 @@ pub fn cuMemAlloc_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply:
     if code == CUDA_SUCCESS {
         s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
     }
-    reply.word(address);
+    MemAllocReply { address }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemAllocPitch_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (width, height, element) = (r.word()? as usize, r.word()? as usize, r.word()? as u32);
+    let q = MemAllocPitch::decode(&mut r)?;
+    let (width, height) = (q.width.0 as usize, q.rows.0 as usize);
     let (mut address, mut pitch) = (0, 0);
     // The pitch that the driver chooses on every device that there is.
     let bytes = (width as u64).div_ceil(PITCH).saturating_mul(PITCH).saturating_mul(height as u64);
     let code = s.allocating(bytes, |d| {
         // SAFETY: valid out pointers.
-        let code = unsafe { d.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element) };
+        let code = unsafe { d.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, q.element_bytes) };
         (code, What::Memory(address))
     });
     if code == CUDA_SUCCESS {
         let bytes = (pitch as u64).saturating_mul(height as u64);
         s.addresses.given(address, bytes, Of::Memory(s.green.home(header.context)));
     }
-    reply.word(address);
-    reply.word(pitch as u64);
+    MemAllocPitchReply { address, pitch: pitch as u64 }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 /// Waits for the device; on a helper thread where the device may be waiting for the client.
 pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let address = match r.word()? {
-        // Nothing to free, which is no error.
-        0 => s.reach(0, 0),
-        address => s.reach(address, 1),
-    };
-    let address = address?;
+    // Nothing to free is no error.
+    let q = MemFree::decode(&mut r)?;
+    let address = s.reach(q.address, u64::from(!q.address.is_null()))?;
     s.addresses.ended(address.raw());
     s.note_free(ptr::null_mut());
     // Not while a capture is open: asking a captured stream would end its capture.
@@ -77,12 +76,12 @@ pub fn cuMemFree_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply:
     Ok(Outcome::Done(code))
 }
 
-pub fn cuMemGetInfo_v2(s: &mut Session, _header: &Header, _r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+pub fn cuMemGetInfo_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    MemGetInfo::decode(&mut r)?;
     let (mut free, mut total) = (0, 0);
     // SAFETY: valid out pointers.
     let code = unsafe { s.driver.cuMemGetInfo_v2(&mut free, &mut total) };
     let (free, total) = s.within_limit(free as u64, total as u64);
-    reply.word(free);
-    reply.word(total);
+    MemGetInfoReply { free, total }.encode(reply);
     Ok(Outcome::Done(code))
 }

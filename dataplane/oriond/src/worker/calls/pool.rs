@@ -8,6 +8,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::address::ClaimedDevice;
 use orion_wire::record::Header;
 use orion_wire::{Reader, Writer};
 
@@ -144,7 +145,7 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
     let base = r.word()?;
     let stream = s.stream(r.word()?, header.thread)?;
     s.note_free(stream);
-    let base = s.reach(base, 1)?;
+    let base = s.reach(ClaimedDevice::new(base), 1)?;
     // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
     // In a stream that is being captured nothing is freed now.

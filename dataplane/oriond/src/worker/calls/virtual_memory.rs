@@ -7,6 +7,7 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::address::ClaimedDevice;
 use orion_wire::record::Header;
 use orion_wire::{Reader, Writer};
 
@@ -30,7 +31,7 @@ pub fn cuMemAddressReserve(s: &mut Session, _header: &Header, mut r: Reader<'_>,
 
 pub fn cuMemAddressFree(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let (base, bytes) = (r.word()?, r.word()? as usize);
-    let base = s.reach(base, bytes as u64)?;
+    let base = s.reach(ClaimedDevice::new(base), bytes as u64)?;
     // SAFETY: device addresses of the session; the driver refuses what is not a whole reservation.
     let code = unsafe { s.driver.cuMemAddressFree(base.raw(), bytes) };
     if code == CUDA_SUCCESS {
@@ -109,7 +110,7 @@ pub fn cuMemRetainAllocationHandle(
     _reply: &mut Vec<u8>,
 ) -> Handled {
     let (word, address) = (r.word()?, r.word()?);
-    let address = s.reach(address, 1)?;
+    let address = s.reach(ClaimedDevice::new(address), 1)?;
     let mut handle = 0;
     // SAFETY: a valid out pointer; the driver looks the address up.
     let code = unsafe { s.driver.cuMemRetainAllocationHandle(&mut handle, address.raw() as *mut c_void) };
@@ -123,7 +124,7 @@ pub fn cuMemRetainAllocationHandle(
 pub fn cuMemMap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let (base, bytes, offset) = (r.word()?, r.word()? as usize, r.word()? as usize);
     let handle = allocation(s, r.word()?)?;
-    let base = s.reach(base, bytes as u64)?;
+    let base = s.reach(ClaimedDevice::new(base), bytes as u64)?;
     // SAFETY: a live handle and device addresses of the session; the driver checks that they are reserved.
     let code = unsafe { s.driver.cuMemMap(base.raw(), bytes, offset, handle, 0) };
     if code == CUDA_SUCCESS {
@@ -134,7 +135,7 @@ pub fn cuMemMap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &m
 
 pub fn cuMemUnmap(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let (base, bytes) = (r.word()?, r.word()? as usize);
-    let base = s.reach(base, bytes as u64)?;
+    let base = s.reach(ClaimedDevice::new(base), bytes as u64)?;
     // SAFETY: device addresses of the session; the driver checks what is mapped there.
     let code = unsafe { s.driver.cuMemUnmap(base.raw(), bytes) };
     if code == CUDA_SUCCESS {
@@ -153,7 +154,7 @@ pub fn cuMemSetAccess(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
             Err(code) => return Ok(Outcome::Done(code)),
         }
     }
-    let base = s.reach(base, bytes as u64)?;
+    let base = s.reach(ClaimedDevice::new(base), bytes as u64)?;
     // SAFETY: an array of the given length, and device addresses of the session.
     Ok(Outcome::Done(unsafe { s.driver.cuMemSetAccess(base.raw(), bytes, descs.as_ptr(), descs.len()) }))
 }

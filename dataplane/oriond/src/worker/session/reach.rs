@@ -17,6 +17,8 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Fault;
 use orion_wire::handle::Kind;
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
+use orion_wire::message::copy::{self as message, CopySide};
 use orion_wire::record::HeapRange;
 
 use crate::worker::driver::log as driver_log;
@@ -61,7 +63,8 @@ fn ask(driver: &'static Driver, address: u64) -> Option<(u64, u64)> {
 impl Session {
     /// Decides on an address that a client named for the device's, with `bytes` behind it that the operation touches.
     #[inline]
-    pub fn reach(&mut self, address: u64, bytes: u64) -> Result<DeviceAddress, CUresult> {
+    pub fn reach(&mut self, address: ClaimedDevice, bytes: u64) -> Result<DeviceAddress, CUresult> {
+        let address = address.unjudged();
         let (first, end) = self.addresses.recent[Addresses::slot(address)];
         if first <= address && address < end && bytes <= end - address {
             return Ok(DeviceAddress(address));
@@ -101,7 +104,8 @@ impl Session {
     }
 
     /// Decides on an address that a client named for shared host memory's.
-    pub fn shared(&self, address: u64, bytes: u64) -> Result<HostSpan, Fault> {
+    pub fn shared(&self, address: ClaimedHost, bytes: u64) -> Result<HostSpan, Fault> {
+        let address = address.unjudged();
         shared_range(self, address, bytes)
             .map(|range| HostSpan { address, range })
             .ok_or(Fault("host address outside the session's memory"))
@@ -109,34 +113,17 @@ impl Session {
 
     /// Decides on both sides of a copy, whose arrays are the client's names. The driver gets them looked up, explicit
     /// where it would have counted for itself, and without what the types say is not meant.
-    pub fn copy_3d(&mut self, c: &CUDA_MEMCPY3D) -> Result<Copy3D, Stop> {
+    pub fn copy_3d(&mut self, c: &message::Copy3D) -> Result<Copy3D, Stop> {
         // SAFETY: integers and pointers, for which zero is a value; so is what nobody set below.
         let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
-        (d.WidthInBytes, d.Height, d.Depth) = (c.WidthInBytes, c.Height, c.Depth);
-        (d.srcLOD, d.dstLOD) = (c.srcLOD, c.dstLOD);
-        let source = Side {
-            kind: c.srcMemoryType,
-            host: c.srcHost as u64,
-            device: c.srcDevice,
-            array: c.srcArray as u64,
-            place: [c.srcXInBytes, c.srcY, c.srcZ],
-            pitch: c.srcPitch,
-            height: c.srcHeight,
-        };
-        let destination = Side {
-            kind: c.dstMemoryType,
-            host: c.dstHost as u64,
-            device: c.dstDevice,
-            array: c.dstArray as u64,
-            place: [c.dstXInBytes, c.dstY, c.dstZ],
-            pitch: c.dstPitch,
-            height: c.dstHeight,
-        };
-        let from = source.decide(self, c)?;
+        (d.WidthInBytes, d.Height, d.Depth) = (c.width.0 as usize, c.rows.0 as usize, c.layers.0 as usize);
+        (d.srcLOD, d.dstLOD) = (c.source.level.0 as usize, c.destination.level.0 as usize);
+        let (source, destination, extent) = (Side::of(&c.source), Side::of(&c.destination), d);
+        let from = source.decide(self, &extent)?;
         (d.srcMemoryType, d.srcHost, d.srcDevice) = (from.kind, from.host as *const c_void, from.device);
         d.srcArray = from.array.cast();
         ([d.srcXInBytes, d.srcY, d.srcZ], d.srcPitch, d.srcHeight) = (source.place, from.pitch, from.height);
-        let to = destination.decide(self, c)?;
+        let to = destination.decide(self, &extent)?;
         (d.dstMemoryType, d.dstHost, d.dstDevice) = (to.kind, to.host as *mut c_void, to.device);
         d.dstArray = to.array.cast();
         ([d.dstXInBytes, d.dstY, d.dstZ], d.dstPitch, d.dstHeight) = (destination.place, to.pitch, to.height);
@@ -147,7 +134,7 @@ impl Session {
     pub fn fills(&mut self, nodes: &mut [CUDA_MEMSET_NODE_PARAMS]) -> Result<(), CUresult> {
         for n in nodes {
             let row = line(&[n.width as u64, n.elementSize.into()])?;
-            n.dst = self.reach(n.dst, rows(n.pitch as u64, n.height as u64, row)?)?.raw();
+            n.dst = self.reach(ClaimedDevice::new(n.dst), rows(n.pitch as u64, n.height as u64, row)?)?.raw();
         }
         Ok(())
     }
@@ -164,7 +151,7 @@ impl Session {
             };
             // SAFETY: these four have one layout; all of it is numbers.
             let w = unsafe { &mut op.waitValue };
-            w.address = self.reach(w.address, bytes)?.raw();
+            w.address = self.reach(ClaimedDevice::new(w.address), bytes)?.raw();
             // The driver's own use.
             w.alias = 0;
         }
@@ -257,6 +244,18 @@ struct Decided {
 }
 
 impl Side {
+    fn of(side: &CopySide) -> Side {
+        Side {
+            kind: side.memory_type,
+            host: side.host.unjudged(),
+            device: side.device.unjudged(),
+            array: side.array.0,
+            place: [side.x.0 as usize, side.y.0 as usize, side.z.0 as usize],
+            pitch: side.pitch.0 as usize,
+            height: side.height.0 as usize,
+        }
+    }
+
     fn decide(&self, s: &mut Session, c: &CUDA_MEMCPY3D) -> Result<Decided, Stop> {
         let mut d = Decided {
             kind: self.kind,
@@ -275,7 +274,7 @@ impl Side {
             CU_MEMORYTYPE_HOST => {
                 self.fill_in(&mut d, c)?;
                 if let (first, bytes @ 1..) = span(self.host, self.place, d.pitch, d.height, c)? {
-                    d.range = Some(s.shared(first, bytes)?.range());
+                    d.range = Some(s.shared(ClaimedHost::new(first), bytes)?.range());
                 }
                 d.host = self.host;
             }
@@ -283,7 +282,7 @@ impl Side {
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => {
                 self.fill_in(&mut d, c)?;
                 let (first, bytes) = span(self.device, self.place, d.pitch, d.height, c)?;
-                s.reach(first, bytes)?;
+                s.reach(ClaimedDevice::new(first), bytes)?;
                 (d.kind, d.device) = (CU_MEMORYTYPE_DEVICE, self.device);
             }
             _ => return Err(CUDA_ERROR_INVALID_VALUE.into()),

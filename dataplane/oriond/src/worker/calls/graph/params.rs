@@ -10,6 +10,9 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::copy::Copy3D;
+use orion_wire::message::field::Field;
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
@@ -79,7 +82,7 @@ impl Params {
                 let (width, height) = (r.word()?, r.word()?);
                 let bytes = address::rows(pitch, height, address::line(&[width, element.into()])?)?;
                 p.raw.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
-                    dst: s.reach(dst, bytes)?.raw(),
+                    dst: s.reach(ClaimedDevice::new(dst), bytes)?.raw(),
                     pitch: pitch as usize,
                     value,
                     elementSize: element,
@@ -106,7 +109,8 @@ impl Params {
             }
             CU_GRAPH_NODE_TYPE_MEM_ALLOC => p.allocation(s, r)?,
             CU_GRAPH_NODE_TYPE_MEM_FREE => {
-                p.raw.__bindgen_anon_1.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: s.reach(r.word()?, 1)?.raw() };
+                p.raw.__bindgen_anon_1.free =
+                    CUDA_MEM_FREE_NODE_PARAMS { dptr: s.reach(ClaimedDevice::new(r.word()?), 1)?.raw() };
             }
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => p.batch(s, r)?,
             CU_GRAPH_NODE_TYPE_CONDITIONAL => {
@@ -335,13 +339,7 @@ impl Params {
 
 /// A copy from the wire, both sides decided on.
 fn get_copy(s: &mut Session, r: &mut Reader<'_>) -> Result<CUDA_MEMCPY3D, Stop> {
-    let mut words = [0u64; COPY_WORDS];
-    for word in &mut words {
-        *word = r.word()?;
-    }
-    // SAFETY: the same size, and every bit pattern is a value of its integers and pointers.
-    let c: CUDA_MEMCPY3D = unsafe { std::mem::transmute(words) };
-    Ok(*s.copy_3d(&c)?.raw())
+    Ok(*s.copy_3d(&Copy3D::get(r)?)?.raw())
 }
 
 /// One side of a copy.
