@@ -124,8 +124,8 @@ pub fn reply(row: &Row) -> Vec<Field> {
 
 pub fn emit(api: &Api) -> String {
     let mut out = String::from(
-        "//! Requests and replies of the rows whose parameters say everything. A struct has the name of the driver's \
-         function; what it lacks crosses as nothing.\n\n\
+        "//! Requests and replies of the rows whose parameters say everything. A struct has the name of the driver's\n\
+         //! function; what it lacks crosses as nothing.\n\n\
          #![allow(non_camel_case_types, non_snake_case)]\n\n\
          use crate::generated::ops;\nuse crate::handle::Kind;\nuse crate::message::address::ClaimedDevice;\n\
          use crate::message::declare::messages;\nuse crate::message::layout::Shape;\n\nmessages! {\n",

@@ -107,7 +107,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
-    0x770b0f98107fa6ef,
+    0x2fd28961886b10dd,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/codec.rs
