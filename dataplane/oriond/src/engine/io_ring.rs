@@ -194,6 +194,11 @@ impl Io {
     }
 }
 
+/// Whether a request that ended like this is to be made again.
+pub fn is_again(result: i32) -> bool {
+    matches!(-result, libc::EAGAIN | libc::EINTR)
+}
+
 fn is_transient(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use orion_ring::pause_after;
 
-use super::carried::{Carried, Lane};
+use super::carrier::contract::{Lane, Main};
 use super::core::{Core, Owner};
 use super::door::door::Door;
 use super::io_ring::{Done, Io};
@@ -105,8 +105,8 @@ struct Engine {
     mail_word: Box<u64>,
     door: Option<Door>,
     door_post: Arc<Post>,
-    carried: HashMap<u32, Box<Carried>>,
-    lanes: HashMap<u32, Box<Lane>>,
+    carried: HashMap<u32, Box<dyn Main>>,
+    lanes: HashMap<u32, Box<dyn Lane>>,
     /// Sessions that are looked at in every turn, with the time something last happened.
     active: Vec<(u32, Instant)>,
     /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
@@ -252,9 +252,8 @@ impl Engine {
                 self.carried.insert(slot, session);
                 self.activate(slot);
             }
-            Mail::Join { socket, shared, index } => {
+            Mail::Join(mut lane) => {
                 let slot = self.core.allocate(Owner::Lane);
-                let mut lane = Lane::new(socket, shared, index);
                 lane.begin(&mut self.core.io, slot, self.post.clone());
                 self.lanes.insert(slot, lane);
                 self.bury_lane(slot);

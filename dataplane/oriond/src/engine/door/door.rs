@@ -18,15 +18,14 @@ use tracing::{error, info, warn};
 
 use super::greeting::{Greeting, Progress, Purpose};
 use super::listeners::Listeners;
-use super::peer::{Source, strangeness};
 use super::policy::{Policy, Shown};
 use super::room::{Stranger, who_goes};
 use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
 use crate::attach::{Assign, Control, send_control};
-use crate::engine::carried::{Carried, Shared};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
+use crate::engine::peer::{Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
 use crate::engine::workers::nursery::{Order, socketpair};
@@ -182,7 +181,7 @@ impl Door {
                 self.fill_pool();
             }
             Mail::SessionOver(session) => self.sessions.left(session),
-            Mail::Kick(_) | Mail::Carry(_) | Mail::Join { .. } | Mail::Stop => unreachable!("the engine handles these"),
+            Mail::Kick(_) | Mail::Carry(_) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
         }
     }
 
@@ -209,19 +208,20 @@ impl Door {
 // Connections.
 impl Door {
     fn accepted(&mut self, core: &mut Core, done: Done) {
-        let Some((socket, peer)) = self.listeners.accepted(core, done) else { return };
+        let Some(arrival) = self.listeners.accepted(core, done) else { return };
+        let peer = arrival.peer;
         let slot = core.allocate(Owner::Door);
         self.greetings_begun += 1;
-        let mut greeting = Box::new(Greeting::new(socket, peer, self.greetings_begun));
+        let mut greeting = Box::new(Greeting::new(arrival, self.greetings_begun));
         greeting.expect(core, slot, Stage::Hello);
         self.greetings.insert(slot, greeting);
-        self.make_room(core, peer.is_unix());
+        self.make_room(core, peer.is_local());
     }
 
     /// Whoever has come may stay; if that is one too many, another one goes. Kinds of sockets are counted apart, so
     /// that nobody on the network can keep local programs out.
-    fn make_room(&mut self, core: &mut Core, is_unix: bool) {
-        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.is_unix() == is_unix;
+    fn make_room(&mut self, core: &mut Core, is_local: bool) {
+        let here = |g: &Greeting| g.stage.is_strangers() && !g.ending && g.peer.is_local() == is_local;
         let strangers: Vec<Stranger> = (self.greetings.iter().filter(|(_, g)| here(g)))
             .map(|(slot, g)| Stranger {
                 slot: *slot,
@@ -397,7 +397,7 @@ impl Door {
         core.release(slot);
         // Off the session's own engine, so that bulk data does not hold up its small records.
         let engine = (session as usize + 1 + index) % self.posts.len();
-        self.posts[engine].post(Mail::Join { socket: greeting.socket, shared, index });
+        self.posts[engine].post(Mail::Join(shared.join(greeting.socket, index)));
     }
 
     /// The worker's Welcome: its memory is mapped here too.
@@ -407,9 +407,9 @@ impl Door {
         let layout = Layout { heap_bytes: welcome.heap_bytes };
         let fd = g.memory.take().ok_or("the worker's welcome came without its memory")?;
         let memory = Memory::open(fd, layout).map_err(|e| format!("mapping the session memory failed: {e}"))?;
-        let shared = Shared::new(g.session, memory, self.nursery.clone())
+        let prepare = g.prepare.expect("else its worker has the connection, and greets");
+        let shared = prepare(g.session, memory, self.nursery.clone())
             .map_err(|e| format!("mapping the session's heap failed: {e}"))?;
-        let shared = Arc::new(shared);
         if let Some(session) = self.sessions.get_mut(g.session) {
             session.shared = Some(Arc::downgrade(&shared));
         }
@@ -417,12 +417,12 @@ impl Door {
         Ok(())
     }
 
-    /// The handshake of a TCP client is over: an engine carries the session from now on.
+    /// The handshake is over: an engine carries the session from now on.
     fn carry(&mut self, core: &mut Core, slot: u32) {
         let g = *self.greetings.remove(&slot).expect("the caller has it");
         core.release(slot);
         let (Some(attach), Some(shared)) = (g.attach, g.shared) else { unreachable!("set by the stages before") };
-        match Carried::new(g.socket, attach, shared) {
+        match shared.carry(g.socket, attach) {
             Ok(session) => self.posts[g.session as usize % self.posts.len()].post(Mail::Carry(session)),
             Err(e) => error!(session = g.session, error = %e, "mapping the session's rings failed"),
         }
@@ -518,7 +518,8 @@ impl Door {
 
     fn assign(&mut self, core: &mut Core, slot: u32, worker: u32) -> Result<(), String> {
         let g = self.greetings.get_mut(&slot).expect("it was waiting");
-        let local = g.peer.is_unix();
+        // Where nobody else carries the session its worker does.
+        let local = g.prepare.is_none();
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
             let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32 });
             let theirs = if local { None } else { Some(attach(g)?) };

@@ -11,15 +11,18 @@ use orion_transport::proof::{LaneKey, Said};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{FRAME_HEADER_BYTES, frame_header};
 
-use super::peer::Peer;
+use super::listeners::Arrival;
 use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
-use crate::engine::carried::Shared;
+use crate::engine::carrier::contract::{self, Prepare};
 use crate::engine::core::{Core, shutdown};
 use crate::engine::io_ring::{Did, Done};
+use crate::engine::peer::Peer;
 
 pub struct Greeting {
     pub socket: OwnedFd,
     pub peer: Peer,
+    /// How an engine carries a session with him; nothing where its worker does.
+    pub prepare: Option<Prepare>,
     /// Counts the connections that came before.
     pub number: u64,
     pub stage: Stage,
@@ -32,7 +35,7 @@ pub struct Greeting {
     message: Box<Message>,
     pub memory: Option<OwnedFd>,
     pub attach: Option<OwnedFd>,
-    pub shared: Option<Arc<Shared>>,
+    pub shared: Option<Arc<dyn contract::Session>>,
     /// What was said before anybody proves anything, and what this connection is for.
     pub said: Said,
     pub purpose: Purpose,
@@ -45,7 +48,7 @@ pub struct Greeting {
 
 pub enum Purpose {
     Session,
-    Lane { session: u64, index: usize, key: LaneKey, shared: Weak<Shared> },
+    Lane { session: u64, index: usize, key: LaneKey, shared: Weak<dyn contract::Session> },
 }
 
 impl Purpose {
@@ -85,10 +88,12 @@ pub enum Progress {
 }
 
 impl Greeting {
-    pub fn new(socket: OwnedFd, peer: Peer, number: u64) -> Greeting {
+    pub fn new(arrival: Arrival, number: u64) -> Greeting {
+        let Arrival { socket, peer, prepare } = arrival;
         Greeting {
             socket,
             peer,
+            prepare,
             number,
             stage: Stage::Hello,
             deadline: Instant::now() + HANDSHAKE_TIMEOUT,

@@ -3,15 +3,13 @@
 //! ```text
 //! door        takes the steps that stage and policy decide on
 //! stage       the handshake as a state machine       policy   who is let in       room   which strangers may stay
-//! listeners   greeting   sessions   peer   local_socket
+//! listeners   greeting   sessions
 //! ```
 
 #[expect(clippy::module_inception, reason = "the room is called like its main piece")]
 pub mod door;
 mod greeting;
 mod listeners;
-mod local_socket;
-mod peer;
 mod policy;
 mod room;
 mod sessions;

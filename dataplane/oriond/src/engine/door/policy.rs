@@ -4,7 +4,7 @@ use orion_transport::proof::{Said, Token, is_same};
 use orion_wire::hello::{Hello, Proof};
 use orion_wire::refusal::{Reason, Refusal};
 
-use super::peer::Peer;
+use crate::engine::peer::Peer;
 
 /// What an operator has decided about who may come.
 pub struct Policy {
@@ -55,9 +55,9 @@ impl Policy {
             return None;
         }
         match shown.peer {
-            Peer::Tcp(_) if self.token.is_none() => None,
-            Peer::Tcp(_) => refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
-            Peer::Unix { .. } => {
+            Peer::Remote(_) if self.token.is_none() => None,
+            Peer::Remote(_) => refuse("the token is wrong or missing; set ORION_TOKEN or ORION_TOKEN_FILE".into()),
+            Peer::Local { .. } => {
                 let why = strangeness()?;
                 refuse(match (&self.token, shown.proof) {
                     (None, _) => format!("{why}, and this server has no token (--token-file); run your own"),
@@ -82,8 +82,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    const UNIX: Peer = Peer::Unix { uid: 1000 };
-    const TCP: Peer = Peer::Tcp(None);
+    const LOCAL: Peer = Peer::Local { uid: 1000 };
+    const REMOTE: Peer = Peer::Remote(None);
 
     fn policy(token: Option<&str>) -> Policy {
         Policy { token: token.map(|t| Token::new(t, "a test").expect("a token")), sessions_max: 2 }
@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn who_has_the_token_comes_in_and_of_the_others_only_who_belongs_here() {
         let (right, wrong) = ("0123456789abcdef", "fedcba9876543210");
-        for peer in [UNIX, TCP] {
+        for peer in [LOCAL, REMOTE] {
             for strange in [false, true] {
                 for shown in [None, Some(wrong), Some(right)] {
                     let with = is_let_in(&policy(Some(right)), peer, shown, strange);
-                    let belongs = peer.is_unix() && !strange;
+                    let belongs = peer.is_local() && !strange;
                     assert_eq!(with, shown == Some(right) || belongs, "{peer} {shown:?} {strange}");
                     // Without a token of ours, TCP is for everybody: it is only served if the operator said so.
                     let without = is_let_in(&policy(None), peer, shown, strange);
-                    assert_eq!(without, !peer.is_unix() || !strange, "{peer} {shown:?} {strange}");
+                    assert_eq!(without, !peer.is_local() || !strange, "{peer} {shown:?} {strange}");
                 }
             }
         }
@@ -120,7 +120,7 @@ mod tests {
         let policy = policy(Some("0123456789abcdef"));
         let said = Said { first: b"hello".to_vec(), nonce: [7; 32] };
         let proof = policy.token.as_ref().map(|t| t.client_proof(&said, b"another request"));
-        let shown = Shown { peer: TCP, said: &said, request: b"request", proof };
+        let shown = Shown { peer: REMOTE, said: &said, request: b"request", proof };
         assert!(policy.request(&shown, || None).is_some());
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::peer::Source;
+use crate::engine::peer::Source;
 
 /// Of each kind of socket.
 pub const STRANGERS_MAX: usize = 128;

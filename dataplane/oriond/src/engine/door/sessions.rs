@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use orion_transport::proof::LaneKey;
 
-use crate::engine::carried::Shared;
+use crate::engine::carrier::contract;
 
 /// A worker whose client is gone and that does not end by itself is killed after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Session {
     pub worker: u32,
-    /// A local client's connection, and until when it has to say START; what a worker tells a TCP client goes through
-    /// us.
+    /// The connection of a client that its worker has got, and until when it has to say START; what a worker tells
+    /// another goes through us.
     pub guest: Option<u32>,
     pub start_by: Option<Instant>,
     /// What its further connections have to know.
     pub lane_key: LaneKey,
     /// For a carried session: what joining connections need.
-    pub shared: Option<Weak<Shared>>,
+    pub shared: Option<Weak<dyn contract::Session>>,
     pub kill_after: Option<Instant>,
 }
 

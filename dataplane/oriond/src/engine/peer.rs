@@ -14,31 +14,34 @@ const SO_PEERPIDFD: i32 = 77;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    Unix { uid: u32 },
-    Tcp(Option<SocketAddr>),
+    /// A program of this machine.
+    Local {
+        uid: u32,
+    },
+    Remote(Option<SocketAddr>),
 }
 
 impl Peer {
-    pub fn of_unix(socket: &OwnedFd) -> io::Result<Peer> {
-        Ok(Peer::Unix { uid: peer_credentials(socket.as_fd())?.uid })
+    pub fn local(socket: &OwnedFd) -> io::Result<Peer> {
+        Ok(Peer::Local { uid: peer_credentials(socket.as_fd())?.uid })
     }
 
-    pub fn of_tcp(socket: &OwnedFd) -> Peer {
+    pub fn remote(socket: &OwnedFd) -> Peer {
         let address = socket.try_clone().and_then(|s| std::net::TcpStream::from(s).peer_addr());
-        Peer::Tcp(address.ok())
+        Peer::Remote(address.ok())
     }
 
-    pub fn is_unix(self) -> bool {
-        matches!(self, Peer::Unix { .. })
+    pub fn is_local(self) -> bool {
+        matches!(self, Peer::Local { .. })
     }
 }
 
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Peer::Unix { uid } => write!(f, "unix:uid={uid}"),
-            Peer::Tcp(Some(address)) => write!(f, "tcp:{address}"),
-            Peer::Tcp(None) => f.write_str("tcp"),
+            Peer::Local { uid } => write!(f, "unix:uid={uid}"),
+            Peer::Remote(Some(address)) => write!(f, "tcp:{address}"),
+            Peer::Remote(None) => f.write_str("tcp"),
         }
     }
 }
@@ -133,9 +136,9 @@ pub enum Source {
 impl Source {
     pub fn of(peer: Peer) -> Source {
         match peer {
-            Peer::Unix { uid } => Source::User(uid),
-            Peer::Tcp(None) => Source::Unknown,
-            Peer::Tcp(Some(address)) => match address.ip().to_canonical() {
+            Peer::Local { uid } => Source::User(uid),
+            Peer::Remote(None) => Source::Unknown,
+            Peer::Remote(Some(address)) => match address.ip().to_canonical() {
                 IpAddr::V4(ip) => Source::V4(ip.octets()),
                 IpAddr::V6(ip) => Source::V6(ip.octets()[..8].try_into().expect("eight of sixteen bytes")),
             },

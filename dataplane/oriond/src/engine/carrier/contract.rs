@@ -1,0 +1,83 @@
+//! What a carrier is to the server: a place where clients come in, and who moves their bytes.
+//!
+//! Either the worker shares its pages with the client itself. Then it gets the connection, and all that is left to do
+//! here is to hear when the client goes. Or an engine stands in for the client: it shares the worker's pages, and moves
+//! what changes in them over connections of its own.
+
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use orion_ring::Memory;
+
+use crate::engine::io_ring::{Done, Io};
+use crate::engine::mail::Kick;
+use crate::engine::peer::Peer;
+use crate::engine::workers::nursery::Order;
+
+/// Where clients come in.
+pub trait Listener: Send {
+    fn fd(&self) -> RawFd;
+
+    /// As a client would write it.
+    fn address(&self) -> String;
+
+    /// Who has come, as far as the system says, and what his connection needs to be of use.
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Peer>;
+
+    /// How an engine carries a session of who has come here; nothing where its worker does.
+    fn prepare(&self) -> Option<Prepare>;
+
+    /// Before nobody is accepted any more.
+    fn close(&self) {}
+}
+
+/// Makes a session ready to be carried, of its number and the worker's memory. Unmapping that is the nursery's.
+pub type Prepare = fn(u64, Memory, Sender<Order>) -> io::Result<Arc<dyn Session>>;
+
+/// A session that an engine carries, as its connections share it.
+pub trait Session: Send + Sync {
+    /// Its main connection: the client's, and the one to the worker.
+    fn carry(self: Arc<Self>, client: OwnedFd, attach: OwnedFd) -> io::Result<Box<dyn Main>>;
+
+    /// Lets one further connection in for a lane, once in the life of the session.
+    fn claim_lane(&self, index: usize) -> bool;
+
+    /// A further connection, which was let in.
+    fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane>;
+}
+
+/// What an engine does for a session.
+pub trait Main: Send {
+    /// The session's number.
+    fn session(&self) -> u64;
+
+    /// Called once, on the engine that carries the session from now on.
+    fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>);
+
+    fn done(&mut self, io: &mut Io, slot: u32, done: Done);
+
+    /// Moves whatever can be moved. True if something was.
+    fn pump(&mut self, io: &mut Io, slot: u32) -> bool;
+
+    /// Arranges to be woken by everything that could make `pump` useful. False if something already could.
+    fn park(&mut self, io: &mut Io, slot: u32) -> bool;
+
+    /// Nothing refers to this object any more.
+    fn is_finished(&self) -> bool;
+}
+
+/// What an engine does for a further connection of a session, which may be another engine's.
+pub trait Lane: Send {
+    /// Called once, on the engine that serves the lane from now on.
+    fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>);
+
+    fn done(&mut self, io: &mut Io, slot: u32, done: Done);
+
+    /// There may be something to send, or the session may be over.
+    fn kicked(&mut self, io: &mut Io, slot: u32);
+
+    /// Nothing refers to this object any more.
+    fn is_finished(&self) -> bool;
+}

@@ -1,0 +1,25 @@
+//! Carriers at the server's end: where their clients come in, and who moves the bytes. Their client's ends, and what a
+//! carrier is, are in `orion_transport::carrier`.
+//!
+//! A carrier that needs more of a server than a socket of its machine is a folder here and a line in [`OPENED`].
+
+pub mod contract;
+mod shm;
+mod tcp;
+
+use contract::Listener;
+
+use super::settings::Settings;
+
+/// Each opens its place if the operator wants it.
+type Open = fn(&Settings) -> Result<Option<Box<dyn Listener>>, String>;
+
+const OPENED: &[Open] = &[shm::open, tcp::open];
+
+pub fn open(settings: &Settings) -> Result<Vec<Box<dyn Listener>>, String> {
+    let mut all = Vec::new();
+    for open in OPENED {
+        all.extend(open(settings)?);
+    }
+    Ok(all)
+}

@@ -1,0 +1,38 @@
+//! Clients on this machine: a worker gets the connection, and shares its pages with the client itself.
+
+mod local_socket;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::contract::{Listener, Prepare};
+use crate::engine::peer::Peer;
+use crate::engine::settings::Settings;
+use local_socket::LocalSocket;
+
+pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
+    let Some(path) = &settings.socket else { return Ok(None) };
+    Ok(Some(Box::new(LocalSocket::listen(path, settings.token.is_some())?)))
+}
+
+impl Listener for LocalSocket {
+    fn fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+
+    fn address(&self) -> String {
+        format!("unix:{}", self.path.display())
+    }
+
+    fn receive(&self, socket: &OwnedFd) -> io::Result<Peer> {
+        Peer::local(socket)
+    }
+
+    fn prepare(&self) -> Option<Prepare> {
+        None
+    }
+
+    fn close(&self) {
+        self.remove();
+    }
+}

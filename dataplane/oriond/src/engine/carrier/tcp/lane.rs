@@ -1,0 +1,195 @@
+//! A connection for bulk data.
+
+// UNSAFETY: hands pointers into the heap and into its own boxed buffers to the kernel. A `Lane` is boxed and freed only
+// when no request of its own is under way (`under_way`), and the heap is unmapped only after that.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use orion_transport::stream::{Frame, STREAM_HEADER_BYTES, StreamHeader};
+use orion_wire::Fault;
+use orion_wire::record::HeapRange;
+use tracing::warn;
+
+use super::shared::{Address, Shared};
+use crate::engine::carrier::contract;
+use crate::engine::core::shutdown;
+use crate::engine::io_ring::{Did, Done, Io, is_again};
+use crate::engine::mail::Kick;
+
+pub struct Lane {
+    socket: OwnedFd,
+    shared: Arc<Shared>,
+    index: usize,
+    header: [u8; STREAM_HEADER_BYTES],
+    have: usize,
+    /// The chunk being received.
+    chunk: HeapRange,
+    out_header: [u8; STREAM_HEADER_BYTES],
+    out_parts: [libc::iovec; 2],
+    out_first: usize,
+    message: libc::msghdr,
+    sending: bool,
+    under_way: u32,
+    ending: bool,
+}
+
+// SAFETY: the raw pointers inside lead to this object's own box or to session memory; neither is tied to a thread.
+unsafe impl Send for Lane {}
+
+impl contract::Lane for Lane {
+    fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
+        {
+            let mut lanes = self.shared.lanes.lock().expect("nothing panics under this lock");
+            lanes[self.index] = Some(Address { post, slot });
+            let joined = lanes.iter().take_while(|l| l.is_some()).count();
+            self.shared.joined.store(joined, Ordering::Release);
+        }
+        self.receive(io, slot);
+        self.kicked(io, slot);
+    }
+
+    fn done(&mut self, io: &mut Io, slot: u32, done: Done) {
+        self.under_way -= 1;
+        match done.did {
+            Did::Receive => match done.result {
+                n if n > 0 => {
+                    if let Err(fault) = self.received(n as usize) {
+                        let (session, lane) = (self.shared.session, self.index);
+                        warn!(session, lane, rule = fault.0, "protocol broken, session ends");
+                        return self.end();
+                    }
+                    if !self.ending {
+                        self.receive(io, slot);
+                    }
+                }
+                e if is_again(e) && !self.ending => self.receive(io, slot),
+                _ => self.end(),
+            },
+            Did::Send => {
+                self.sending = false;
+                if done.result < 0 && !is_again(done.result) {
+                    return self.end();
+                }
+                let mut sent = done.result.max(0) as usize;
+                while self.out_first < 2 && sent >= self.out_parts[self.out_first].iov_len {
+                    sent -= self.out_parts[self.out_first].iov_len;
+                    self.out_first += 1;
+                }
+                if self.ending {
+                    return;
+                }
+                if self.out_first == 2 {
+                    return self.kicked(io, slot);
+                }
+                let part = &mut self.out_parts[self.out_first];
+                // SAFETY: `sent` is less than the part's length.
+                part.iov_base = unsafe { part.iov_base.cast::<u8>().add(sent) }.cast();
+                part.iov_len -= sent;
+                self.send(io, slot);
+            }
+            other => unreachable!("a lane never asks for {other:?}"),
+        }
+    }
+
+    fn kicked(&mut self, io: &mut Io, slot: u32) {
+        if self.shared.is_over() {
+            return self.end();
+        }
+        if self.sending || self.ending {
+            return;
+        }
+        let Some(chunk) = self.shared.next_chunk(self.index) else { return };
+        let from = self.shared.heap.at(chunk.offset, chunk.bytes).expect("the range was checked when it was dealt");
+        self.out_header = StreamHeader { frame: Frame::Chunk, len: chunk.bytes as u32, offset: chunk.offset }.encode();
+        self.out_parts = [
+            libc::iovec { iov_base: self.out_header.as_mut_ptr().cast(), iov_len: STREAM_HEADER_BYTES },
+            libc::iovec { iov_base: from.cast(), iov_len: chunk.bytes as usize },
+        ];
+        self.out_first = 0;
+        self.send(io, slot);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.ending && self.under_way == 0
+    }
+}
+
+impl Lane {
+    pub fn new(socket: OwnedFd, shared: Arc<Shared>, index: usize) -> Box<Lane> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Box::new(Lane {
+            socket,
+            shared,
+            index,
+            header: [0; STREAM_HEADER_BYTES],
+            have: 0,
+            chunk: HeapRange::default(),
+            out_header: [0; STREAM_HEADER_BYTES],
+            out_parts: [nothing; 2],
+            out_first: 2,
+            // SAFETY: an all-zero msghdr is valid.
+            message: unsafe { std::mem::zeroed() },
+            sending: false,
+            under_way: 0,
+            ending: false,
+        })
+    }
+
+    fn send(&mut self, io: &mut Io, slot: u32) {
+        self.sending = true;
+        self.under_way += 1;
+        self.message.msg_iov = self.out_parts[self.out_first..].as_mut_ptr();
+        self.message.msg_iovlen = self.out_parts.len() - self.out_first;
+        // SAFETY: this object is boxed and leaves these fields alone while `sending` is set.
+        unsafe { io.send_message(slot, Did::Send, self.socket.as_raw_fd(), &raw const self.message) };
+    }
+
+    fn receive(&mut self, io: &mut Io, slot: u32) {
+        let (to, len) = if self.have < STREAM_HEADER_BYTES {
+            (self.header[self.have..].as_mut_ptr(), STREAM_HEADER_BYTES - self.have)
+        } else {
+            let at = self.shared.heap.at(self.chunk.offset, self.chunk.bytes).expect("the header was checked");
+            (at, self.chunk.bytes as usize)
+        };
+        self.under_way += 1;
+        // SAFETY: the header is boxed with this object, the heap stays mapped.
+        unsafe { io.receive(slot, Did::Receive, self.socket.as_raw_fd(), to, len, libc::MSG_WAITALL) };
+    }
+
+    fn received(&mut self, n: usize) -> Result<(), Fault> {
+        if self.have < STREAM_HEADER_BYTES {
+            self.have += n;
+            if self.have == STREAM_HEADER_BYTES {
+                let header = StreamHeader::decode(&self.header, self.shared.heap.bytes())?;
+                if header.frame != Frame::Chunk {
+                    return Err(Fault("a lane carries chunks only"));
+                }
+                self.chunk = HeapRange { offset: header.offset, bytes: header.len as u64 };
+            }
+        } else {
+            self.chunk.offset += n as u64;
+            self.chunk.bytes -= n as u64;
+            self.shared.counts.add(self.index, n as u64);
+            if self.shared.barrier_waits.load(Ordering::SeqCst)
+                && self.shared.barrier_waits.swap(false, Ordering::SeqCst)
+                && let Some(main) = self.shared.main.get()
+            {
+                main.kick();
+            }
+        }
+        if self.have == STREAM_HEADER_BYTES && self.chunk.bytes == 0 {
+            self.have = 0;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if !self.ending {
+            self.ending = true;
+            shutdown(&self.socket);
+            self.shared.end();
+        }
+    }
+}

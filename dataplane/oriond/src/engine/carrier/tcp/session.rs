@@ -1,0 +1,328 @@
+//! The main connection: the engine copies between it and the session memory that the worker sees.
+
+// UNSAFETY: hands pointers into session memory and into its own boxed buffers to the kernel. `Carried` is boxed
+// and freed only when no request of its own is under way (`under_way`), and the session memory is unmapped only when
+// its last connection is gone.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use orion_ring::Consumer;
+use orion_ring::bell::Seat;
+use orion_ring::memory::Which;
+use orion_transport::stream::{Frame, TAKEN_BYTES_MIN};
+use orion_transport::{Blocked, Gather, Scatter, Striper};
+use orion_wire::Fault;
+use tracing::{info, warn};
+
+use super::shared::{Address, LANE_CHUNKS_MAX, Lanes, Shared};
+use crate::engine::carrier::contract::Main;
+use crate::engine::core::shutdown;
+use crate::engine::io_ring::{Did, Done, Io, is_again};
+use crate::engine::mail::Kick;
+
+const RECEIVE_BYTES: usize = 256 << 10;
+/// The main connection.
+pub struct Carried {
+    tcp: OwnedFd,
+    attach: OwnedFd,
+    shared: Arc<Shared>,
+    scatter: Scatter,
+    reply: Consumer,
+    event: Consumer,
+    striper: Striper,
+    gather: Gather,
+    message: Box<libc::msghdr>,
+    /// Ring bytes in the batch being sent: reply, event.
+    sending: Option<(usize, usize)>,
+    /// Command bytes that the client knows the worker has taken.
+    taken_told: u64,
+    turn: u32,
+    buffer: Box<[u8]>,
+    unread: std::ops::Range<usize>,
+    receiving: Receiving,
+    blocked: Option<Blocked>,
+    attach_byte: Box<[u8; 64]>,
+    futex_armed: [bool; 3],
+    under_way: u32,
+    ending: bool,
+}
+
+#[derive(PartialEq, Eq)]
+enum Receiving {
+    Nothing,
+    IntoBuffer,
+    InPlace,
+}
+
+// SAFETY: the raw pointers inside lead to this object's own boxes or to session memory; neither is tied to a thread.
+unsafe impl Send for Carried {}
+
+impl Main for Carried {
+    fn session(&self) -> u64 {
+        self.shared.session
+    }
+
+    fn begin(&mut self, io: &mut Io, slot: u32, post: Arc<dyn Kick>) {
+        let _ = self.shared.main.set(Address { post, slot });
+        // While a ring is full or a barrier closed nothing is received, and yet a client's end has to be noticed.
+        self.under_way += 1;
+        io.wait_hangup(slot, self.tcp.as_raw_fd());
+        self.watch_worker(io, slot);
+    }
+
+    fn done(&mut self, io: &mut Io, slot: u32, done: Done) {
+        self.under_way -= 1;
+        match done.did {
+            Did::Receive => self.received(done.result),
+            Did::Send => self.sent(io, slot, done.result),
+            Did::ReceiveAttach => match done.result {
+                // Nothing is ever sent there; bytes are ignored.
+                n if n > 0 && !self.ending => self.watch_worker(io, slot),
+                _ => self.end("the worker is gone"),
+            },
+            Did::Hangup => self.end("the client closed the connection"),
+            Did::FutexReply => self.futex_armed[0] = false,
+            Did::FutexEvent => self.futex_armed[1] = false,
+            Did::FutexRoom => self.futex_armed[2] = false,
+            other => unreachable!("a carried session never asks for {other:?}"),
+        }
+    }
+
+    fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
+        if !self.ending && self.shared.is_over() {
+            self.end("a bulk connection ended");
+        }
+        if self.ending {
+            return false;
+        }
+        match self.try_pump(io, slot) {
+            Ok(progress) => progress,
+            Err(fault) => {
+                warn!(session = self.shared.session, rule = fault.0, "protocol broken, session ends");
+                self.end("the protocol was broken");
+                true
+            }
+        }
+    }
+
+    fn park(&mut self, io: &mut Io, slot: u32) -> bool {
+        if self.ending {
+            return true;
+        }
+        if self.sending.is_none() {
+            if !self.reply.may_sleep() || !self.event.may_sleep() {
+                return false;
+            }
+            self.arm(io, slot, 0, Did::FutexReply, self.reply.seat());
+            self.arm(io, slot, 1, Did::FutexEvent, self.event.seat());
+        }
+        let ring = self.scatter.ring(0);
+        if matches!(self.blocked, Some(Blocked::Room(_))) || ring.outstanding_seen() >= TAKEN_BYTES_MIN {
+            if !ring.may_sleep() {
+                // What the worker has taken is looked at only now and then; now it is known. Impossible positions are
+                // found again by whoever needs room.
+                let _ = ring.room();
+                return false;
+            }
+            let seat = ring.seat();
+            self.arm(io, slot, 2, Did::FutexRoom, seat);
+        }
+        if self.sending.is_none() && self.gather.waits_for_lanes() {
+            self.shared.room_waits.store(true, Ordering::SeqCst);
+            if self.shared.queued.load(Ordering::SeqCst) <= LANE_CHUNKS_MAX / 2 {
+                return false;
+            }
+        }
+        if matches!(self.blocked, Some(Blocked::Barrier)) {
+            self.shared.barrier_waits.store(true, Ordering::SeqCst);
+            if !matches!(self.scatter.feed(&[], &self.shared.counts), Ok((_, Some(Blocked::Barrier)))) {
+                return false;
+            }
+        }
+        !self.shared.is_over()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.ending && self.under_way == 0
+    }
+}
+
+impl Carried {
+    pub fn new(tcp: OwnedFd, attach: OwnedFd, shared: Arc<Shared>) -> std::io::Result<Box<Carried>> {
+        let memory = shared.memory();
+        let command = memory.producer(Which::Command)?;
+        let (reply, event) = (memory.consumer(Which::Reply)?, memory.consumer(Which::Event)?);
+        let heap = shared.heap;
+        Ok(Box::new(Carried {
+            tcp,
+            attach,
+            scatter: Scatter::new(vec![(Frame::Command, command)], heap),
+            reply,
+            event,
+            shared,
+            striper: Striper::default(),
+            gather: Gather::default(),
+            // SAFETY: an all-zero msghdr is valid.
+            message: Box::new(unsafe { std::mem::zeroed() }),
+            sending: None,
+            taken_told: 0,
+            turn: 0,
+            buffer: vec![0; RECEIVE_BYTES].into(),
+            unread: 0..0,
+            receiving: Receiving::Nothing,
+            blocked: None,
+            attach_byte: Box::new([0; 64]),
+            futex_armed: [false; 3],
+            under_way: 0,
+            ending: false,
+        }))
+    }
+
+    fn watch_worker(&mut self, io: &mut Io, slot: u32) {
+        self.under_way += 1;
+        // SAFETY: the box lives as long as requests are under way.
+        unsafe { io.receive(slot, Did::ReceiveAttach, self.attach.as_raw_fd(), self.attach_byte.as_mut_ptr(), 64, 0) };
+    }
+
+    fn received(&mut self, result: i32) {
+        let how = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        match result {
+            n if n > 0 => match how {
+                Receiving::InPlace => self.scatter.received_in_place(n as usize),
+                _ => self.unread = 0..n as usize,
+            },
+            0 if self.scatter.is_between_frames() => self.end("the client closed the connection"),
+            0 => self.end("the client's connection was cut"),
+            e if is_again(e) => {}
+            e => self.end(&describe(e)),
+        }
+    }
+
+    fn sent(&mut self, io: &mut Io, slot: u32, result: i32) {
+        if result < 0 && !is_again(result) {
+            return self.end(&describe(result));
+        }
+        self.gather.advance(result.max(0) as usize);
+        if self.gather.is_empty() {
+            self.gather.clear();
+            if let Some((reply, event)) = self.sending.take() {
+                self.reply.consume(reply);
+                self.event.consume(event);
+            }
+        } else if !self.ending {
+            self.send(io, slot);
+        }
+    }
+
+    fn send(&mut self, io: &mut Io, slot: u32) {
+        let parts = self.gather.parts();
+        self.message.msg_iov = parts.as_ptr().cast_mut();
+        self.message.msg_iovlen = parts.len();
+        self.under_way += 1;
+        // SAFETY: message, parts and what they point to stay until the completion: the batch is not touched while
+        // `sending` is set, and the ring bytes are consumed after it.
+        unsafe { io.send_message(slot, Did::Send, self.tcp.as_raw_fd(), &raw const *self.message) };
+    }
+
+    fn try_pump(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
+        let mut progress = false;
+        if self.sending.is_none() {
+            if let Some(up_to) = self.newly_taken()? {
+                self.gather.taken(up_to);
+            }
+            let mut lanes = Lanes { shared: &self.shared, striper: &mut self.striper };
+            let heap = &self.shared.heap;
+            // No event overtakes what was put into the reply ring before it: a host function is asked for behind the
+            // bytes that it may look at, and memory is given back behind the last bytes that come there. So what is
+            // ready of the events is looked at first, and goes last.
+            let ready = self.event.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
+            let reply = self.gather.collect(Frame::Reply, &mut self.reply, heap, &mut lanes)?;
+            let event = match self.gather.has_drained() {
+                true => self.gather.collect_seen(ready, Frame::Event, &mut self.event, heap, &mut lanes)?,
+                false => 0,
+            };
+            if !self.gather.is_empty() {
+                self.sending = Some((reply, event));
+                self.send(io, slot);
+                progress = true;
+            } else if reply + event > 0 {
+                self.reply.consume(reply);
+                self.event.consume(event);
+                progress = true;
+            }
+        }
+        if !self.unread.is_empty() || self.blocked.is_some() {
+            let (used, blocked) = self.scatter.feed(&self.buffer[self.unread.clone()], &self.shared.counts)?;
+            self.unread.start += used;
+            self.blocked = blocked;
+            progress |= used > 0;
+        }
+        if self.unread.is_empty() && self.receiving == Receiving::Nothing {
+            self.receive(io, slot);
+        }
+        Ok(progress)
+    }
+
+    /// Up to where the worker has taken the client's commands, if that is worth a message.
+    fn newly_taken(&mut self) -> Result<Option<u64>, Fault> {
+        let ring = self.scatter.ring(0);
+        self.turn = self.turn.wrapping_add(1);
+        // The worker writes that position with every command: looking at it all the time would slow it down.
+        if ring.outstanding_seen() >= TAKEN_BYTES_MIN && self.turn.is_multiple_of(16) {
+            ring.room().map_err(|_| Fault("ring positions are impossible"))?;
+        }
+        let taken = ring.taken_seen();
+        if taken.saturating_sub(self.taken_told) < TAKEN_BYTES_MIN {
+            return Ok(None);
+        }
+        self.taken_told = taken;
+        Ok(Some(taken))
+    }
+
+    fn receive(&mut self, io: &mut Io, slot: u32) {
+        self.under_way += 1;
+        let (to, len) = match self.scatter.in_place() {
+            Some(place) => {
+                self.receiving = Receiving::InPlace;
+                place
+            }
+            None => {
+                self.receiving = Receiving::IntoBuffer;
+                (self.buffer.as_mut_ptr(), self.buffer.len())
+            }
+        };
+        // SAFETY: the buffer is boxed and left alone while `receiving` is set; the heap stays mapped.
+        unsafe { io.receive(slot, Did::Receive, self.tcp.as_raw_fd(), to, len, 0) };
+    }
+
+    /// Waits in the io_uring for the worker's bell, which is the word in the pages.
+    fn arm(&mut self, io: &mut Io, slot: u32, index: usize, did: Did, seat: Seat) {
+        if !io.has_futex() || self.futex_armed[index] {
+            return;
+        }
+        self.futex_armed[index] = true;
+        self.under_way += 1;
+        io.wait_futex(slot, did, seat.flag);
+    }
+
+    fn end(&mut self, why: &str) {
+        if self.ending {
+            return;
+        }
+        self.ending = true;
+        info!(session = self.shared.session, why, "session ends");
+        self.shared.end();
+        shutdown(&self.tcp);
+        shutdown(&self.attach);
+        // The worker may be gone, so nobody else ends what waits for these.
+        self.reply.rouse();
+        self.event.rouse();
+        self.scatter.ring(0).rouse();
+    }
+}
+
+fn describe(result: i32) -> String {
+    std::io::Error::from_raw_os_error(-result).to_string()
+}
