@@ -1,0 +1,124 @@
+//! What somebody asks the pool for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::MIB;
+
+/// vGPUs of one program. More than any machine has is a mistake.
+pub const VGPUS_MAX: u32 = 64;
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// On which GPUs of a node the vGPUs of one allocation may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Gpus {
+    #[default]
+    Any,
+    /// All on one.
+    Same,
+    /// Each on one of its own.
+    Distinct,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ask {
+    /// `ORION_VGPU`.
+    pub vgpus: u32,
+    /// `ORION_GMEM`, of each, in bytes. Without it a vGPU has the share of its GPU that the node's split says.
+    pub memory: Option<u64>,
+    /// `ORION_RATIO`, of each, in percent of its GPU's time. Without it as for the memory.
+    pub ratio: Option<u32>,
+    /// `ORION_CROSS_NODE`: they may lie on several nodes.
+    pub cross_node: bool,
+    pub gpus: Gpus,
+    /// Whose quota counts.
+    pub tenant: String,
+    /// `ORION_GROUP_ID`: what the program belongs to, such as a pod. For people to read.
+    pub group: String,
+    /// Host, process and program that ask. For people to read.
+    pub client: String,
+    /// How long to wait for room, in milliseconds; 0 is not at all.
+    pub wait_ms: u64,
+}
+
+/// What is wrong with an ask: the setting, its value, and what to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid(pub String);
+
+impl Ask {
+    pub fn check(&self) -> Result<(), Invalid> {
+        let wrong = |text: String| Err(Invalid(text));
+        if self.vgpus == 0 || self.vgpus > VGPUS_MAX {
+            return wrong(format!("ORION_VGPU is {}; ask for 1 to {VGPUS_MAX} vGPUs", self.vgpus));
+        }
+        if let Some(memory) = self.memory
+            && (memory == 0 || !memory.is_multiple_of(MIB))
+        {
+            return wrong(format!("{memory} bytes of memory are no whole number of MiB; set ORION_GMEM to one"));
+        }
+        if let Some(ratio) = self.ratio
+            && (ratio == 0 || ratio > 100)
+        {
+            return wrong(format!("ORION_RATIO is {ratio}; it is a percentage of a GPU's time, 1 to 100"));
+        }
+        if self.cross_node && self.ratio != Some(100) {
+            let ratio = self.ratio.map_or("not set".to_owned(), |r| r.to_string());
+            return wrong(format!("ORION_CROSS_NODE=1 needs ORION_RATIO=100, and it is {ratio}"));
+        }
+        if self.cross_node && self.gpus == Gpus::Same {
+            return wrong("vGPUs on one GPU cannot lie on several nodes; leave out ORION_CROSS_NODE".to_owned());
+        }
+        for (name, text) in [("tenant", &self.tenant), ("group", &self.group), ("client", &self.client)] {
+            if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+                return wrong(format!("the {name} is longer than {TEXT_BYTES_MAX} bytes or holds control characters"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} vGPU{}", self.vgpus, if self.vgpus == 1 { "" } else { "s" })?;
+        let each = if self.vgpus == 1 { "" } else { " each" };
+        match (self.memory, self.ratio) {
+            (Some(m), Some(r)) => write!(f, " with {} MiB and {r} %{each}", m / MIB)?,
+            (Some(m), None) => write!(f, " with {} MiB{each}", m / MIB)?,
+            (None, Some(r)) => write!(f, " with {r} %{each}")?,
+            (None, None) => {}
+        }
+        match (self.cross_node, self.gpus) {
+            (true, Gpus::Distinct) => f.write_str(", each on a GPU of its own, on any nodes"),
+            (true, _) => f.write_str(" on any nodes"),
+            (false, Gpus::Any) => f.write_str(" on one node"),
+            (false, Gpus::Same) => f.write_str(" on one GPU"),
+            (false, Gpus::Distinct) => f.write_str(", each on a GPU of its own, on one node"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_value() {
+        let good = Ask { vgpus: 2, memory: Some(4096 * MIB), ratio: Some(50), ..Ask::default() };
+        assert_eq!(good.check(), Ok(()));
+        for (ask, said) in [
+            (Ask { vgpus: 0, ..good.clone() }, "ORION_VGPU is 0"),
+            (Ask { vgpus: 65, ..good.clone() }, "ORION_VGPU is 65"),
+            (Ask { memory: Some(0), ..good.clone() }, "ORION_GMEM"),
+            (Ask { memory: Some(MIB + 1), ..good.clone() }, "ORION_GMEM"),
+            (Ask { ratio: Some(0), ..good.clone() }, "ORION_RATIO is 0"),
+            (Ask { ratio: Some(101), ..good.clone() }, "ORION_RATIO is 101"),
+            (Ask { cross_node: true, ..good.clone() }, "needs ORION_RATIO=100, and it is 50"),
+            (Ask { cross_node: true, ratio: None, ..good.clone() }, "it is not set"),
+            (Ask { cross_node: true, ratio: Some(100), gpus: Gpus::Same, ..good.clone() }, "several nodes"),
+            (Ask { tenant: "a\nb".into(), ..good.clone() }, "the tenant"),
+            (Ask { client: "x".repeat(257), ..good.clone() }, "the client"),
+        ] {
+            let Invalid(text) = ask.check().expect_err(said);
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}

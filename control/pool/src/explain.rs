@@ -1,0 +1,114 @@
+//! Why an ask was not met, in words that somebody can act on: what was asked, what is free on each GPU, who holds the
+//! rest, what would fit.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::allocation::Allocation;
+use crate::node::{Node, Standing};
+use crate::placement::{Policy, place};
+use crate::{Ask, MIB};
+
+/// GPUs and holders that are listed; of the others the number.
+const LISTED_MAX: usize = 16;
+
+pub fn full(nodes: &BTreeMap<String, Node>, allocations: &[&Allocation], ask: &Ask) -> String {
+    let mut text = format!("the pool has no room for {ask}");
+    let gpus: usize = nodes.values().map(|n| n.report.gpus.len()).sum();
+    if gpus == 0 {
+        text.push_str("; no node with a GPU has reported to the controller: is oriond running there, and told of it?");
+        return text;
+    }
+    text.push_str("\nfree:");
+    let mut listed = 0;
+    for node in nodes.values() {
+        for (number, gpu) in node.report.gpus.iter().enumerate() {
+            listed += 1;
+            if listed > LISTED_MAX {
+                continue;
+            }
+            let free = node.free(gpu);
+            let why = match (node.is_lost, node.standing) {
+                (true, _) => ", not heard of",
+                (false, Standing::Draining) => ", draining",
+                (false, Standing::Up) => "",
+            };
+            let fits = if node.takes_more() { node.room(gpu, ask) } else { 0 };
+            write!(
+                text,
+                "\n  {} GPU {number} ({}): {} of {} MiB, {} %, {} of {} vGPUs{why}; room for {fits} of these",
+                node.report.name,
+                gpu.name,
+                free.memory / MIB,
+                gpu.memory / MIB,
+                free.ratio,
+                free.slots(),
+                node.report.split,
+            )
+            .expect("a string takes everything");
+        }
+    }
+    if listed > LISTED_MAX {
+        write!(text, "\n  and {} more GPUs", listed - LISTED_MAX).expect("a string takes everything");
+    }
+    text.push_str(&holders(allocations));
+    text.push_str(&what_would_fit(nodes, ask));
+    text
+}
+
+fn holders(allocations: &[&Allocation]) -> String {
+    let mut by_tenant: BTreeMap<&str, (usize, u64, u32)> = BTreeMap::new();
+    for allocation in allocations {
+        let held = by_tenant.entry(&allocation.ask.tenant).or_default();
+        held.0 += allocation.places.len();
+        held.1 += allocation.places.iter().map(|p| p.memory).sum::<u64>();
+        held.2 += allocation.places.iter().map(|p| p.ratio).sum::<u32>();
+    }
+    if by_tenant.is_empty() {
+        return String::new();
+    }
+    let mut most: Vec<_> = by_tenant.into_iter().collect();
+    most.sort_by_key(|(_, (vgpus, ..))| std::cmp::Reverse(*vgpus));
+    let mut text = "\nheld:".to_owned();
+    for (tenant, (vgpus, memory, ratio)) in most.iter().take(LISTED_MAX) {
+        let tenant = if tenant.is_empty() { "(no tenant)" } else { tenant };
+        write!(text, "\n  {tenant}: {vgpus} vGPUs with {} MiB and {ratio} % together", memory / MIB)
+            .expect("a string takes everything");
+    }
+    if most.len() > LISTED_MAX {
+        write!(text, "\n  and {} more tenants", most.len() - LISTED_MAX).expect("a string takes everything");
+    }
+    text
+}
+
+/// The nearest asks that could be met now: fewer vGPUs, less memory, less time.
+fn what_would_fit(nodes: &BTreeMap<String, Node>, ask: &Ask) -> String {
+    let fits = |ask: &Ask| place(nodes.values(), ask, Policy::Pack).is_some();
+    let mut offers = Vec::new();
+    let fewer = largest(ask.vgpus.saturating_sub(1) as u64, |n| n > 0 && fits(&Ask { vgpus: n as u32, ..ask.clone() }));
+    if let Some(n) = fewer {
+        offers.push(format!("{}", Ask { vgpus: n as u32, ..ask.clone() }));
+    }
+    if let Some(memory) = ask.memory {
+        let less = largest(memory / MIB - 1, |m| m > 0 && fits(&Ask { memory: Some(m * MIB), ..ask.clone() }));
+        offers.extend(less.map(|m| format!("{}", Ask { memory: Some(m * MIB), ..ask.clone() })));
+    }
+    if let Some(ratio) = ask.ratio.filter(|_| !ask.cross_node) {
+        let less = largest(ratio as u64 - 1, |r| r > 0 && fits(&Ask { ratio: Some(r as u32), ..ask.clone() }));
+        offers.extend(less.map(|r| format!("{}", Ask { ratio: Some(r as u32), ..ask.clone() })));
+    }
+    match offers.is_empty() {
+        true => "\nnothing of this kind would fit now".to_owned(),
+        false => format!("\nwould fit: {}", offers.join("; or ")),
+    }
+}
+
+/// The largest number up to `most` that is good, where each is good below which one is.
+fn largest(most: u64, is_good: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut good, mut bad) = (0, most + 1);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if is_good(middle) { good = middle } else { bad = middle }
+    }
+    (good > 0).then_some(good)
+}

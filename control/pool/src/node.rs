@@ -1,0 +1,165 @@
+//! Nodes and their GPUs, and how much of each is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocation::Place;
+use crate::{Ask, Invalid, Time};
+
+pub const VGPUS_OF_A_GPU_MAX: u32 = 100;
+pub const GPUS_MAX: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    pub uuid: String,
+    pub name: String,
+    /// In bytes, of all vGPUs together.
+    pub memory: u64,
+    /// What a vGPU takes besides its own memory: its context, and what the driver keeps with it.
+    pub reserve: u64,
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    pub name: String,
+    /// Where its oriond listens, as clients write it.
+    pub address: String,
+    pub gpus: Vec<Gpu>,
+    /// vGPUs that each of its GPUs is split into, `vgpu_count`.
+    pub split: u32,
+}
+
+impl NodeReport {
+    pub fn check(&self) -> Result<(), Invalid> {
+        let wrong = |text: String| Err(Invalid(text));
+        if self.name.is_empty() || self.name.len() > 253 || self.name.chars().any(|c| c.is_control() || c == '/') {
+            return wrong(format!("{:?} is no name of a node", self.name));
+        }
+        if self.split == 0 || self.split > VGPUS_OF_A_GPU_MAX {
+            return wrong(format!("vgpu_count is {}; it is 1 to {VGPUS_OF_A_GPU_MAX}", self.split));
+        }
+        if self.gpus.len() > GPUS_MAX {
+            return wrong(format!("{} GPUs of one node; at most {GPUS_MAX} are managed", self.gpus.len()));
+        }
+        let uuids: BTreeSet<&str> = self.gpus.iter().map(|g| g.uuid.as_str()).collect();
+        if uuids.len() != self.gpus.len() {
+            return wrong(format!("two GPUs of node {} have one UUID", self.name));
+        }
+        for gpu in &self.gpus {
+            if gpu.memory <= gpu.reserve {
+                return wrong(format!(
+                    "GPU {} has {} bytes of memory, and a vGPU keeps {} for itself",
+                    gpu.uuid, gpu.memory, gpu.reserve
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether new vGPUs may lie on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    Up,
+    /// An operator wants it empty: what runs there goes on, nothing new comes.
+    Draining,
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub report: NodeReport,
+    pub standing: Standing,
+    /// Has not been heard of for a while.
+    pub is_lost: bool,
+    pub seen: Time,
+    free: BTreeMap<String, Free>,
+}
+
+/// What is left of a GPU.
+#[derive(Debug, Clone)]
+pub struct Free {
+    pub memory: u64,
+    pub ratio: u32,
+    slots: BTreeSet<u32>,
+}
+
+impl Free {
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl Node {
+    pub fn new(report: NodeReport, standing: Standing, now: Time) -> Node {
+        let split = report.split;
+        let free = |gpu: &Gpu| Free { memory: gpu.memory, ratio: 100, slots: (0..split).collect() };
+        let free = report.gpus.iter().map(|gpu| (gpu.uuid.clone(), free(gpu))).collect();
+        Node { report, standing, is_lost: false, seen: now, free }
+    }
+
+    pub fn takes_more(&self) -> bool {
+        self.standing == Standing::Up && !self.is_lost
+    }
+
+    pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
+        self.report.gpus.iter().find(|g| g.uuid == uuid)
+    }
+
+    pub fn free(&self, gpu: &Gpu) -> &Free {
+        &self.free[&gpu.uuid]
+    }
+
+    /// Memory (without the reserve) and ratio that a vGPU of this ask has on this GPU.
+    pub fn size(&self, gpu: &Gpu, ask: &Ask) -> (u64, u32) {
+        let share = gpu.memory / self.report.split as u64;
+        let memory = ask.memory.unwrap_or(share.saturating_sub(gpu.reserve) / crate::MIB * crate::MIB);
+        (memory, ask.ratio.unwrap_or(100 / self.report.split))
+    }
+
+    /// How many vGPUs of this ask the GPU has room for.
+    pub fn room(&self, gpu: &Gpu, ask: &Ask) -> u32 {
+        let (free, (memory, ratio)) = (self.free(gpu), self.size(gpu, ask));
+        if memory == 0 {
+            return 0;
+        }
+        let by_memory = free.memory / memory.saturating_add(gpu.reserve);
+        (by_memory.min(free.slots.len() as u64) as u32).min(free.ratio / ratio)
+    }
+
+    /// Takes room for one more.
+    pub(crate) fn take(&mut self, uuid: &str, ask: &Ask) -> Place {
+        let gpu = self.gpu(uuid).expect("placed on a GPU of the node").clone();
+        let (memory, ratio) = self.size(&gpu, ask);
+        let free = self.free.get_mut(uuid).expect("each GPU has its entry");
+        let slot = free.slots.pop_first().expect("there was room");
+        free.memory -= memory + gpu.reserve;
+        free.ratio -= ratio;
+        let number = self.report.gpus.iter().position(|g| g.uuid == uuid).expect("just found") as u32;
+        let (node, gpu, reserve) = (self.report.name.clone(), gpu.uuid, gpu.reserve);
+        Place { node, gpu, number, slot, memory, reserve, ratio }
+    }
+
+    /// What a place had taken is free again.
+    pub(crate) fn give_back(&mut self, place: &Place) {
+        if let Some(free) = self.free.get_mut(&place.gpu) {
+            free.memory += place.memory + place.reserve;
+            free.ratio += place.ratio;
+            free.slots.insert(place.slot);
+        }
+    }
+
+    /// Takes exactly this room, which an allocation has that is older than what is known of the node. False if it is
+    /// not there any more.
+    pub(crate) fn take_again(&mut self, place: &Place) -> bool {
+        let Some(free) = self.free.get_mut(&place.gpu) else { return false };
+        let fits = free.memory >= place.memory + place.reserve && free.ratio >= place.ratio;
+        if !fits || !free.slots.remove(&place.slot) {
+            return false;
+        }
+        free.memory -= place.memory + place.reserve;
+        free.ratio -= place.ratio;
+        true
+    }
+}

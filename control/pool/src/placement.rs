@@ -1,0 +1,124 @@
+//! Where the vGPUs of an ask would lie.
+
+use crate::node::Node;
+use crate::{Ask, Gpus};
+
+/// Which node and GPU to prefer where several have room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// The fullest, so that large asks find whole GPUs.
+    #[default]
+    Pack,
+    /// The emptiest, so that tenants meet as few others as can be.
+    Spread,
+}
+
+/// A GPU by its node's name and its UUID, once for each vGPU.
+pub type Chosen = Vec<(String, String)>;
+
+/// All of them, or `None`: some do not help a program that asked for all.
+pub fn place<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Policy) -> Option<Chosen> {
+    let nodes = nodes.filter(|n| n.takes_more());
+    if ask.cross_node {
+        return across(nodes, ask, policy);
+    }
+    let mut best: Option<(u64, &Node)> = None;
+    for node in nodes {
+        if capacity(node, ask) < ask.vgpus {
+            continue;
+        }
+        let score = score(policy, freedom(node));
+        if best.is_none_or(|(least, _)| score < least) {
+            best = Some((score, node));
+        }
+    }
+    best.map(|(_, node)| on_node(node, ask, policy, ask.vgpus))
+}
+
+/// How many vGPUs of this ask the node has room for.
+pub fn capacity(node: &Node, ask: &Ask) -> u32 {
+    let rooms = node.report.gpus.iter().map(|gpu| node.room(gpu, ask));
+    match ask.gpus {
+        Gpus::Any => rooms.sum(),
+        Gpus::Same => rooms.max().unwrap_or(0),
+        Gpus::Distinct => rooms.filter(|room| *room > 0).count() as u32,
+    }
+}
+
+/// How much of a node is free, in thousandths of a GPU: of time or of memory, whichever is less.
+fn freedom(node: &Node) -> u64 {
+    node.report.gpus.iter().map(|gpu| freedom_of(node, gpu)).sum()
+}
+
+fn freedom_of(node: &Node, gpu: &crate::Gpu) -> u64 {
+    let free = node.free(gpu);
+    let memory = (free.memory as u128 * 1000 / gpu.memory.max(1) as u128) as u64;
+    memory.min(free.ratio as u64 * 10)
+}
+
+/// Less is better.
+fn score(policy: Policy, freedom: u64) -> u64 {
+    match policy {
+        Policy::Pack => freedom,
+        Policy::Spread => u64::MAX - freedom,
+    }
+}
+
+/// On the node, which has room for `count` of them.
+fn on_node(node: &Node, ask: &Ask, policy: Policy, count: u32) -> Chosen {
+    let mut gpus: Vec<(u64, &crate::Gpu, u32)> = (node.report.gpus.iter())
+        .map(|gpu| (score(policy, freedom_of(node, gpu)), gpu, node.room(gpu, ask)))
+        .filter(|(.., room)| *room > 0)
+        .collect();
+    gpus.sort_by_key(|(score, ..)| *score);
+    let name = |gpu: &crate::Gpu| (node.report.name.clone(), gpu.uuid.clone());
+    let whole = gpus.iter().find(|(.., room)| *room >= count);
+    match (ask.gpus, policy, whole) {
+        // Together if they can be, for they may want to reach each other's memory.
+        (Gpus::Same, ..) | (Gpus::Any, Policy::Pack, Some(_)) => {
+            let (_, gpu, _) = whole.expect("the caller has counted");
+            vec![name(gpu); count as usize]
+        }
+        (Gpus::Distinct, ..) => gpus.iter().take(count as usize).map(|(_, gpu, _)| name(gpu)).collect(),
+        (Gpus::Any, Policy::Pack, None) => {
+            // As few GPUs as can be.
+            gpus.sort_by_key(|(.., room)| std::cmp::Reverse(*room));
+            let all = gpus.iter().flat_map(|(_, gpu, room)| std::iter::repeat_n(name(gpu), *room as usize));
+            all.take(count as usize).collect()
+        }
+        (Gpus::Any, Policy::Spread, _) => {
+            let mut chosen = Vec::new();
+            while chosen.len() < count as usize {
+                for (_, gpu, room) in gpus.iter_mut().filter(|(.., room)| *room > 0) {
+                    if chosen.len() < count as usize {
+                        chosen.push(name(gpu));
+                        *room -= 1;
+                    }
+                }
+            }
+            chosen
+        }
+    }
+}
+
+fn across<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Policy) -> Option<Chosen> {
+    let mut rooms: Vec<(u64, &Node, u32)> = nodes
+        .map(|node| (score(policy, freedom(node)), node, capacity(node, ask)))
+        .filter(|(.., room)| *room > 0)
+        .collect();
+    // One node, if one has room for all; else those that have most, which makes the fewest.
+    rooms.sort_by_key(|(score, ..)| *score);
+    if let Some((_, node, _)) = rooms.iter().find(|(.., room)| *room >= ask.vgpus) {
+        return Some(on_node(node, ask, policy, ask.vgpus));
+    }
+    rooms.sort_by_key(|(.., room)| std::cmp::Reverse(*room));
+    let mut chosen = Chosen::new();
+    for (_, node, room) in rooms {
+        let left = ask.vgpus - chosen.len() as u32;
+        chosen.extend(on_node(node, ask, policy, left.min(room)));
+        if chosen.len() as u32 == ask.vgpus {
+            return Some(chosen);
+        }
+    }
+    None
+}

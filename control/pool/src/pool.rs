@@ -1,0 +1,588 @@
+//! The operations of the pool.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocation::{Allocation, AllocationId, Lease, Place};
+use crate::node::{Node, NodeReport, Standing};
+use crate::placement::{Policy, place};
+use crate::{Ask, Invalid, MIB, Time, explain};
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long an offer stands for which nobody comes.
+    pub offer_ms: Time,
+    /// How long a confirmed allocation stands that nobody renews.
+    pub lease_ms: Time,
+    /// After how long without a word a node gets nothing new.
+    pub node_ms: Time,
+    pub policy: Policy,
+    /// Clients that may wait.
+    pub queue_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { offer_ms: 30_000, lease_ms: 60_000, node_ms: 10_000, policy: Policy::Pack, queue_max: 10_000 }
+    }
+}
+
+/// What a tenant may hold at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quota {
+    pub vgpus: Option<u32>,
+    pub memory: Option<u64>,
+    pub ratio: Option<u32>,
+}
+
+/// Something that has to be in the store before anybody is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Node(NodeReport, Standing),
+    NodeGone(String),
+    Allocation(Allocation),
+    AllocationGone(AllocationId),
+    Quota(String, Quota),
+    QuotaGone(String),
+}
+
+/// Why an allocation is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// Its client said so.
+    Released,
+    /// The node said that its session is over.
+    Ended,
+    /// Nobody came for it.
+    NotConfirmed,
+    /// Nobody renewed it.
+    Expired,
+    /// Its GPU is not there any more.
+    GpuGone,
+    /// An operator ended it.
+    Killed,
+}
+
+/// For logs and those who watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    NodeJoined { node: String },
+    GpuAdded { node: String, uuid: String, name: String },
+    GpuGone { node: String, uuid: String },
+    NodeLost { node: String },
+    NodeBack { node: String },
+    NodeForgotten { node: String },
+    Drains { node: String, is_draining: bool },
+    Granted { id: AllocationId },
+    Confirmed { id: AllocationId },
+    Over { id: AllocationId, why: Why },
+    Waits { id: AllocationId },
+    GaveUp { id: AllocationId },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Granted(Allocation),
+    /// Behind so many others.
+    Waits(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    Invalid(String),
+    /// Not now; in words.
+    Full(String),
+    Quota(String),
+    Unknown(String),
+}
+
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Refused {
+        Refused::Invalid(invalid.0)
+    }
+}
+
+impl Refused {
+    pub fn text(&self) -> &str {
+        match self {
+            Refused::Invalid(text) | Refused::Full(text) | Refused::Quota(text) | Refused::Unknown(text) => text,
+        }
+    }
+}
+
+/// Why an ask cannot be met now.
+enum Obstacle {
+    Full,
+    Quota(String),
+}
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    id: AllocationId,
+    ask: Ask,
+    until: Time,
+}
+
+#[derive(Debug)]
+pub struct Pool {
+    settings: Settings,
+    nodes: BTreeMap<String, Node>,
+    allocations: BTreeMap<AllocationId, Allocation>,
+    /// By tenant: what its allocations hold together.
+    held: BTreeMap<String, Held>,
+    quotas: BTreeMap<String, Quota>,
+    queue: VecDeque<Waiting>,
+    /// Of each node, what is over and of which it has not heard yet.
+    revoked: BTreeMap<String, BTreeSet<AllocationId>>,
+    changes: Vec<Change>,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Held {
+    vgpus: u32,
+    memory: u64,
+    ratio: u32,
+}
+
+impl Pool {
+    pub fn new(settings: Settings) -> Pool {
+        Pool {
+            settings,
+            nodes: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            held: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            queue: VecDeque::new(),
+            revoked: BTreeMap::new(),
+            changes: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// As it was stored. Everybody has a whole lease from now on: who is still there renews it in time.
+    pub fn restore(
+        settings: Settings,
+        nodes: impl IntoIterator<Item = (NodeReport, Standing)>,
+        allocations: impl IntoIterator<Item = Allocation>,
+        quotas: impl IntoIterator<Item = (String, Quota)>,
+        now: Time,
+    ) -> Result<Pool, String> {
+        let mut pool = Pool::new(settings);
+        for (report, standing) in nodes {
+            pool.nodes.insert(report.name.clone(), Node::new(report, standing, now));
+        }
+        pool.quotas.extend(quotas);
+        for mut allocation in allocations {
+            allocation.until = now + pool.time_of(allocation.lease);
+            for place in &allocation.places {
+                if !pool.nodes.get_mut(&place.node).is_some_and(|node| node.take_again(place)) {
+                    return Err(format!(
+                        "allocation {} has {} MiB of GPU {} on {}, and that is not free: the store contradicts itself",
+                        allocation.id,
+                        place.memory / MIB,
+                        place.gpu,
+                        place.node
+                    ));
+                }
+            }
+            pool.hold(&allocation.ask.tenant, &allocation.places);
+            pool.allocations.insert(allocation.id, allocation);
+        }
+        Ok(pool)
+    }
+
+    fn time_of(&self, lease: Lease) -> Time {
+        match lease {
+            Lease::Offered => self.settings.offer_ms,
+            Lease::Confirmed => self.settings.lease_ms,
+        }
+    }
+
+    /// What has to be stored since the last call, oldest first.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// What has happened since the last call, oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        self.allocations.values()
+    }
+
+    pub fn allocation(&self, id: AllocationId) -> Option<&Allocation> {
+        self.allocations.get(&id)
+    }
+
+    pub fn quotas(&self) -> impl Iterator<Item = (&str, &Quota)> {
+        self.quotas.iter().map(|(tenant, quota)| (tenant.as_str(), quota))
+    }
+
+    pub fn waiting(&self) -> impl Iterator<Item = (AllocationId, &Ask)> {
+        self.queue.iter().map(|w| (w.id, &w.ask))
+    }
+
+    /// Whether this one still waits, and behind how many.
+    pub fn place_in_queue(&self, id: AllocationId) -> Option<usize> {
+        self.queue.iter().position(|w| w.id == id)
+    }
+}
+
+// Nodes.
+impl Pool {
+    /// A node says what it has: at its start, and when that changes. What lay on a GPU that is gone is over.
+    pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
+        report.check()?;
+        let name = report.name.clone();
+        let (standing, mine) = match self.nodes.get(&name) {
+            Some(known) if known.report == report => {
+                self.heard_of(now, &name);
+                return Ok(());
+            }
+            Some(known) => (known.standing, self.on_node(&name)),
+            None => (Standing::Up, Vec::new()),
+        };
+        let mut node = Node::new(report, standing, now);
+        self.tell_differences(&name, &node);
+        // What is there stays where it is, if that is still there and large enough.
+        let mut homeless = BTreeSet::new();
+        for id in mine {
+            let places: Vec<&Place> = self.allocations[&id].places.iter().filter(|p| p.node == name).collect();
+            let taken: Vec<&Place> = places.iter().copied().filter(|place| node.take_again(place)).collect();
+            if taken.len() < places.len() {
+                taken.into_iter().for_each(|place| node.give_back(place));
+                homeless.insert(id);
+            }
+        }
+        self.changes.push(Change::Node(node.report.clone(), standing));
+        self.nodes.insert(name.clone(), node);
+        for id in homeless {
+            self.end_but_on(id, Why::GpuGone, Some(&name));
+        }
+        self.serve_queue(now);
+        Ok(())
+    }
+
+    fn on_node(&self, name: &str) -> Vec<AllocationId> {
+        self.allocations.values().filter(|a| a.is_on(name)).map(|a| a.id).collect()
+    }
+
+    fn tell_differences(&mut self, name: &str, new: &Node) {
+        let node = name.to_owned();
+        let old = self.nodes.get(name).map(|n| n.report.gpus.clone()).unwrap_or_default();
+        if !self.nodes.contains_key(name) {
+            self.events.push(Event::NodeJoined { node: node.clone() });
+        }
+        for gpu in new.report.gpus.iter().filter(|g| !old.iter().any(|o| o.uuid == g.uuid)) {
+            let (uuid, name) = (gpu.uuid.clone(), gpu.name.clone());
+            self.events.push(Event::GpuAdded { node: node.clone(), uuid, name });
+        }
+        for gpu in old.iter().filter(|g| new.gpu(&g.uuid).is_none()) {
+            self.events.push(Event::GpuGone { node: node.clone(), uuid: gpu.uuid.clone() });
+        }
+    }
+
+    fn heard_of(&mut self, now: Time, name: &str) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.seen = now;
+        if std::mem::take(&mut node.is_lost) {
+            self.events.push(Event::NodeBack { node: name.to_owned() });
+            self.serve_queue(now);
+        }
+    }
+
+    /// A node is there, and these allocations have sessions on it. They are renewed; `ended` are those whose session is
+    /// over. Answers what the node has to end: it may have been away while its leases ran out.
+    pub fn heartbeat(
+        &mut self,
+        now: Time,
+        name: &str,
+        live: &[AllocationId],
+        ended: &[AllocationId],
+    ) -> Result<Vec<AllocationId>, Refused> {
+        if !self.nodes.contains_key(name) {
+            return Err(Refused::Unknown(format!("node {name} has not registered; register it again")));
+        }
+        self.heard_of(now, name);
+        for id in ended {
+            if self.allocations.get(id).is_some_and(|a| a.is_on(name)) {
+                self.end(*id, Why::Ended);
+            }
+        }
+        let mut gone = self.revoked.remove(name).unwrap_or_default();
+        for id in live {
+            match self.allocations.get_mut(id) {
+                // A session there is proves that its client has come.
+                Some(a) if a.is_on(name) => {
+                    if a.lease == Lease::Offered {
+                        a.lease = Lease::Confirmed;
+                        self.changes.push(Change::Allocation(a.clone()));
+                        self.events.push(Event::Confirmed { id: *id });
+                    }
+                    a.until = now + self.settings.lease_ms;
+                }
+                _ => drop(gone.insert(*id)),
+            }
+        }
+        self.serve_queue(now);
+        Ok(gone.into_iter().collect())
+    }
+
+    pub fn drain(&mut self, now: Time, name: &str, is_draining: bool) -> Result<(), Refused> {
+        let node = self.nodes.get_mut(name).ok_or_else(|| unknown_node(name))?;
+        let standing = if is_draining { Standing::Draining } else { Standing::Up };
+        if node.standing != standing {
+            node.standing = standing;
+            self.changes.push(Change::Node(node.report.clone(), standing));
+            self.events.push(Event::Drains { node: name.to_owned(), is_draining });
+            self.serve_queue(now);
+        }
+        Ok(())
+    }
+
+    /// A node that will not come back. It has to be empty.
+    pub fn forget(&mut self, name: &str) -> Result<(), Refused> {
+        if !self.nodes.contains_key(name) {
+            return Err(unknown_node(name));
+        }
+        let there = self.on_node(name).len();
+        if there > 0 {
+            return Err(Refused::Invalid(format!(
+                "node {name} has {there} allocations; drain it and wait, or end them first"
+            )));
+        }
+        self.nodes.remove(name);
+        self.revoked.remove(name);
+        self.changes.push(Change::NodeGone(name.to_owned()));
+        self.events.push(Event::NodeForgotten { node: name.to_owned() });
+        Ok(())
+    }
+}
+
+fn unknown_node(name: &str) -> Refused {
+    Refused::Unknown(format!("there is no node {name:?}"))
+}
+
+// Allocations.
+impl Pool {
+    /// `id` is a fresh random number: the name under which the allocation will be known. Asking again under the same
+    /// one answers the same, so a client whose answer was lost may.
+    pub fn allocate(&mut self, now: Time, id: AllocationId, ask: Ask) -> Result<Answer, Refused> {
+        ask.check()?;
+        if let Some(known) = self.allocations.get(&id) {
+            return match known.ask == ask {
+                true => Ok(Answer::Granted(known.clone())),
+                false => {
+                    Err(Refused::Invalid(format!("allocation {id} is there already, and was asked for otherwise")))
+                }
+            };
+        }
+        if let Some(at) = self.place_in_queue(id) {
+            return Ok(Answer::Waits(at));
+        }
+        let refused = match self.find(&ask) {
+            // Who waits is before who comes.
+            Ok(chosen) if self.queue.is_empty() => return Ok(Answer::Granted(self.grant(now, id, ask, chosen))),
+            Ok(_) => Refused::Full(format!("{} others wait for vGPUs of this pool", self.queue.len())),
+            Err(Obstacle::Quota(text)) => return Err(Refused::Quota(text)),
+            Err(Obstacle::Full) => Refused::Full(self.why_not(&ask)),
+        };
+        if ask.wait_ms == 0 || self.queue.len() >= self.settings.queue_max {
+            return Err(refused);
+        }
+        self.queue.push_back(Waiting { id, until: now.saturating_add(ask.wait_ms), ask });
+        self.events.push(Event::Waits { id });
+        Ok(Answer::Waits(self.queue.len() - 1))
+    }
+
+    /// Where it would lie.
+    fn find(&self, ask: &Ask) -> Result<Vec<(String, String)>, Obstacle> {
+        let chosen = place(self.nodes.values(), ask, self.settings.policy);
+        // A quota is a word about the tenant, whatever is free.
+        let sizes = match &chosen {
+            Some(chosen) => chosen.iter().map(|(node, gpu)| self.size(node, gpu, ask)).collect(),
+            None => vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize],
+        };
+        self.within_quota(&ask.tenant, &sizes)?;
+        chosen.ok_or(Obstacle::Full)
+    }
+
+    fn size(&self, node: &str, gpu: &str, ask: &Ask) -> (u64, u32) {
+        let node = &self.nodes[node];
+        node.size(node.gpu(gpu).expect("placed on a GPU of the node"), ask)
+    }
+
+    fn within_quota(&self, tenant: &str, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
+        let Some(quota) = self.quotas.get(tenant) else { return Ok(()) };
+        let held = self.held.get(tenant).copied().unwrap_or_default();
+        let memory: u64 = sizes.iter().map(|(memory, _)| memory).sum();
+        let ratio: u32 = sizes.iter().map(|(_, ratio)| ratio).sum();
+        let beyond = [
+            ("vGPUs", quota.vgpus.map(u64::from), u64::from(held.vgpus), sizes.len() as u64),
+            ("MiB", quota.memory.map(|m| m / MIB), held.memory / MIB, memory / MIB),
+            ("percent", quota.ratio.map(u64::from), u64::from(held.ratio), u64::from(ratio)),
+        ];
+        for (what, max, has, more) in beyond {
+            if let Some(max) = max
+                && has + more > max
+            {
+                return Err(Obstacle::Quota(format!(
+                    "tenant {tenant:?} may hold {max} {what}, has {has} and asks for {more} more; release some, or ask \
+                     the pool's operator"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, now: Time, id: AllocationId, ask: Ask, chosen: Vec<(String, String)>) -> Allocation {
+        let places: Vec<Place> =
+            (chosen.iter()).map(|(node, gpu)| self.nodes.get_mut(node).expect("just chosen").take(gpu, &ask)).collect();
+        self.hold(&ask.tenant, &places);
+        let allocation = Allocation { id, ask, places, lease: Lease::Offered, until: now + self.settings.offer_ms };
+        self.allocations.insert(id, allocation.clone());
+        self.changes.push(Change::Allocation(allocation.clone()));
+        self.events.push(Event::Granted { id });
+        allocation
+    }
+
+    fn hold(&mut self, tenant: &str, places: &[Place]) {
+        let held = self.held.entry(tenant.to_owned()).or_default();
+        held.vgpus += places.len() as u32;
+        held.memory += places.iter().map(|p| p.memory).sum::<u64>();
+        held.ratio += places.iter().map(|p| p.ratio).sum::<u32>();
+    }
+
+    /// The client has come for it.
+    pub fn confirm(&mut self, now: Time, id: AllocationId) -> Result<&Allocation, Refused> {
+        let lease_ms = self.settings.lease_ms;
+        let allocation = self.allocations.get_mut(&id).ok_or_else(|| over(id))?;
+        allocation.until = now + lease_ms;
+        if allocation.lease == Lease::Offered {
+            allocation.lease = Lease::Confirmed;
+            self.changes.push(Change::Allocation(allocation.clone()));
+            self.events.push(Event::Confirmed { id });
+        }
+        Ok(allocation)
+    }
+
+    /// It is still needed.
+    pub fn renew(&mut self, now: Time, id: AllocationId) -> Result<(), Refused> {
+        let until = now + self.settings.lease_ms;
+        let allocation = self.allocations.get_mut(&id).ok_or_else(|| over(id))?;
+        if allocation.lease == Lease::Confirmed {
+            allocation.until = until;
+        }
+        Ok(())
+    }
+
+    /// It is not needed any more, or nobody wants to wait for it any more. Saying so twice is no mistake.
+    pub fn release(&mut self, now: Time, id: AllocationId, why: Why) -> bool {
+        let waited = self.place_in_queue(id).is_some();
+        if waited {
+            self.queue.retain(|w| w.id != id);
+            self.events.push(Event::GaveUp { id });
+        }
+        let had = self.end(id, why);
+        self.serve_queue(now);
+        had || waited
+    }
+
+    fn end(&mut self, id: AllocationId, why: Why) -> bool {
+        self.end_but_on(id, why, None)
+    }
+
+    /// `without` is a node whose room has been given back already.
+    fn end_but_on(&mut self, id: AllocationId, why: Why, without: Option<&str>) -> bool {
+        let Some(allocation) = self.allocations.remove(&id) else { return false };
+        for place in allocation.places.iter().filter(|p| Some(p.node.as_str()) != without) {
+            self.nodes.get_mut(&place.node).expect("a node with allocations stays").give_back(place);
+        }
+        // A session of it may still run there.
+        if !matches!(why, Why::Ended) {
+            for place in &allocation.places {
+                self.revoked.entry(place.node.clone()).or_default().insert(id);
+            }
+        }
+        let held = self.held.get_mut(&allocation.ask.tenant).expect("who has something is listed");
+        held.vgpus -= allocation.places.len() as u32;
+        held.memory -= allocation.places.iter().map(|p| p.memory).sum::<u64>();
+        held.ratio -= allocation.places.iter().map(|p| p.ratio).sum::<u32>();
+        if *held == Held::default() {
+            self.held.remove(&allocation.ask.tenant);
+        }
+        self.changes.push(Change::AllocationGone(id));
+        self.events.push(Event::Over { id, why });
+        true
+    }
+
+    /// First come, first served: nobody is passed over because he asks for more.
+    fn serve_queue(&mut self, now: Time) {
+        while let Some(first) = self.queue.front() {
+            match self.find(&first.ask) {
+                Ok(chosen) => {
+                    let Waiting { id, ask, .. } = self.queue.pop_front().expect("just seen");
+                    self.grant(now, id, ask, chosen);
+                }
+                // Its tenant has taken what was his meanwhile.
+                Err(Obstacle::Quota(_)) => {
+                    let Waiting { id, .. } = self.queue.pop_front().expect("just seen");
+                    self.events.push(Event::GaveUp { id });
+                }
+                Err(Obstacle::Full) => return,
+            }
+        }
+    }
+
+    pub fn set_quota(&mut self, tenant: &str, quota: Option<Quota>) {
+        match quota {
+            Some(quota) => {
+                self.quotas.insert(tenant.to_owned(), quota);
+                self.changes.push(Change::Quota(tenant.to_owned(), quota));
+            }
+            None => {
+                self.quotas.remove(tenant);
+                self.changes.push(Change::QuotaGone(tenant.to_owned()));
+            }
+        }
+    }
+
+    /// What time alone brings: leases that run out, nodes that are not heard of, clients that have waited long enough.
+    pub fn tick(&mut self, now: Time) {
+        for node in self.nodes.values_mut() {
+            if !node.is_lost && now >= node.seen + self.settings.node_ms {
+                node.is_lost = true;
+                self.events.push(Event::NodeLost { node: node.report.name.clone() });
+            }
+        }
+        let over: Vec<(AllocationId, Lease)> =
+            self.allocations.values().filter(|a| now >= a.until).map(|a| (a.id, a.lease)).collect();
+        for (id, lease) in over {
+            self.end(id, if lease == Lease::Offered { Why::NotConfirmed } else { Why::Expired });
+        }
+        let late: Vec<AllocationId> = self.queue.iter().filter(|w| now >= w.until).map(|w| w.id).collect();
+        for id in late {
+            self.queue.retain(|w| w.id != id);
+            self.events.push(Event::GaveUp { id });
+        }
+        self.serve_queue(now);
+    }
+
+    /// What one that waited in vain is told.
+    pub fn why_not(&self, ask: &Ask) -> String {
+        let all: Vec<&Allocation> = self.allocations.values().collect();
+        explain::full(&self.nodes, &all, ask)
+    }
+}
+
+fn over(id: AllocationId) -> Refused {
+    Refused::Unknown(format!("allocation {id} is over: it was released, or not renewed in time"))
+}

@@ -1,0 +1,395 @@
+//! The pool against a model: whatever nodes, clients and time do, in whatever order, and wherever the controller stops.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use orion_pool::pool::{Answer, Change, Event, Pool, Quota, Refused, Settings, Why};
+use orion_pool::{Allocation, AllocationId, Ask, Gpu, Gpus, MIB, NodeReport, Policy, Standing};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// This node comes, or comes back with these GPUs (as bits) and another split.
+    Register {
+        node: usize,
+        gpus: u8,
+        split: u32,
+    },
+    /// It says which of its sessions live; those whose number is odd have ended.
+    Heartbeat {
+        node: usize,
+        forgets: u8,
+    },
+    Allocate {
+        ask: Ask,
+    },
+    Confirm(usize),
+    Renew(usize),
+    Release(usize),
+    Drain {
+        node: usize,
+        is_draining: bool,
+    },
+    Forget(usize),
+    SetQuota {
+        tenant: usize,
+        vgpus: Option<u32>,
+        gib: Option<u64>,
+    },
+    Pass(u64),
+    /// The controller is killed and starts from its store.
+    Restart,
+}
+
+const TENANTS: [&str; 3] = ["", "red", "blue"];
+
+fn node_name(node: usize) -> String {
+    format!("node{node}")
+}
+
+fn gpu(node: usize, number: usize) -> Gpu {
+    // Of different sizes, with and without a reserve.
+    let gib = [4, 8, 80][number % 3];
+    let reserve = if number % 2 == 0 { 300 * MIB } else { 0 };
+    Gpu { uuid: format!("GPU-{node}-{number}"), name: "Model GPU".into(), memory: gib << 30, reserve }
+}
+
+fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
+    let gpus = (0..4).filter(|n| gpus & 1 << n != 0).map(|n| gpu(node, n)).collect();
+    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split }
+}
+
+fn asks() -> impl Strategy<Value = Ask> {
+    let gpus = prop_oneof![3 => Just(Gpus::Any), 1 => Just(Gpus::Same), 1 => Just(Gpus::Distinct)];
+    let memory = proptest::option::weighted(0.8, 1u64..9000);
+    let ratio = proptest::option::weighted(0.7, prop_oneof![Just(100u32), 1u32..=100]);
+    (1u32..6, memory, ratio, any::<bool>(), gpus, 0usize..3, prop_oneof![2 => Just(0u64), 1 => 1u64..40_000]).prop_map(
+        |(vgpus, mib, ratio, cross, gpus, tenant, wait_ms)| Ask {
+            vgpus,
+            memory: mib.map(|m| m * MIB),
+            ratio,
+            // One in two of those for which it makes sense.
+            cross_node: cross && ratio == Some(100) && gpus != Gpus::Same,
+            gpus,
+            tenant: TENANTS[tenant].into(),
+            group: String::new(),
+            client: String::new(),
+            wait_ms,
+        },
+    )
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let node = 0usize..4;
+    prop_oneof![
+        3 => (node.clone(), 0u8..16, 1u32..6).prop_map(|(node, gpus, split)| Step::Register { node, gpus, split }),
+        4 => (node.clone(), any::<u8>()).prop_map(|(node, forgets)| Step::Heartbeat { node, forgets }),
+        10 => asks().prop_map(|ask| Step::Allocate { ask }),
+        3 => any::<usize>().prop_map(Step::Confirm),
+        2 => any::<usize>().prop_map(Step::Renew),
+        5 => any::<usize>().prop_map(Step::Release),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, is_draining)| Step::Drain { node, is_draining }),
+        1 => node.prop_map(Step::Forget),
+        1 => (0usize..3, proptest::option::of(0u32..8), proptest::option::of(0u64..40))
+            .prop_map(|(tenant, vgpus, gib)| Step::SetQuota { tenant, vgpus, gib }),
+        2 => (0u64..20_000).prop_map(Step::Pass),
+        1 => Just(Step::Restart),
+    ]
+}
+
+#[derive(Default)]
+struct Store {
+    nodes: BTreeMap<String, (NodeReport, Standing)>,
+    allocations: BTreeMap<AllocationId, Allocation>,
+    quotas: BTreeMap<String, Quota>,
+}
+
+impl Store {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Node(report, standing) => drop(self.nodes.insert(report.name.clone(), (report, standing))),
+            Change::NodeGone(name) => drop(self.nodes.remove(&name).expect("it was stored")),
+            Change::Allocation(allocation) => drop(self.allocations.insert(allocation.id, allocation)),
+            Change::AllocationGone(id) => drop(self.allocations.remove(&id).expect("it was stored")),
+            Change::Quota(tenant, quota) => drop(self.quotas.insert(tenant, quota)),
+            Change::QuotaGone(tenant) => drop(self.quotas.remove(&tenant)),
+        }
+    }
+}
+
+struct World {
+    pool: Pool,
+    policy: Policy,
+    store: Store,
+    now: u64,
+    asked: u128,
+    /// In the order in which they came.
+    waiting: Vec<AllocationId>,
+    /// Sessions that nodes believe to have, by node.
+    sessions: HashMap<String, BTreeSet<AllocationId>>,
+}
+
+fn settings(policy: Policy) -> Settings {
+    Settings { offer_ms: 5_000, lease_ms: 20_000, node_ms: 8_000, policy, queue_max: 6 }
+}
+
+impl World {
+    fn new(policy: Policy) -> World {
+        World {
+            pool: Pool::new(settings(policy)),
+            policy,
+            store: Store::default(),
+            now: 0,
+            asked: 0,
+            waiting: Vec::new(),
+            sessions: HashMap::new(),
+        }
+    }
+
+    fn some_id(&self, index: usize) -> AllocationId {
+        AllocationId(1 + index as u128 % (self.asked + 1))
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Register { node, gpus, split } => {
+                self.pool.register(self.now, report(node, gpus, split)).expect("a sound report");
+            }
+            Step::Heartbeat { node, forgets } => self.heartbeat(&node_name(node), forgets),
+            Step::Allocate { ask } => self.allocate(ask),
+            Step::Confirm(index) => {
+                let id = self.some_id(index);
+                if let Ok(allocation) = self.pool.confirm(self.now, id) {
+                    for place in allocation.places.clone() {
+                        self.sessions.entry(place.node).or_default().insert(id);
+                    }
+                }
+            }
+            Step::Renew(index) => {
+                let known = self.pool.allocation(self.some_id(index)).is_some();
+                assert_eq!(self.pool.renew(self.now, self.some_id(index)).is_ok(), known);
+            }
+            Step::Release(index) => {
+                let id = self.some_id(index);
+                self.waiting.retain(|w| *w != id);
+                self.pool.release(self.now, id, Why::Released);
+                assert!(self.pool.allocation(id).is_none());
+            }
+            Step::Drain { node, is_draining } => {
+                let _ = self.pool.drain(self.now, &node_name(node), is_draining);
+            }
+            Step::Forget(node) => {
+                let name = node_name(node);
+                let is_used = self.pool.allocations().any(|a| a.is_on(&name));
+                let is_there = self.pool.nodes().any(|n| n.report.name == name);
+                assert_eq!(self.pool.forget(&name).is_ok(), is_there && !is_used);
+            }
+            Step::SetQuota { tenant, vgpus, gib } => {
+                let quota = Quota { vgpus, memory: gib.map(|g| g << 30), ratio: None };
+                self.pool.set_quota(TENANTS[tenant], (vgpus.is_some() || gib.is_some()).then_some(quota));
+            }
+            Step::Pass(ms) => {
+                self.now += ms;
+                self.pool.tick(self.now);
+                for allocation in self.pool.allocations() {
+                    assert!(allocation.until > self.now, "{} stands beyond its time", allocation.id);
+                }
+            }
+            Step::Restart => self.restart(),
+        }
+        self.hear();
+        self.check();
+    }
+
+    fn heartbeat(&mut self, name: &str, forgets: u8) {
+        let sessions = self.sessions.entry(name.to_owned()).or_default();
+        let ended: Vec<AllocationId> = sessions.iter().copied().filter(|id| forgets >> (id.0 % 8) & 1 == 1).collect();
+        let live: Vec<AllocationId> = sessions.iter().copied().filter(|id| !ended.contains(id)).collect();
+        let Ok(gone) = self.pool.heartbeat(self.now, name, &live, &ended) else { return };
+        sessions.retain(|id| live.contains(id) && !gone.contains(id));
+        // What the node has is what the pool knows of, and the other way round for what it said.
+        for id in sessions.iter() {
+            let allocation = self.pool.allocation(*id).expect("a session without an allocation goes on");
+            assert!(allocation.is_on(name));
+        }
+        for id in ended {
+            assert!(self.pool.allocation(id).is_none_or(|a| !a.is_on(name)), "{id} has ended and stands");
+        }
+    }
+
+    fn allocate(&mut self, ask: Ask) {
+        self.asked += 1;
+        let id = AllocationId(self.asked);
+        let (fits, allowed) = (self.fits(&ask), self.allowed(&ask));
+        match self.pool.allocate(self.now, id, ask.clone()) {
+            Ok(Answer::Granted(allocation)) => {
+                assert!(fits && allowed != Some(false) && self.waiting.is_empty());
+                assert_eq!(self.pool.allocation(id), Some(&allocation));
+                // Asking again under the same name changes nothing.
+                let again = self.pool.allocate(self.now, id, ask).expect("it stands");
+                assert_eq!(again, Answer::Granted(allocation));
+            }
+            Ok(Answer::Waits(behind)) => {
+                assert!(ask.wait_ms > 0 && (!fits || !self.waiting.is_empty()));
+                assert_eq!(behind, self.waiting.len());
+                self.waiting.push(id);
+            }
+            Err(Refused::Full(text)) => {
+                assert!(!fits || !self.waiting.is_empty(), "{text}");
+                assert!(ask.wait_ms == 0 || self.waiting.len() == 6);
+                assert!(!fits || text.contains("wait"), "{text}");
+            }
+            Err(Refused::Quota(text)) => assert!(allowed != Some(true) && text.contains("may hold"), "{text}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Counted anew from the allocations: memory, ratio and slots taken of each GPU.
+    fn taken(&self) -> HashMap<(String, String), (u64, u32, BTreeSet<u32>)> {
+        let mut taken: HashMap<(String, String), (u64, u32, BTreeSet<u32>)> = HashMap::new();
+        for allocation in self.pool.allocations() {
+            for p in &allocation.places {
+                let of = taken.entry((p.node.clone(), p.gpu.clone())).or_default();
+                of.0 += p.memory + p.reserve;
+                of.1 += p.ratio;
+                assert!(of.2.insert(p.slot), "vGPU {} of {} is given twice", p.slot, p.gpu);
+            }
+        }
+        taken
+    }
+
+    /// Whether there is room, found in another way than the pool does: one vGPU after the other.
+    fn fits(&self, ask: &Ask) -> bool {
+        let taken = self.taken();
+        let mut nodes = Vec::new();
+        for node in self.pool.nodes().filter(|n| !n.is_lost && n.standing == Standing::Up) {
+            let mut rooms = Vec::new();
+            for gpu in &node.report.gpus {
+                let split = node.report.split;
+                let share = (gpu.memory / split as u64).saturating_sub(gpu.reserve) / MIB * MIB;
+                let (memory, ratio) = (ask.memory.unwrap_or(share), ask.ratio.unwrap_or(100 / split));
+                let (used, time, slots) = taken
+                    .get(&(node.report.name.clone(), gpu.uuid.clone()))
+                    .map_or((0, 0, 0), |(m, r, s)| (*m, *r, s.len() as u32));
+                let mut room = 0;
+                while memory > 0
+                    && used + (room as u64 + 1) * (memory + gpu.reserve) <= gpu.memory
+                    && time + (room + 1) * ratio <= 100
+                    && slots + room < split
+                {
+                    room += 1;
+                }
+                rooms.push(room);
+            }
+            nodes.push(match ask.gpus {
+                Gpus::Any => rooms.iter().sum(),
+                Gpus::Same => rooms.iter().copied().max().unwrap_or(0),
+                Gpus::Distinct => rooms.iter().filter(|r| **r > 0).count() as u32,
+            });
+        }
+        match ask.cross_node {
+            true => nodes.iter().sum::<u32>() >= ask.vgpus,
+            false => nodes.iter().any(|room| *room >= ask.vgpus),
+        }
+    }
+
+    /// Whether the quota has room; of an ask that leaves its memory to the GPU that is not known.
+    fn allowed(&self, ask: &Ask) -> Option<bool> {
+        let Some((_, quota)) = self.pool.quotas().find(|(tenant, _)| *tenant == ask.tenant) else { return Some(true) };
+        let mine = || self.pool.allocations().filter(|a| a.ask.tenant == ask.tenant).flat_map(|a| &a.places);
+        if quota.vgpus.is_some_and(|max| mine().count() as u32 + ask.vgpus > max) {
+            return Some(false);
+        }
+        let Some(max) = quota.memory else { return Some(true) };
+        let held = mine().map(|p| p.memory).sum::<u64>();
+        Some(held + ask.memory? * ask.vgpus as u64 <= max)
+    }
+
+    fn restart(&mut self) {
+        // Who waited has lost his connection.
+        self.waiting.clear();
+        let nodes: Vec<_> = self.store.nodes.values().cloned().collect();
+        let allocations: Vec<_> = self.store.allocations.values().cloned().collect();
+        let quotas = self.store.quotas.clone();
+        self.pool = Pool::restore(settings(self.policy), nodes, allocations, quotas, self.now).expect("a sound store");
+    }
+
+    /// Stores what changed, and follows who waits.
+    fn hear(&mut self) {
+        for change in self.pool.take_changes() {
+            self.store.apply(change);
+        }
+        for event in self.pool.take_events() {
+            match event {
+                Event::Granted { id } if self.waiting.contains(&id) => {
+                    assert_eq!(self.waiting.first(), Some(&id), "somebody was passed over");
+                    self.waiting.remove(0);
+                }
+                Event::GaveUp { id } => self.waiting.retain(|w| *w != id),
+                _ => {}
+            }
+        }
+        assert_eq!(self.pool.waiting().map(|(id, _)| id).collect::<Vec<_>>(), self.waiting);
+    }
+
+    fn check(&self) {
+        let taken = self.taken();
+        for node in self.pool.nodes() {
+            for gpu in &node.report.gpus {
+                let none = (0, 0, BTreeSet::new());
+                let (memory, ratio, slots) =
+                    taken.get(&(node.report.name.clone(), gpu.uuid.clone())).unwrap_or(&none).clone();
+                assert!(memory <= gpu.memory && ratio <= 100 && slots.iter().all(|s| *s < node.report.split));
+                let free = node.free(gpu);
+                assert_eq!((free.memory, free.ratio), (gpu.memory - memory, 100 - ratio), "{}", gpu.uuid);
+                assert_eq!(free.slots(), node.report.split as usize - slots.len());
+            }
+        }
+        for a in self.pool.allocations() {
+            assert_eq!(a.places.len(), a.ask.vgpus as usize, "some of what was asked for");
+            let nodes: BTreeSet<&str> = a.places.iter().map(|p| p.node.as_str()).collect();
+            let gpus: BTreeSet<&str> = a.places.iter().map(|p| p.gpu.as_str()).collect();
+            assert!(a.ask.cross_node || nodes.len() == 1);
+            assert!(a.ask.gpus != Gpus::Same || gpus.len() == 1);
+            assert!(a.ask.gpus != Gpus::Distinct || gpus.len() == a.places.len());
+            for place in &a.places {
+                assert!(a.ask.memory.is_none_or(|m| m == place.memory) && a.ask.ratio.is_none_or(|r| r == place.ratio));
+                let node = self.pool.nodes().find(|n| n.report.name == place.node).expect("its node is known");
+                assert!(node.gpu(&place.gpu).is_some(), "on a GPU that is gone");
+            }
+        }
+        // What is stored is what is.
+        let stored: Vec<_> = self.store.allocations.values().map(|a| (a.id, &a.places, a.lease)).collect();
+        let here: Vec<_> = self.pool.allocations().map(|a| (a.id, &a.places, a.lease)).collect();
+        assert_eq!(stored, here);
+        let stored: Vec<_> = self.store.nodes.values().map(|(report, standing)| (report, *standing)).collect();
+        let here: Vec<_> = self.pool.nodes().map(|n| (&n.report, n.standing)).collect();
+        assert_eq!(stored, here);
+    }
+}
+
+fn run(policy: Policy, steps: Vec<Step>) {
+    let mut world = World::new(policy);
+    for step in steps {
+        world.step(step);
+    }
+    // In the end everybody goes, and all is free.
+    for id in 1..=world.asked {
+        world.pool.release(world.now, AllocationId(id), Why::Released);
+    }
+    world.waiting.clear();
+    world.hear();
+    assert_eq!(world.pool.allocations().count(), 0);
+    world.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_nothing_is_given_twice_and_nothing_is_lost(
+        spread in any::<bool>(),
+        steps in proptest::collection::vec(steps(), 1..200),
+    ) {
+        run(if spread { Policy::Spread } else { Policy::Pack }, steps);
+    }
+}
