@@ -125,6 +125,7 @@ impl Producer {
     }
 
     /// Publishes what was appended; nothing to do is quickly done.
+    #[inline]
     pub fn publish(&mut self) {
         if self.published == self.head {
             return;
@@ -141,6 +142,8 @@ impl Producer {
     }
 
     /// Copies a whole record in; false if there is no room now.
+    // Inline, so that the copies of parts whose lengths the caller knows are a few moves.
+    #[inline]
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<bool, Corrupt> {
         let done = self.append(parts)?;
         if done {
@@ -151,6 +154,7 @@ impl Producer {
 
     /// As [`Self::push`], but the peer sees the record only with the next one that is pushed, or once [`Self::publish`]
     /// is called: what belongs together is then found, and sent on, together.
+    #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<bool, Corrupt> {
         let len: usize = parts.iter().map(|p| p.len()).sum();
         let Some(mut at) = self.reserve(len)? else { return Ok(false) };
