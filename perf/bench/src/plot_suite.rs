@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_committed_results_can_be_drawn() {
-        let text = include_str!("../../reports/2026-11-h200-launch-and-tcp.json");
+        let text = include_str!("../../reports/archive/2026-11-h200-launch-and-tcp.json");
         let suite: Suite = serde_json::from_str(text).unwrap();
         let out = std::env::temp_dir().join(format!("orion-bench-suite-{}.svg", std::process::id()));
         draw(&suite, &out).unwrap();
