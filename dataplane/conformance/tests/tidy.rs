@@ -113,6 +113,30 @@ fn the_shim_and_oriond_do_not_depend_on_each_other() {
     assert!(!manifest("dataplane/oriond/Cargo.toml").contains("\norion-shim"), "oriond depends on the shim");
 }
 
+/// Whoever wants to know something of a carrier asks for it. But for addresses and what people read (messages,
+/// comments), a carrier's name stands in its own folder.
+#[test]
+fn carriers_are_named_in_their_folders_only() {
+    let names = ["shm", "tcp", "doorbell"];
+    let mut named = Vec::new();
+    let mut seen = 0;
+    for (path, text) in all_sources(&["rs"]) {
+        let rooms = ["shim/src", "dataplane/oriond/src", "dataplane/ring/src", "dataplane/transport/src"];
+        let in_its_folder = path.components().any(|c| c.as_os_str() == "carrier");
+        if !rooms.iter().any(|room| path.starts_with(room)) || in_its_folder {
+            seen += usize::from(in_its_folder);
+            continue;
+        }
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            if names.iter().any(|n| line.contains(&format!("\"{n}\"")) || line.contains(&format!("{n}::"))) {
+                named.push(format!("{}:{}: {}", path.display(), index + 1, line.trim()));
+            }
+        }
+    }
+    assert!(seen > 10, "files of carriers: {seen}");
+    assert!(named.is_empty(), "carriers named outside their folders:\n{}", named.join("\n"));
+}
+
 /// A promise is worth the test that keeps it: each row of SPECIFICATION.md names one that exists.
 #[test]
 fn every_promise_names_a_test_that_exists() {

@@ -1,4 +1,5 @@
-//! A network that holds things up: a relay in front of a TCP server, in which every connection is late by itself.
+//! A network that holds things up: a relay in front of a server, in which every connection is late by itself. It is no
+//! carrier of its own, since it leaves all three answers of the one behind it as they are.
 //!
 //! ```text
 //! client --> | socket | --> taken in pieces of random length, each waits a random time --> | socket | --> server
@@ -19,20 +20,25 @@ const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Has the shim, which is not loaded yet, connect through a relay to the server that it was told.
 pub fn put_in_between(late: Duration, seed: u64) -> Result<(), String> {
     let told = std::env::var("ORION_SERVER").map_err(|_| "--late-us needs a server in ORION_SERVER".to_owned())?;
-    let server = told
-        .strip_prefix("tcp:")
-        .unwrap_or(&told)
+    let (carrier, address) = split(&told);
+    let server = address
         .to_socket_addrs()
         .ok()
         .and_then(|mut all| all.next())
-        .ok_or_else(|| format!("--late-us needs a TCP server, and ORION_SERVER is {told:?}"))?;
+        .ok_or_else(|| format!("--late-us needs a server with a host and a port, and ORION_SERVER is {told:?}"))?;
     let failed = |e| format!("listening on the loopback interface failed: {e}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let here = listener.local_addr().map_err(failed)?;
     std::thread::spawn(move || serve(&listener, server, late, seed));
     // SAFETY: the relay's thread, the only other one so far, does not look at the environment.
-    unsafe { std::env::set_var("ORION_SERVER", format!("tcp:{here}")) };
+    unsafe { std::env::set_var("ORION_SERVER", format!("{carrier}{here}")) };
     Ok(())
+}
+
+/// What names the carrier, if anything does, and the rest.
+fn split(server: &str) -> (&str, &str) {
+    let is_named = server.split_once(':').is_some_and(|(name, rest)| !name.starts_with('[') && rest.contains(':'));
+    server.split_at(if is_named { server.find(':').map_or(0, |at| at + 1) } else { 0 })
 }
 
 fn serve(listener: &TcpListener, server: SocketAddr, late: Duration, seed: u64) {

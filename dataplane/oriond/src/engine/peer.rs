@@ -41,7 +41,7 @@ impl std::fmt::Display for Peer {
         match self {
             Peer::Local { uid } => write!(f, "unix:uid={uid}"),
             Peer::Remote(Some(address)) => write!(f, "tcp:{address}"),
-            Peer::Remote(None) => f.write_str("tcp"),
+            Peer::Remote(None) => f.write_str("tcp:?"),
         }
     }
 }
