@@ -23,7 +23,7 @@ pub fn lost_now() -> CUresult {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         let text = match crate::session::carrier::death() {
-            Some(death) => format!("the session is lost: {death}"),
+            Some(death) => format!("the session is lost: {}", death.of("the worker")),
             None => "the session is lost".to_owned(),
         };
         crate::say!("{text}");

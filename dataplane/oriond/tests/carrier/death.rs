@@ -188,6 +188,16 @@ on_each_carrier! {
 }
 
 on_each_carrier! {
+    fn why_a_session_ended_is_in_the_log(server: &Oriond, transport: Transport) {
+        let client = Client::attach(server, transport);
+        let session = format!("session={} ", client.welcome.session);
+        client.carrier.close();
+        assert_eq!(client.carrier.death(), Some(&Death::Closed));
+        server.wait_for_log(&["session ends", &session, "the client has ended or closed the connection"]);
+    }
+}
+
+on_each_carrier! {
     fn killed_worker_loses_the_session_and_no_other(server: &Oriond, transport: Transport) {
         let mut bystander = Client::attach(server, transport);
         let mut client = Client::attach(server, transport);
@@ -367,6 +377,7 @@ fn a_worker_that_breaks_the_protocol_ends_its_own_session() {
     let mut client = Client::attach(&server, Transport::Tcp);
     client.start(NONSENSE, &[]);
     assert_eq!(client.reply_or_lost().map(|r| r.0), None);
+    server.wait_for_log(&["session ends", "the worker broke the protocol"]);
     check_recovered(&server, Transport::Tcp, Some(client.welcome.worker_pid));
 }
 

@@ -1,6 +1,5 @@
 //! What a carrier is: a way to a server, and three answers about a session that came about over it.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
@@ -110,9 +109,7 @@ impl From<io::Error> for Death {
     fn from(e: io::Error) -> Death {
         match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Death::Gone,
-            io::ErrorKind::TimedOut => {
-                Death::Cut(format!("nothing was heard from the other machine for {SILENCE_SECONDS_MAX} s"))
-            }
+            io::ErrorKind::TimedOut => Death::Cut(format!("nothing was heard for {SILENCE_SECONDS_MAX} s")),
             _ => Death::Cut(e.to_string()),
         }
     }
@@ -124,13 +121,14 @@ impl From<Fault> for Death {
     }
 }
 
-impl fmt::Display for Death {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Death {
+    /// In words, of who has died: "the worker", "the client".
+    pub fn of(&self, who: &str) -> String {
         match self {
-            Death::Closed => f.write_str("it was closed here"),
-            Death::Gone => f.write_str("the worker has ended, or its server has closed the connection"),
-            Death::Cut(why) => write!(f, "the connection broke: {why}"),
-            Death::Broke(fault) => write!(f, "the server broke the protocol: {fault}"),
+            Death::Closed => "it was closed on this side".to_owned(),
+            Death::Gone => format!("{who} has ended or closed the connection"),
+            Death::Cut(why) => format!("the connection to {who} broke: {why}"),
+            Death::Broke(fault) => format!("{who} broke the protocol: {fault}"),
         }
     }
 }
@@ -160,12 +158,12 @@ mod tests {
 
     #[test]
     fn a_death_says_how_it_was_seen() {
-        let cut = |errno| Death::from(io::Error::from_raw_os_error(errno)).to_string();
-        assert!(cut(libc::ETIMEDOUT).contains("nothing was heard from the other machine for 11 s"));
+        let cut = |errno| Death::from(io::Error::from_raw_os_error(errno)).of("the worker");
+        assert!(cut(libc::ETIMEDOUT).contains("nothing was heard for 11 s"));
         assert!(cut(libc::EHOSTUNREACH).contains("No route to host"));
         assert_eq!(Death::from(io::Error::from(io::ErrorKind::UnexpectedEof)), Death::Gone);
         assert_eq!(Death::from(io::Error::from_raw_os_error(libc::EPIPE)), Death::Gone);
-        assert!(Death::from(Fault("a rule")).to_string().contains("a rule"));
+        assert!(Death::from(Fault("a rule")).of("the client").contains("the client broke the protocol: a rule"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use orion_ring::Memory;
 use orion_ring::memory::Layout;
+use orion_transport::carrier::Death;
 use orion_transport::fds;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
 use orion_wire::environment::Environment;
@@ -199,6 +200,7 @@ impl Door {
             // Its worker has seen it too, unless the client has stopped it.
             if let Some(session) = self.sessions.get_mut(guest.session) {
                 session.guest = None;
+                info!(session = guest.session, why = Death::Gone.of("the client"), "session ends");
             }
             self.sessions.left(guest.session);
         }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use orion_ring::Consumer;
 use orion_ring::bell::Seat;
 use orion_ring::memory::Which;
+use orion_transport::carrier::Death;
 use orion_transport::stream::{Frame, TAKEN_BYTES_MIN};
 use orion_transport::{Blocked, Gather, Scatter, Striper};
 use orion_wire::Fault;
@@ -80,9 +81,9 @@ impl Main for Carried {
             Did::ReceiveAttach => match done.result {
                 // Nothing is ever sent there; bytes are ignored.
                 n if n > 0 && !self.ending => self.watch_worker(io, slot),
-                _ => self.end("the worker is gone"),
+                _ => self.end("the worker", Death::Gone),
             },
-            Did::Hangup => self.end("the client closed the connection"),
+            Did::Hangup => self.end("the client", Death::Gone),
             Did::FutexReply => self.futex_armed[0] = false,
             Did::FutexEvent => self.futex_armed[1] = false,
             Did::FutexRoom => self.futex_armed[2] = false,
@@ -92,19 +93,23 @@ impl Main for Carried {
 
     fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
         if !self.ending && self.shared.is_over() {
-            self.end("a bulk connection ended");
+            self.end("the client's bulk connection", Death::Gone);
         }
         if self.ending {
             return false;
         }
-        match self.try_pump(io, slot) {
-            Ok(progress) => progress,
-            Err(fault) => {
-                warn!(session = self.shared.session, rule = fault.0, "protocol broken, session ends");
-                self.end("the protocol was broken");
-                true
-            }
-        }
+        let sent = self.pass_on(io, slot).map_err(|fault| ("the worker", fault));
+        let moved = sent.and_then(|sent| match self.take_in(io, slot) {
+            Ok(taken) => Ok(sent | taken),
+            // Where its bytes have no room it may be that the worker says what cannot be of the ring.
+            Err(fault) if self.scatter.ring(0).room().is_err() => Err(("the worker", fault)),
+            Err(fault) => Err(("the client", fault)),
+        });
+        moved.unwrap_or_else(|(who, fault)| {
+            warn!(session = self.shared.session, who, rule = fault.0, "protocol broken, session ends");
+            self.end(who, fault.into());
+            true
+        })
     }
 
     fn park(&mut self, io: &mut Io, slot: u32) -> bool {
@@ -193,16 +198,16 @@ impl Carried {
                 Receiving::InPlace => self.scatter.received_in_place(n as usize),
                 _ => self.unread = 0..n as usize,
             },
-            0 if self.scatter.is_between_frames() => self.end("the client closed the connection"),
-            0 => self.end("the client's connection was cut"),
+            0 if self.scatter.is_between_frames() => self.end("the client", Death::Gone),
+            0 => self.end("the client", Death::Cut("it ended within a frame".into())),
             e if is_again(e) => {}
-            e => self.end(&describe(e)),
+            e => self.end("the client", std::io::Error::from_raw_os_error(-e).into()),
         }
     }
 
     fn sent(&mut self, io: &mut Io, slot: u32, result: i32) {
         if result < 0 && !is_again(result) {
-            return self.end(&describe(result));
+            return self.end("the client", std::io::Error::from_raw_os_error(-result).into());
         }
         self.gather.advance(result.max(0) as usize);
         if self.gather.is_empty() {
@@ -226,38 +231,45 @@ impl Carried {
         unsafe { io.send_message(slot, Did::Send, self.tcp.as_raw_fd(), &raw const *self.message) };
     }
 
-    fn try_pump(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
-        let mut progress = false;
-        if self.sending.is_none() {
-            if let Some(up_to) = self.newly_taken()? {
-                self.gather.taken(up_to);
-            }
-            let mut lanes = Lanes { shared: &self.shared, striper: &mut self.striper };
-            let heap = &self.shared.heap;
-            // No event overtakes what was put into the reply ring before it: a host function is asked for behind the
-            // bytes that it may look at, and memory is given back behind the last bytes that come there. So what is
-            // ready of the events is looked at first, and goes last.
-            let ready = self.event.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
-            let reply = self.gather.collect(Frame::Reply, &mut self.reply, heap, &mut lanes)?;
-            let event = match self.gather.has_drained() {
-                true => self.gather.collect_seen(ready, Frame::Event, &mut self.event, heap, &mut lanes)?,
-                false => 0,
-            };
-            if !self.gather.is_empty() {
-                self.sending = Some((reply, event));
-                self.send(io, slot);
-                progress = true;
-            } else if reply + event > 0 {
-                self.reply.consume(reply);
-                self.event.consume(event);
-                progress = true;
-            }
+    /// What the worker has written, to the client.
+    fn pass_on(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
+        if self.sending.is_some() {
+            return Ok(false);
         }
+        if let Some(up_to) = self.newly_taken()? {
+            self.gather.taken(up_to);
+        }
+        let mut lanes = Lanes { shared: &self.shared, striper: &mut self.striper };
+        let heap = &self.shared.heap;
+        // No event overtakes what was put into the reply ring before it: a host function is asked for behind the bytes
+        // that it may look at, and memory is given back behind the last bytes that come there. So what is ready of the
+        // events is looked at first, and goes last.
+        let ready = self.event.ready().map_err(|_| Fault("ring positions are impossible"))? as usize;
+        let reply = self.gather.collect(Frame::Reply, &mut self.reply, heap, &mut lanes)?;
+        let event = match self.gather.has_drained() {
+            true => self.gather.collect_seen(ready, Frame::Event, &mut self.event, heap, &mut lanes)?,
+            false => 0,
+        };
+        if !self.gather.is_empty() {
+            self.sending = Some((reply, event));
+            self.send(io, slot);
+            return Ok(true);
+        }
+        if reply + event > 0 {
+            self.reply.consume(reply);
+            self.event.consume(event);
+        }
+        Ok(reply + event > 0)
+    }
+
+    /// What the client has sent, to the worker.
+    fn take_in(&mut self, io: &mut Io, slot: u32) -> Result<bool, Fault> {
+        let mut progress = false;
         if !self.unread.is_empty() || self.blocked.is_some() {
             let (used, blocked) = self.scatter.feed(&self.buffer[self.unread.clone()], &self.shared.counts)?;
             self.unread.start += used;
             self.blocked = blocked;
-            progress |= used > 0;
+            progress = used > 0;
         }
         if self.unread.is_empty() && self.receiving == Receiving::Nothing {
             self.receive(io, slot);
@@ -307,12 +319,12 @@ impl Carried {
         io.wait_futex(slot, did, seat.flag);
     }
 
-    fn end(&mut self, why: &str) {
+    fn end(&mut self, who: &str, death: Death) {
         if self.ending {
             return;
         }
         self.ending = true;
-        info!(session = self.shared.session, why, "session ends");
+        info!(session = self.shared.session, why = death.of(who), "session ends");
         self.shared.end();
         shutdown(&self.tcp);
         shutdown(&self.attach);
@@ -321,8 +333,4 @@ impl Carried {
         self.event.rouse();
         self.scatter.ring(0).rouse();
     }
-}
-
-fn describe(result: i32) -> String {
-    std::io::Error::from_raw_os_error(-result).to_string()
 }
