@@ -1,4 +1,4 @@
-//! Host memory that kernels use in place, where client and worker each have a copy (TCP).
+//! Host memory that kernels use in place, where client and worker each have pages of their own.
 //!
 //! What the application changed goes to the worker before every launch and every wait, and while the device has work a
 //! thread looks for more. What the device changed comes with the replies that tell of a completion, and while it works

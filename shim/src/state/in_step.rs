@@ -1,4 +1,4 @@
-//! Host memory that is kept in step with a worker that has a copy of it (TCP).
+//! Host memory that is kept in step with a worker that has pages of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! What commands are bringing to pinned memory, where client and worker each have a copy of it (TCP).
+//! What commands are bringing to pinned memory, where client and worker each have pages of their own.
 //!
 //! Until the bytes of a command have arrived here the worker has newer ones, or will have: ours are not to be brought
 //! over them. A command is on the list from the moment in which it is put into the ring until the worker has said that
