@@ -1,0 +1,239 @@
+//! What an operator sets: controller.yaml, in the original's form.
+
+// UNSAFETY: geteuid.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Where it is looked for if nothing is said.
+pub const DEFAULT_PATH: &str = "/etc/orion/controller.yaml";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    controller: Controller,
+    database: Database,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Controller {
+    listen_ip: IpAddr,
+    listen_port: u16,
+    log_level: String,
+    log_file: Option<PathBuf>,
+    insecure: bool,
+    placement: Placement,
+    authentication: Keys,
+}
+
+impl Default for Controller {
+    fn default() -> Controller {
+        Controller {
+            listen_ip: IpAddr::from([127, 0, 0, 1]),
+            listen_port: 9123,
+            log_level: "info".into(),
+            log_file: None,
+            insecure: false,
+            placement: Placement::Pack,
+            authentication: Keys::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Placement {
+    Pack,
+    Spread,
+}
+
+/// Who knows one of them may do what it is for. Where there is none, everybody may who reaches the controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Keys {
+    pub client_key: Option<String>,
+    pub server_key: Option<String>,
+    pub administrator_key: Option<String>,
+}
+
+/// Shorter ones are guessed.
+const KEY_BYTES_MIN: usize = 16;
+
+impl Keys {
+    fn checked(self) -> Result<Keys, String> {
+        let check = |name: &str, key: Option<String>| match key.filter(|key| !key.is_empty()) {
+            Some(key) if key.len() < KEY_BYTES_MIN => {
+                Err(format!("{name} has {} characters; give it {KEY_BYTES_MIN} or more", key.len()))
+            }
+            key => Ok(key),
+        };
+        Ok(Keys {
+            client_key: check("client-key", self.client_key)?,
+            server_key: check("server-key", self.server_key)?,
+            administrator_key: check("administrator-key", self.administrator_key)?,
+        })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct Database {
+    name: Option<String>,
+    data_dir: Option<PathBuf>,
+    // Of the etcd that the original brought along.
+    listen_client_urls: Option<String>,
+    advertise_client_urls: Option<String>,
+    listen_peer_urls: Option<String>,
+    initial_advertise_peer_urls: Option<String>,
+    initial_cluster: Option<String>,
+    initial_cluster_state: Option<String>,
+    initial_cluster_token: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct Config {
+    pub listen: (IpAddr, u16),
+    pub log_level: tracing::Level,
+    pub log_file: Option<PathBuf>,
+    pub policy: orion_pool::Policy,
+    pub keys: Keys,
+    pub folder: PathBuf,
+    /// Settings of the original that have no meaning here.
+    pub idle: Vec<&'static str>,
+}
+
+impl Config {
+    /// The file that is named, or the default one, which may be missing.
+    pub fn read(named: Option<&Path>) -> Result<Config, String> {
+        let path = named.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(format!("reading {} failed: {e}", path.display())),
+        };
+        Config::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let file: File = match text.trim().is_empty() {
+            true => File::default(),
+            false => serde_saphyr::from_str(text).map_err(|e| e.to_string())?,
+        };
+        let Controller { listen_ip, listen_port, log_level, log_file, insecure, placement, authentication } =
+            file.controller;
+        if !listen_ip.is_loopback() && !insecure {
+            return Err(format!(
+                "listen_ip is {listen_ip}, and what crosses a network is not encrypted yet: everybody on the way could \
+                 read and change it; listen on 127.0.0.1, or set controller.insecure: true if that is what you want"
+            ));
+        }
+        if let Some(name) = file.database.name.as_deref().filter(|n| !["etcd", "embedded"].contains(n)) {
+            return Err(format!("database.name is {name:?}; it is \"embedded\", a store in data-dir"));
+        }
+        let level = log_level
+            .parse()
+            .map_err(|_| format!("log_level is {log_level:?}; it is one of error, warn, info, debug, trace"))?;
+        Ok(Config {
+            listen: (listen_ip, listen_port),
+            log_level: level,
+            log_file: log_file.filter(|path| !path.as_os_str().is_empty()),
+            policy: match placement {
+                Placement::Pack => orion_pool::Policy::Pack,
+                Placement::Spread => orion_pool::Policy::Spread,
+            },
+            keys: authentication.checked()?,
+            idle: file.database.idle(),
+            folder: match file.database.data_dir {
+                Some(folder) => folder,
+                None => default_folder()?,
+            },
+        })
+    }
+}
+
+impl Database {
+    fn idle(&self) -> Vec<&'static str> {
+        let all = [
+            ("name: etcd (the controller keeps the pool itself, in data-dir)", self.name.as_deref() == Some("etcd")),
+            ("listen-client-urls", self.listen_client_urls.is_some()),
+            ("advertise-client-urls", self.advertise_client_urls.is_some()),
+            ("listen-peer-urls", self.listen_peer_urls.is_some()),
+            ("initial-advertise-peer-urls", self.initial_advertise_peer_urls.is_some()),
+            ("initial-cluster", self.initial_cluster.is_some()),
+            ("initial-cluster-state", self.initial_cluster_state.is_some()),
+            ("initial-cluster-token", self.initial_cluster_token.is_some()),
+        ];
+        all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+    }
+}
+
+/// root's is the system's, another user's his own.
+fn default_folder() -> Result<PathBuf, String> {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok("/var/lib/orion".into());
+    }
+    let home = std::env::var_os("HOME").ok_or("HOME is not set; say database.data-dir")?;
+    Ok(PathBuf::from(home).join(".orion/controller"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_file_is_understood() {
+        let text = "
+controller:
+    listen_ip: 0.0.0.0
+    listen_port: 9123
+    log_level: info
+    log_file:
+    insecure: true
+    authentication:
+        client-key:
+        server-key:
+        administrator-key: 0123456789abcdef
+database:
+    name: etcd
+    data-dir: /tmp/orion
+    listen-client-urls: http://127.0.0.1:23791
+    initial-cluster-token: Orion-database-cluster
+";
+        let config = Config::parse(text).expect("the original's file");
+        assert_eq!(config.listen, ("0.0.0.0".parse().unwrap(), 9123));
+        assert_eq!(
+            (config.keys.administrator_key.as_deref(), &config.keys.client_key),
+            (Some("0123456789abcdef"), &None)
+        );
+        assert_eq!(config.folder, Path::new("/tmp/orion"));
+        assert_eq!(config.log_file, None);
+        assert_eq!(config.idle.len(), 3);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, said) in [
+            ("controller:\n  listen_prot: 9123\n", "listen_prot"),
+            ("controller:\n  listen_port: 99999\n", "line 2"),
+            ("controller:\n  log_level: loud\n", "log_level is \"loud\""),
+            ("controller:\n  listen_ip: 0.0.0.0\n", "insecure: true"),
+            ("database:\n  name: mysql\n", "database.name is \"mysql\""),
+            ("controller: [\n", "line"),
+            ("controller:\n  authentication:\n    client-key: short\n", "client-key has 5 characters"),
+        ] {
+            let why = Config::parse(text).expect_err(said);
+            assert!(why.contains(said), "{why}");
+        }
+    }
+
+    #[test]
+    fn without_a_file_it_listens_to_this_machine_only() {
+        let config = Config::parse("").expect("no settings");
+        assert!(config.listen.0.is_loopback());
+        assert_eq!(config.listen.1, 9123);
+    }
+}

@@ -1,0 +1,381 @@
+//! The service, as `orion.proto` describes it: from requests to the pool and back.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
+use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Standing, Time};
+use orion_proto as pb;
+use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::config::Keys;
+use crate::desk::{Counter, Desk, Waited};
+
+/// Of one request, so that a mistake does not fill the memory.
+const NAMES_MAX: usize = 4096;
+/// Longer than anybody waits; a client that wants to, asks again.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+pub struct Service {
+    pub counter: Counter,
+    pub keys: Keys,
+    pub node_ms: Time,
+    pub lease_ms: Time,
+}
+
+/// Who may do what. Whoever has an operator's key may do everything.
+#[derive(Clone, Copy)]
+enum Role {
+    Client,
+    Server,
+    Administrator,
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+
+impl Service {
+    fn admit(&self, metadata: &MetadataMap, role: Role) -> Result<(), Status> {
+        let (key, name) = match role {
+            Role::Client => (&self.keys.client_key, "client-key"),
+            Role::Server => (&self.keys.server_key, "server-key"),
+            Role::Administrator => (&self.keys.administrator_key, "administrator-key"),
+        };
+        let Some(key) = key else { return Ok(()) };
+        let shown = metadata.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or("");
+        let shown = shown.strip_prefix("Bearer ").unwrap_or("");
+        let operators = self.keys.administrator_key.as_ref();
+        if is_same(shown, key) || operators.is_some_and(|operators| is_same(shown, operators)) {
+            return Ok(());
+        }
+        let what = if shown.is_empty() { "no key was given" } else { "the key is wrong" };
+        Err(Status::unauthenticated(format!(
+            "{what}; this needs the controller's {name}, as \"authorization: Bearer …\""
+        )))
+    }
+
+    async fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Desk) -> T + Send + 'static) -> Result<T, Status> {
+        self.counter.ask(work).await.map_err(Status::unavailable)
+    }
+}
+
+/// Takes as long wherever they differ.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |all, (x, y)| all | (x ^ y)) == 0
+}
+
+fn refused(refused: Refused) -> Status {
+    let text = refused.text().to_owned();
+    match refused {
+        Refused::Invalid(_) => Status::invalid_argument(text),
+        Refused::Full(_) => Status::resource_exhausted(text),
+        Refused::Quota(_) => Status::failed_precondition(text),
+        Refused::Unknown(_) => Status::not_found(text),
+    }
+}
+
+fn id(text: &str) -> Result<AllocationId, Status> {
+    text.parse().map_err(Status::invalid_argument)
+}
+
+fn ids(texts: &[String]) -> Result<Vec<AllocationId>, Status> {
+    if texts.len() > NAMES_MAX {
+        return Err(Status::invalid_argument(format!(
+            "{} allocations; at most {NAMES_MAX} are named at once",
+            texts.len()
+        )));
+    }
+    texts.iter().map(|text| id(text)).collect()
+}
+
+/// A number that nobody guesses.
+fn fresh_id() -> Result<AllocationId, Status> {
+    let mut bytes = [0u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(|e| Status::internal(format!("reading /dev/urandom failed: {e}")))?;
+    // As a UUID of version 4 has it.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(AllocationId(u128::from_be_bytes(bytes)))
+}
+
+fn asked(r: &pb::AllocateRequest) -> Result<Ask, Status> {
+    let memory = match r.memory_mib {
+        Some(mib) => Some(mib.checked_mul(MIB).ok_or_else(|| {
+            Status::invalid_argument(format!("{mib} MiB are more than any machine has; ORION_GMEM is in MiB"))
+        })?),
+        None => None,
+    };
+    let gpus = match pb::Gpus::try_from(r.gpus) {
+        Ok(pb::Gpus::Any) => Gpus::Any,
+        Ok(pb::Gpus::Same) => Gpus::Same,
+        Ok(pb::Gpus::Distinct) => Gpus::Distinct,
+        Err(_) => return Err(Status::invalid_argument(format!("gpus is {}; it is 0, 1 or 2", r.gpus))),
+    };
+    let wait_max = WAIT_MAX.as_millis() as u64;
+    if r.wait_ms > wait_max {
+        let text = format!("wait_ms is {}; a request waits {wait_max} at most", r.wait_ms);
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(Ask {
+        vgpus: r.vgpus,
+        memory,
+        ratio: r.ratio,
+        cross_node: r.cross_node,
+        gpus,
+        tenant: r.tenant.clone(),
+        group: r.group.clone(),
+        client: r.client.clone(),
+        wait_ms: r.wait_ms,
+    })
+}
+
+fn told(pool: &Pool, a: &Allocation, now: Time) -> pb::Allocation {
+    let address = |node: &str| {
+        let node = pool.nodes().find(|n| n.report.name == node);
+        node.map(|n| n.report.address.clone()).unwrap_or_default()
+    };
+    let places = a.places.iter().map(|p| pb::Place {
+        node: p.node.clone(),
+        address: address(&p.node),
+        gpu_uuid: p.gpu.clone(),
+        gpu: p.number,
+        vgpu: p.slot,
+        memory_bytes: p.memory,
+        ratio: p.ratio,
+    });
+    pb::Allocation {
+        allocation: a.id.to_string(),
+        vgpus: places.collect(),
+        confirmed: a.lease == Lease::Confirmed,
+        stands_ms: a.until.saturating_sub(now),
+        tenant: a.ask.tenant.clone(),
+        group: a.ask.group.clone(),
+        client: a.ask.client.clone(),
+    }
+}
+
+/// Without the part of its name by which it could be ended.
+fn hidden(mut a: pb::Allocation) -> pb::Allocation {
+    a.allocation.truncate(8);
+    a
+}
+
+#[tonic::async_trait]
+impl pb::pool_server::Pool for Service {
+    async fn register(&self, request: Request<pb::RegisterRequest>) -> Reply<pb::RegisterReply> {
+        self.admit(request.metadata(), Role::Server)?;
+        let r = request.into_inner();
+        let gpus = r.gpus.into_iter().map(|g| orion_pool::Gpu {
+            uuid: g.uuid,
+            name: g.name,
+            memory: g.memory_bytes,
+            reserve: g.reserve_bytes,
+        });
+        let report = NodeReport { name: r.node, address: r.address, gpus: gpus.collect(), split: r.split };
+        self.ask(move |d| d.pool.register(d.now, report)).await?.map_err(refused)?;
+        Ok(Response::new(pb::RegisterReply { node_ms: self.node_ms, lease_ms: self.lease_ms }))
+    }
+
+    async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Reply<pb::HeartbeatReply> {
+        self.admit(request.metadata(), Role::Server)?;
+        let r = request.into_inner();
+        let (live, ended) = (ids(&r.live)?, ids(&r.ended)?);
+        let over = self.ask(move |d| d.pool.heartbeat(d.now, &r.node, &live, &ended)).await?.map_err(refused)?;
+        Ok(Response::new(pb::HeartbeatReply { over: over.iter().map(AllocationId::to_string).collect() }))
+    }
+
+    async fn allocate(&self, request: Request<pb::AllocateRequest>) -> Reply<pb::Allocation> {
+        self.admit(request.metadata(), Role::Client)?;
+        let r = request.into_inner();
+        let ask = asked(&r)?;
+        let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
+        let answer = self.ask(move |d| {
+            let answer = d.pool.allocate(d.now, id, ask.clone())?;
+            Ok::<_, Refused>(match answer {
+                Answer::Granted(a) => Ok(told(&d.pool, &a, d.now)),
+                Answer::Waits(_) => Err(d.await_grant(id, ask)),
+            })
+        });
+        let waits = match answer.await?.map_err(refused)? {
+            Ok(granted) => return Ok(Response::new(granted)),
+            Err(waits) => waits,
+        };
+        match waits.await {
+            Ok(Waited::Granted(a)) => Ok(Response::new(self.ask(move |d| told(&d.pool, &a, d.now)).await?)),
+            Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
+            Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
+        }
+    }
+
+    async fn confirm(&self, request: Request<pb::AllocationName>) -> Reply<pb::Allocation> {
+        self.admit(request.metadata(), Role::Client)?;
+        let id = id(&request.into_inner().allocation)?;
+        let confirmed = self.ask(move |d| {
+            let a = d.pool.confirm(d.now, id)?.clone();
+            Ok(told(&d.pool, &a, d.now))
+        });
+        Ok(Response::new(confirmed.await?.map_err(refused)?))
+    }
+
+    async fn renew(&self, request: Request<pb::AllocationName>) -> Reply<pb::Renewed> {
+        self.admit(request.metadata(), Role::Client)?;
+        let id = id(&request.into_inner().allocation)?;
+        let renewed = self.ask(move |d| {
+            d.pool.renew(d.now, id)?;
+            Ok(d.pool.allocation(id).map_or(0, |a| a.until.saturating_sub(d.now)))
+        });
+        Ok(Response::new(pb::Renewed { stands_ms: renewed.await?.map_err(refused)? }))
+    }
+
+    async fn release(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
+        self.admit(request.metadata(), Role::Client)?;
+        let id = id(&request.into_inner().allocation)?;
+        let was_there = self.ask(move |d| d.pool.release(d.now, id, Why::Released)).await?;
+        Ok(Response::new(pb::Released { was_there }))
+    }
+
+    async fn list_devices(&self, request: Request<pb::ListDevicesRequest>) -> Reply<pb::Devices> {
+        self.admit(request.metadata(), Role::Client)?;
+        let devices = self.ask(|d| devices(&d.pool)).await?;
+        Ok(Response::new(pb::Devices { devices }))
+    }
+
+    async fn list_allocations(&self, request: Request<pb::ListAllocationsRequest>) -> Reply<pb::Allocations> {
+        let is_operator = self.admit(request.metadata(), Role::Administrator).is_ok();
+        self.admit(request.metadata(), Role::Client)?;
+        let tenant = request.into_inner().tenant;
+        let list = self.ask(move |d| {
+            let (pool, now) = (&d.pool, d.now);
+            let mine = pool.allocations().filter(|a| tenant.is_empty() || a.ask.tenant == tenant);
+            let show = |a| if is_operator { told(pool, a, now) } else { hidden(told(pool, a, now)) };
+            pb::Allocations { allocations: mine.map(show).collect(), waiting: pool.waiting().count() as u32 }
+        });
+        Ok(Response::new(list.await?))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Reply<Self::WatchStream> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let events = BroadcastStream::new(self.counter.watch()).map(|event| {
+            Ok(match event {
+                Ok(event) => shown(&event),
+                Err(BroadcastStreamRecvError::Lagged(n)) => {
+                    pb::Event { what: "missed".into(), detail: n.to_string(), ..Default::default() }
+                }
+            })
+        });
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn drain(&self, request: Request<pb::DrainRequest>) -> Reply<pb::Drained> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let r = request.into_inner();
+        let left = self.ask(move |d| {
+            d.pool.drain(d.now, &r.node, !r.undo)?;
+            Ok(d.pool.allocations().filter(|a| a.is_on(&r.node)).count() as u32)
+        });
+        Ok(Response::new(pb::Drained { left: left.await?.map_err(refused)? }))
+    }
+
+    async fn forget(&self, request: Request<pb::NodeName>) -> Reply<pb::Forgotten> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let node = request.into_inner().node;
+        self.ask(move |d| d.pool.forget(&node)).await?.map_err(refused)?;
+        Ok(Response::new(pb::Forgotten {}))
+    }
+
+    async fn kill(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let id = id(&request.into_inner().allocation)?;
+        let was_there = self.ask(move |d| d.pool.release(d.now, id, Why::Killed)).await?;
+        Ok(Response::new(pb::Released { was_there }))
+    }
+
+    async fn set_quota(&self, request: Request<pb::SetQuotaRequest>) -> Reply<pb::QuotaSet> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let q =
+            request.into_inner().quota.ok_or_else(|| Status::invalid_argument("there is no quota in the request"))?;
+        let memory = match q.memory_mib.map(|mib| mib.checked_mul(MIB)) {
+            Some(None) => return Err(Status::invalid_argument("memory_mib is more than any pool has")),
+            Some(memory) => memory,
+            None => None,
+        };
+        let quota = orion_pool::Quota { vgpus: q.vgpus, memory, ratio: q.ratio };
+        let quota = (quota != orion_pool::Quota::default()).then_some(quota);
+        self.ask(move |d| d.pool.set_quota(&q.tenant, quota)).await?;
+        Ok(Response::new(pb::QuotaSet {}))
+    }
+
+    async fn list_quotas(&self, request: Request<pb::ListQuotasRequest>) -> Reply<pb::Quotas> {
+        self.admit(request.metadata(), Role::Administrator)?;
+        let shown = |(tenant, q): (&str, &orion_pool::Quota)| pb::Quota {
+            tenant: tenant.to_owned(),
+            vgpus: q.vgpus,
+            memory_mib: q.memory.map(|m| m / MIB),
+            ratio: q.ratio,
+        };
+        let quotas = self.ask(move |d| d.pool.quotas().map(shown).collect()).await?;
+        Ok(Response::new(pb::Quotas { quotas }))
+    }
+}
+
+pub fn devices(pool: &Pool) -> Vec<pb::Device> {
+    let of = |node: &orion_pool::Node| {
+        let standing = match (node.is_lost, node.standing) {
+            (true, _) => "lost",
+            (false, Standing::Draining) => "draining",
+            (false, Standing::Up) => "up",
+        };
+        let device = |(number, gpu): (usize, &orion_pool::Gpu)| pb::Device {
+            node: node.report.name.clone(),
+            address: node.report.address.clone(),
+            gpu: number as u32,
+            uuid: gpu.uuid.clone(),
+            name: gpu.name.clone(),
+            memory_bytes: gpu.memory,
+            free_bytes: node.free(gpu).memory,
+            free_ratio: node.free(gpu).ratio,
+            vgpus: node.report.split,
+            free_vgpus: node.free(gpu).slots() as u32,
+            standing: standing.to_owned(),
+        };
+        node.report.gpus.iter().enumerate().map(device).collect::<Vec<_>>()
+    };
+    pool.nodes().flat_map(of).collect()
+}
+
+fn shown(event: &Event) -> pb::Event {
+    let mut out = pb::Event::default();
+    let (what, node, id) = match event {
+        Event::NodeJoined { node } => ("node_joined", Some(node), None),
+        Event::GpuAdded { node, uuid, name } => {
+            (out.gpu_uuid, out.detail) = (uuid.clone(), name.clone());
+            ("gpu_added", Some(node), None)
+        }
+        Event::GpuGone { node, uuid } => {
+            out.gpu_uuid = uuid.clone();
+            ("gpu_gone", Some(node), None)
+        }
+        Event::NodeLost { node } => ("node_lost", Some(node), None),
+        Event::NodeBack { node } => ("node_back", Some(node), None),
+        Event::NodeForgotten { node } => ("node_forgotten", Some(node), None),
+        Event::Drains { node, is_draining: true } => ("draining", Some(node), None),
+        Event::Drains { node, is_draining: false } => ("undrained", Some(node), None),
+        Event::Granted { id } => ("granted", None, Some(id)),
+        Event::Confirmed { id } => ("confirmed", None, Some(id)),
+        Event::Over { id, why } => {
+            out.detail = format!("{why:?}");
+            ("over", None, Some(id))
+        }
+        Event::Waits { id } => ("waits", None, Some(id)),
+        Event::GaveUp { id } => ("gave_up", None, Some(id)),
+    };
+    out.what = what.to_owned();
+    out.node = node.cloned().unwrap_or_default();
+    out.allocation = id.map(AllocationId::to_string).unwrap_or_default();
+    out
+}
