@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use orion_transport::carrier::{self, Listener};
 use orion_transport::client::{Caller, Server, Tuning};
 use orion_transport::fds;
-use orion_wire::hello::{Challenge, Hello, frame, kind};
+use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
 
 use crate::harness::{
@@ -448,6 +448,32 @@ on_each_carrier! {
             assert!(answer == kind::REFUSED && said.contains(&format!("{heap_base:#x}")), "{said}");
         }
     }
+}
+
+on_each_carrier! {
+    fn a_start_that_no_worker_can_follow_is_refused(server: &Oriond, transport: Transport) {
+        let good = server.start_over(transport, 0x7000_0000_0000);
+        let unknown = Start { bell: 77, ..good }.encode();
+        let said = answer_to_start(server, transport, &unknown).expect("a refusal");
+        assert!(said.contains("no bell with number 77"), "{said}");
+        // Neither shared nor mirrored, and cut off.
+        let mut neither = good.encode();
+        neither[8] = 2;
+        assert_eq!(answer_to_start(server, transport, &neither), None);
+        assert_eq!(answer_to_start(server, transport, &good.encode()[..16]), None);
+        Client::attach(server, transport);
+    }
+}
+
+/// The words of the refusal; nothing if the connection was closed without any.
+fn answer_to_start(server: &Oriond, transport: Transport, start: &[u8]) -> Option<String> {
+    let socket = server.dial(transport);
+    fds::send(socket.as_fd(), &request(&socket, &hello()).0, &[]).expect("sending");
+    assert_eq!(fds::recv_frame(socket.as_fd()).expect("an answer").0, kind::WELCOME);
+    fds::send_frame(socket.as_fd(), kind::START, start, &[]).expect("sending");
+    let (answer, body, _) = fds::recv_frame(socket.as_fd()).ok()?;
+    assert_eq!(answer, kind::REFUSED);
+    Some(Refusal::decode(&body).text)
 }
 
 /// Whoever was first in /tmp is no server of ours: he would choose what a program computes.
