@@ -155,7 +155,11 @@ impl WorkerOptions {
 
 fn main() -> std::process::ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(options) => log::start(options.log_level).and_then(|_log| serve(*options)),
+        Command::Serve(options) => {
+            // Before any thread starts, the log's too, so that all of them leave these to this one.
+            let signals = block_signals();
+            log::start(options.log_level).and_then(|_log| serve(*options, &signals))
+        }
         Command::Worker(options) => work(options),
     };
     match outcome {
@@ -202,9 +206,7 @@ fn host_memory_bytes() -> u64 {
     (16 << 30).min(installed / 4)
 }
 
-fn serve(options: Serve) -> Result<(), String> {
-    // Before any thread starts, so that all of them leave these to this one.
-    let signals = block_signals();
+fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     refuse_limits(&options)?;
     if let Some(fd) = options.ready_fd {
         keep_from_workers(fd)?;
@@ -266,7 +268,7 @@ fn serve(options: Serve) -> Result<(), String> {
         writeln!(ready, "{}", engines.addresses.join(" "))
             .map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
     }
-    wait_for_signal(&signals);
+    wait_for_signal(signals);
     tracing::info!("stopping");
     engines.stop();
     Ok(())

@@ -274,6 +274,22 @@ fn sigterm_ends_sessions_and_leaves_nothing() {
     }
 }
 
+/// One that did would end oriond at once, with its socket and its workers left, before it waits for the signal.
+#[test]
+fn no_thread_of_oriond_takes_the_signal_that_ends_it() {
+    let server = Oriond::start(&[]);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("reading /proc");
+    for thread in threads.flatten() {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let (Some(name), Some(blocked)) = (field("Name:"), field("SigBlk:")) else { continue };
+        let blocked = u64::from_str_radix(blocked, 16).expect("a mask");
+        // Whoever waits for them has taken them off, for as long as it waits.
+        let waits = name == "oriond";
+        assert!(waits || blocked >> (libc::SIGTERM - 1) & 1 == 1, "thread {name} does not block SIGTERM: {blocked:x}");
+    }
+}
+
 #[test]
 fn client_killed_with_sigkill_frees_its_worker() {
     for &transport in Transport::ALL {
