@@ -407,6 +407,10 @@ impl Arsenal {
     fn declared(&mut self, shape: &Shape, out: &mut Vec<u8>) {
         let field = match shape {
             Shape::Number(bits) => Field::Word(*bits),
+            Shape::Halves => {
+                let (low, high) = (self.number(32), self.number(32));
+                return out.word(low | high << 32);
+            }
             Shape::Flag => Field::Choice(2),
             Shape::Size => Field::Size,
             Shape::Count => Field::Count,

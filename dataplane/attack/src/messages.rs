@@ -17,7 +17,6 @@ const GRAPH: Field = Handle(Kind::Graph);
 const NODE: Field = Handle(Kind::GraphNode);
 const EXEC: Field = Handle(Kind::GraphExec);
 const FUNCTION: Field = Handle(Kind::Function);
-const CONTEXT: Field = Handle(Kind::Context);
 const NAMES: Field = List(&[New(Kind::GraphNode)]);
 const ON: Field = List(&[NODE, Choice(2)]);
 const STAGING: Field = List(&[Word(64)]);
@@ -49,23 +48,10 @@ pub static FATAL: &[(u16, &[Field])] = &[
 
 pub static BY_HAND: &[(u16, &[Field])] = &[
     // Between shim, carrier and worker.
-    (op::CALLBACK_DONE, &[WORD]),
-    (op::PING, &[]),
-    (op::VISIBLE_DEVICES, &[Device]),
-    (op::LOG, &[Text]),
     (op::ACTIVITY_ENABLE, &[SMALL]),
-    (op::ACTIVITY_TAKE, &[Choice(2)]),
-    (op::ACTIVITY_CLOCK, &[]),
-    (op::ACTIVITY_CORRELATION, &[Word(32)]),
     // What does not fit into a reply ends a session.
     (op::COPY_OUT_INLINE, &[Address, Choice(4096), STREAM]),
     // Contexts.
-    (ops::CU_DEVICE_PRIMARY_CTX_RETAIN, &[Device]),
-    (ops::CU_DEVICE_PRIMARY_CTX_RESET_V2, &[Device]),
-    (ops::CU_DEVICE_PRIMARY_CTX_RELEASE_V2, &[Device]),
-    (ops::CU_CTX_CREATE_V2, &[New(Kind::Context), SMALL, Device]),
-    (ops::CU_CTX_DESTROY_V2, &[CONTEXT]),
-    (ops::CU_CTX_SYNCHRONIZE, &[]),
     (
         ops::CU_GREEN_CTX_CREATE,
         &[New(Kind::GreenContext), New(Kind::Context), Handle(Kind::DevResourceDesc), Device, Choice(2)],
@@ -93,42 +79,19 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, WORD, WORD, WORD, Word(40), STREAM, Exactly(24), WORD, WORD, WORD]),
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_8, Address]),
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_16, Address, SMALL]),
-    (ops::CU_LAUNCH_HOST_FUNC, &[STREAM, WORD, WORD]),
-    (ops::CU_FUNC_GET_ATTRIBUTE, &[FUNCTION, Device]),
     (ops::CU_FUNC_SET_ATTRIBUTE, &[FUNCTION, Choice(16), Size, Device]),
     (ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR, &[FUNCTION, SMALL, Size, Size, SMALL]),
     (
         ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR,
         &[FUNCTION, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, Size, SMALL, WORD, WORD],
     ),
-    (ops::CU_FUNC_SET_CACHE_CONFIG, &[FUNCTION, SMALL, Device]),
-    (ops::CU_FUNC_IS_LOADED, &[FUNCTION]),
-    (ops::CU_FUNC_LOAD, &[FUNCTION]),
     // Memory.
-    (ops::CU_MEM_HOST_ALLOC, &[Choice(3), Range]),
-    (ops::CU_MEM_FREE_HOST, &[Range, Choice(2)]),
-    (ops::CU_MEM_HOST_REGISTER_V2, &[Range, Place]),
-    (ops::CU_MEM_HOST_UNREGISTER, &[Address]),
-    (ops::CU_IPC_OPEN_MEM_HANDLE_V2, &[SMALL, Plain(64)]),
-    (ops::CU_IPC_CLOSE_MEM_HANDLE, &[Address]),
     (ops::CU_MEM_ADDRESS_RESERVE, &[PAGES, Choice(2), Address, Choice(2)]),
-    (ops::CU_MEM_ADDRESS_FREE, &[Address, Size]),
-    (ops::CU_MEM_CREATE, &[New(Kind::MemAllocation), PAGES, Choice(2), Choice(2), Location, WORD]),
-    (ops::CU_MEM_RELEASE, &[Handle(Kind::MemAllocation)]),
-    (ops::CU_MEM_RETAIN_ALLOCATION_HANDLE, &[New(Kind::MemAllocation), Address]),
+    (ops::CU_MEM_CREATE, &[New(Kind::MemAllocation), PAGES, Choice(2), Choice(2), Location, SMALL, SMALL, SMALL]),
     (ops::CU_MEM_MAP, &[Address, PAGES, Size, Handle(Kind::MemAllocation)]),
     (ops::CU_MEM_UNMAP, &[Address, PAGES]),
-    (ops::CU_MEM_SET_ACCESS, &[Address, PAGES, List(&[SMALL, SMALL])]),
-    (ops::CU_MEM_GET_ALLOCATION_GRANULARITY, &[SMALL, SMALL, SMALL, Location, WORD]),
-    (ops::CU_MEM_ALLOC_ASYNC, &[Size, STREAM]),
-    (ops::CU_MEM_ALLOC_FROM_POOL_ASYNC, &[Size, STREAM, Handle(Kind::MemPool)]),
-    (ops::CU_MEM_FREE_ASYNC, &[Address, STREAM]),
-    (ops::CU_MEM_POOL_SET_ATTRIBUTE, &[Handle(Kind::MemPool), Choice(10), WORD]),
-    (ops::CU_MEM_POOL_GET_ATTRIBUTE, &[Handle(Kind::MemPool), Choice(10)]),
+    (ops::CU_MEM_SET_ACCESS, &[Address, PAGES, List(&[Location, SMALL])]),
     (ops::CU_MEM_POOL_CREATE, &[New(Kind::MemPool), Choice(2), Choice(2), Device, Size, SMALL]),
-    (ops::CU_MEM_POOL_DESTROY, &[Handle(Kind::MemPool)]),
-    (ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, &[New(Kind::MemPool), Device]),
-    (ops::CU_DEVICE_SET_MEM_POOL, &[Device, Handle(Kind::MemPool)]),
     // Textures and tensor maps.
     (
         ops::CU_TEX_OBJECT_CREATE,
@@ -243,12 +206,6 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
         &[Address, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD],
     ),
     // Streams and events.
-    (ops::CU_STREAM_DESTROY_V2, &[STREAM]),
-    (ops::CU_STREAM_QUERY, &[STREAM]),
-    (ops::CU_STREAM_SYNCHRONIZE, &[STREAM]),
-    (ops::CU_STREAM_ADD_CALLBACK, &[STREAM, WORD, WORD, Choice(2)]),
-    (ops::CU_EVENT_QUERY, &[Handle(Kind::Event)]),
-    (ops::CU_EVENT_SYNCHRONIZE, &[Handle(Kind::Event)]),
     (ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE, &[SMALL]),
     (ops::CU_STREAM_BEGIN_CAPTURE_V2, &[STREAM, SMALL]),
     (ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, &[STREAM, GRAPH, Choice(2), ON, SMALL]),

@@ -39,6 +39,7 @@ impl Random {
             Shape::Ordinal => out.word(self.word() >> 32),
             Shape::Count => out.word(self.word() >> 33),
             Shape::Size
+            | Shape::Halves
             | Shape::Existing(_)
             | Shape::New(_)
             | Shape::Callback
@@ -100,7 +101,15 @@ impl Random {
 }
 
 fn takes_all(of: &Description) -> bool {
-    of.fields.last().is_some_and(|part| part.shape == Shape::Rest)
+    fn ends_open(shape: &Shape) -> bool {
+        match shape {
+            Shape::Rest => true,
+            Shape::Part(_, parts) => parts.last().is_some_and(|part| ends_open(&part.shape)),
+            Shape::OneOf(_, variants) => variants.iter().any(|(.., of)| ends_open(of)),
+            _ => false,
+        }
+    }
+    of.fields.last().is_some_and(|part| ends_open(&part.shape))
 }
 
 #[test]

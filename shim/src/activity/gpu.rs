@@ -7,9 +7,12 @@ use std::ffi::{CStr, CString};
 
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
-use orion_wire::activity::{Activity, COPIES, KERNELS, LOST, SETS, lost_count};
-use orion_wire::record::op;
-use orion_wire::{Fault, Writer};
+use orion_wire::activity::{Activity, COPIES, GRAPH, GRAPH_EXEC, KERNELS, LOST, SETS, lost_count};
+use orion_wire::message::activity::{ActivityClock, ActivityClockReply, ActivityEnable, ActivityEnableReply};
+use orion_wire::message::activity::{ActivityGraphId, ActivityGraphIdReply, ActivityRefused, ActivityTake};
+use orion_wire::message::activity::{ActivityTakeReply, GraphObject};
+use orion_wire::message::field::{Existing, Rest};
+use orion_wire::{Fault, Reader};
 
 use crate::activity::clock::{Clock, Sample};
 use crate::activity::time::now;
@@ -43,14 +46,13 @@ pub fn mask(kind: u32) -> Option<u64> {
 
 /// The number that records have for a graph, an executable graph or a node.
 pub fn graph_id(what: u64, handle: u64) -> Result<u64, CUresult> {
-    call(
-        op::ACTIVITY_GRAPH_ID,
-        |w| {
-            w.word(what);
-            w.word(handle);
-        },
-        |r| r.word(),
-    )
+    let object = match what {
+        GRAPH => GraphObject::Graph(Existing(handle)),
+        GRAPH_EXEC => GraphObject::Exec(Existing(handle)),
+        _ => GraphObject::Node(Existing(handle)),
+    };
+    let q = ActivityGraphId { object };
+    Ok(call(ActivityGraphId::OP, |w| q.encode(w), ActivityGraphIdReply::decode)?.id)
 }
 
 /// Records in the application's time, how many the worker had no room for, and whether that was everything.
@@ -106,12 +108,15 @@ impl Gpu {
     fn tell(&mut self) -> Result<(), CUresult> {
         let mask = self.mask();
         let told = call_any(
-            op::ACTIVITY_ENABLE,
-            |w| w.word(mask),
+            ActivityEnable::OP,
+            |w| ActivityEnable { kinds: mask }.encode(w),
             |result, r| match result {
-                CUDA_SUCCESS => r.word().map(|_| Ok(())),
+                CUDA_SUCCESS => ActivityEnableReply::decode(r).map(|_| Ok(())),
                 CUDA_ERROR_NOT_SUPPORTED => {
-                    say_why(r.text().unwrap_or("it does not say why"));
+                    match ActivityRefused::decode(r) {
+                        Ok(q) => say_why(&String::from_utf8_lossy(q.why.get())),
+                        Err(_) => say_why("it does not say why"),
+                    }
                     Ok(Err(result))
                 }
                 _ => Ok(Err(result)),
@@ -139,7 +144,8 @@ impl Gpu {
         let mut samples = [Sample { before: 0, worker: 0, after: u64::MAX }; SAMPLES];
         for sample in &mut samples {
             let before = now();
-            match call(op::ACTIVITY_CLOCK, |_| {}, |r| r.word()) {
+            let asked = call(ActivityClock::OP, |w| ActivityClock {}.encode(w), ActivityClockReply::decode);
+            match asked.map(|q| q.clock) {
                 Ok(worker) => *sample = Sample { before, worker, after: now() },
                 Err(_) => return,
             }
@@ -157,13 +163,14 @@ impl Gpu {
         let (mut first, mut lost) = (all, 0u64);
         let result = loop {
             let reply = call(
-                op::ACTIVITY_TAKE,
-                |w| w.word(first.into()),
+                ActivityTake::OP,
+                |w| ActivityTake { flush: first }.encode(w),
                 |r| {
-                    let (more, mut any) = (r.word()? != 0, false);
+                    let ActivityTakeReply { more, records: Rest(taken) } = ActivityTakeReply::decode(r)?;
+                    let (mut r, mut any) = (Reader::new(taken), false);
                     while !r.is_empty() {
                         any = true;
-                        match Activity::get(r)? {
+                        match Activity::get(&mut r)? {
                             Activity { kind: LOST, structure, .. } => {
                                 lost = lost.saturating_add(lost_count(structure)?);
                             }

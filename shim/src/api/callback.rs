@@ -6,11 +6,12 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
+use orion_wire::message::callback::{LaunchHostFunc, StreamAddCallback};
+use orion_wire::message::field::{CallbackId, Existing};
 
 use crate::objects::capture::check_stream;
 use crate::session::attached::session;
-use crate::session::call::{post, put_words};
+use crate::session::call::post;
 use crate::state::callback::Function;
 use crate::state::process::state;
 
@@ -35,9 +36,8 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     // A captured one runs at every launch of its graph.
     let kept = state().captures.any_open();
     let number = state().callbacks.register(Function::Host(function), data, kept);
-    enqueue(ops::CU_LAUNCH_HOST_FUNC, |w| {
-        put_words(w, &[stream as u64, number, kept as u64]);
-    })
+    let q = LaunchHostFunc { stream: Existing(stream as u64), function: CallbackId(number), kept };
+    enqueue(LaunchHostFunc::OP, |w| q.encode(w))
 }
 
 /// # Safety
@@ -53,7 +53,6 @@ pub unsafe fn cuStreamAddCallback(
     }
     let (Some(function), 0) = (function, flags) else { return CUDA_ERROR_INVALID_VALUE };
     let number = state().callbacks.register(Function::Stream(function, stream as usize), data, false);
-    enqueue(ops::CU_STREAM_ADD_CALLBACK, |w| {
-        put_words(w, &[stream as u64, number, flags as u64]);
-    })
+    let q = StreamAddCallback { stream: Existing(stream as u64), function: CallbackId(number), flags };
+    enqueue(StreamAddCallback::OP, |w| q.encode(w))
 }

@@ -11,13 +11,12 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 
 use crate::answer::{code, not_null, posted, put};
 use crate::objects::context::{destroy, green_reset, release, retain};
 use crate::objects::context_wire;
-use crate::objects::synchronize::synchronize;
+use crate::objects::synchronize::{Awaited, synchronize};
 use crate::session::context::{current_active, current_any, lookup, resolve};
 use crate::session::device::facts;
 use crate::state::context::{self, API_VERSION, Context, LIMIT_UNTOUCHED, pop, push, top};
@@ -26,7 +25,7 @@ use crate::state::process::state;
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuCtxSynchronize() -> CUresult {
-    synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false)
+    synchronize(Awaited::Context)
 }
 
 /// Of a context that need not be the current one.
@@ -35,7 +34,7 @@ pub unsafe fn cuCtxSynchronize() -> CUresult {
 /// None beyond the C ABI.
 pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
     if ctx.is_null() || ctx as u64 == context::current() {
-        return synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
+        return synchronize(Awaited::Context);
     }
     // SAFETY: no pointers of the application's are involved.
     unsafe {
@@ -43,7 +42,7 @@ pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
             CUDA_SUCCESS => {}
             code => return code,
         }
-        let code = synchronize(ops::CU_CTX_SYNCHRONIZE, 0, false);
+        let code = synchronize(Awaited::Context);
         let mut popped = std::ptr::null_mut();
         cuCtxPopCurrent_v2(&mut popped);
         code

@@ -3,14 +3,15 @@
 // UNSAFETY: writes a handle through the application's pointer.
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
+use orion_wire::message::event::EventQuery;
+use orion_wire::message::field::Existing;
 
 use crate::answer::write;
 use crate::objects::event::check;
 use crate::objects::stream;
-use crate::objects::synchronize::{query, synchronize};
+use crate::objects::synchronize::{Awaited, query, synchronize};
 use crate::session::attached::session;
 use crate::session::call::{call, post};
 use crate::state::context;
@@ -19,13 +20,13 @@ use crate::state::process::state;
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuEventSynchronize(hEvent: CUevent) -> CUresult {
-    synchronize(ops::CU_EVENT_SYNCHRONIZE, hEvent as u64, false)
+    synchronize(Awaited::Event(hEvent as u64))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuEventQuery(hEvent: CUevent) -> CUresult {
-    query(ops::CU_EVENT_QUERY, hEvent as u64)
+    query(EventQuery::OP, |w| EventQuery { event: Existing(hEvent as u64) }.encode(w))
 }
 
 /// The driver refuses to record an event on another context's stream.
@@ -36,8 +37,7 @@ fn is_elsewhere(event: CUevent, stream: CUstream) -> bool {
 
 /// Without waiting, unless the driver may refuse it, or another process may act on it: what that one waits for has to
 /// have reached the driver when the call returns, for the two are told of each other by other ways.
-fn record(op: u16, event: CUevent, stream: CUstream, words: &[u64]) -> CUresult {
-    let encode = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
+fn record(op: u16, event: CUevent, stream: CUstream, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     match is_elsewhere(event, stream) || state().events.is_shared(event) {
         false => post(op, encode),
         true => call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
@@ -61,10 +61,8 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> CUresult {
         if state().contexts.several() {
             state().events.homes.lock().insert(handle.0, context::current_home());
         }
-        let code = post(ops::CU_EVENT_CREATE, |w| {
-            w.word(handle.0);
-            w.word(flags as u64);
-        });
+        let q = calls::cuEventCreate { phEvent: handle.0, Flags: flags };
+        let code = post(calls::cuEventCreate::OP, |w| q.encode(w));
         if flags & CU_EVENT_INTERPROCESS != 0 {
             state().events.share(handle);
         }
@@ -82,7 +80,7 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     match session() {
         Ok(_) if !handle.is(Kind::Event) => CUDA_ERROR_INVALID_HANDLE,
         Ok(_) => {
-            let code = post(ops::CU_EVENT_DESTROY_V2, |w| w.word(handle.0));
+            let code = post(calls::cuEventDestroy_v2::OP, |w| calls::cuEventDestroy_v2 { hEvent: handle.0 }.encode(w));
             crate::objects::handles::release(handle);
             code
         }
@@ -94,7 +92,10 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> CUresult {
 /// None beyond the C ABI.
 pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
     match check(event, stream, 0, 0) {
-        Ok(()) => record(ops::CU_EVENT_RECORD, event, stream, &[event as u64, stream as u64]),
+        Ok(()) => {
+            let q = calls::cuEventRecord { hEvent: event as u64, hStream: stream as u64 };
+            record(calls::cuEventRecord::OP, event, stream, |w| q.encode(w))
+        }
         Err(code) => code,
     }
 }
@@ -104,8 +105,8 @@ pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
 pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> CUresult {
     match check(event, stream, flags, CU_EVENT_RECORD_EXTERNAL) {
         Ok(()) => {
-            let words = [event as u64, stream as u64, flags as u64];
-            record(ops::CU_EVENT_RECORD_WITH_FLAGS, event, stream, &words)
+            let q = calls::cuEventRecordWithFlags { hEvent: event as u64, hStream: stream as u64, flags };
+            record(calls::cuEventRecordWithFlags::OP, event, stream, |w| q.encode(w))
         }
         Err(code) => code,
     }

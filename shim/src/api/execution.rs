@@ -7,15 +7,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::execution::{FuncIsLoaded, FuncIsLoadedReply, FuncLoad, LAUNCH_HEAD_BYTES};
+use orion_wire::message::execution::{LaunchHead, LaunchKernel};
+use orion_wire::message::field::{Existing, Halves, Size};
+use orion_wire::message::occupancy::{Blocks, Question};
 
 use crate::answer::{code, write};
 use crate::objects::function::{Parameters, current_device, function, set_cache_config};
 use crate::objects::module::module_of;
 use crate::session::attached::session;
-use crate::session::call::{call, send_with, start_with};
+use crate::session::call::{InPlace, call, send_with, start_with};
 use crate::session::reply::{Ticket, wait};
 use crate::state::context;
 use crate::state::function::Function;
@@ -51,13 +53,7 @@ impl Geometry {
     }
 }
 
-const LAUNCH_WORDS: usize = 7;
-
 /// Checks and posts one launch.
-///
-/// ```text
-/// function | gx gy | gz bx | by bz | shared, attributes | stream | parameter bytes | parameters | attributes
-/// ```
 ///
 /// # Safety
 /// As `cuLaunchKernelEx`.
@@ -99,24 +95,23 @@ unsafe fn launch(
     }
     crate::memory::in_step::before_launch();
     let padded = parameter_bytes.next_multiple_of(8);
-    let len = LAUNCH_WORDS * 8 + padded + std::mem::size_of_val(attributes);
-    let [gx, gy, gz] = geometry.grid.map(u64::from);
-    let [bx, by, bz] = geometry.block.map(u64::from);
-    let words = [
-        f.handle,
-        gx | gy << 32,
-        gz | bx << 32,
-        by | bz << 32,
-        geometry.shared_bytes as u64 | (attributes.len() as u64) << 32,
-        stream as u64,
-        parameter_bytes as u64,
-    ];
+    let len = LAUNCH_HEAD_BYTES + padded + std::mem::size_of_val(attributes);
+    let Geometry { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes } = geometry;
+    let head = LaunchHead {
+        function: Existing(f.handle),
+        gx_gy: Halves(gx, gy),
+        gz_bx: Halves(gz, bx),
+        by_bz: Halves(by, bz),
+        shared_attributes: Halves(shared_bytes, attributes.len() as u32),
+        stream: Existing(stream as u64),
+        parameter_bytes: Size::of(parameter_bytes),
+    };
     let fill = |at: *mut u8| {
         // SAFETY: `at` has `len` bytes. Parameters are zeroed first because a layout may have gaps, and what
         // lies in the ring from before must not become a parameter.
         unsafe {
-            std::ptr::copy_nonoverlapping(words.as_ptr().cast(), at, LAUNCH_WORDS * 8);
-            let at = at.add(LAUNCH_WORDS * 8);
+            head.encode(&mut InPlace::at(at));
+            let at = at.add(LAUNCH_HEAD_BYTES);
             std::ptr::write_bytes(at, 0, padded);
             parameters.pack(f, at);
             // Most launches have none, and a call of `memcpy` for nothing is a call.
@@ -129,7 +124,7 @@ unsafe fn launch(
     let question = (!attributes.is_empty()).then(|| acceptance(&geometry, attributes));
     let accepted = question.as_ref().is_none_or(|q| divides(&geometry, attributes) && f.accepted.lock().contains(q));
     if fits && accepted && !crate::objects::stream::is_elsewhere(stream, ctx) {
-        return match send_with(s, ops::CU_LAUNCH_KERNEL, ctx, 0, len, fill) {
+        return match send_with(s, LaunchKernel::OP, ctx, 0, len, fill) {
             Ok(_) if launches_block() => after_blocking_launch(stream),
             Ok(_) => crate::session::call::settle(),
             Err(code) => code,
@@ -172,7 +167,7 @@ fn launch_and_wait(
     question: Option<Vec<u64>>,
     start: impl FnOnce(u16) -> Result<Ticket, CUresult>,
 ) -> CUresult {
-    match start(ops::CU_LAUNCH_KERNEL).and_then(|ticket| wait(s, ticket)) {
+    match start(LaunchKernel::OP).and_then(|ticket| wait(s, ticket)) {
         Ok(reply) => {
             if let (CUDA_SUCCESS, Some(q)) = (reply.result, question) {
                 f.accepted.lock().insert(q);
@@ -284,7 +279,11 @@ pub unsafe fn cuLaunchCooperativeKernel(
             return Ok(());
         }
         let threads = bx * by * bz;
-        let blocks = f.occupancy(vec![0, threads as u64, shared_bytes as u64, 0])?;
+        let blocks = f.occupancy(Question::Blocks(Blocks {
+            threads: threads as i32,
+            shared_bytes: Size(shared_bytes.into()),
+            flags: 0,
+        }))?;
         let device = current_device()?;
         let processors =
             crate::session::device::attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unwrap_or(i32::MAX);
@@ -415,7 +414,8 @@ pub unsafe fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize
 pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) -> CUresult {
     let answer = session().and_then(|_| function(f.cast())).and_then(|f| {
         // It can only be asked of the driver: a launch, a question or another thread may have loaded it meanwhile.
-        call(ops::CU_FUNC_IS_LOADED, |w| w.word(f.handle), |r| Ok(r.word()? as CUfunctionLoadingState))
+        let q = FuncIsLoaded { function: Existing(f.handle) };
+        Ok(call(FuncIsLoaded::OP, |w| q.encode(w), FuncIsLoadedReply::decode)?.state)
     });
     // SAFETY: the caller's promise.
     unsafe { write(state, answer) }
@@ -424,7 +424,10 @@ pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuFuncLoad(f: CUfunction) -> CUresult {
-    let load = |f: &Function| call(ops::CU_FUNC_LOAD, |w| w.word(f.handle), |_| Ok(()));
+    let load = |f: &Function| {
+        let q = FuncLoad { function: Existing(f.handle) };
+        call(FuncLoad::OP, |w| q.encode(w), |_| Ok(()))
+    };
     code(session().and_then(|_| function(f.cast())).and_then(load))
 }
 

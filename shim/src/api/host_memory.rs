@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedHost;
+use orion_wire::message::host_memory::{MemFreeHost, MemHostUnregister};
 use orion_wire::record::HeapRange;
 
 use crate::answer::{code, posted, write};
@@ -84,15 +84,12 @@ pub unsafe fn cuMemFreeHost(p: *mut c_void) -> CUresult {
         state().on_the_way.freed(range);
         let registered_alone = gone.bytes > BLOCK / 2;
         state().host_memory.freed.lock().insert(range.offset, registered_alone);
-        let request = |w: &mut Vec<u8>| {
-            range.put(w);
-            w.word(registered_alone as u64);
-        };
+        let q = MemFreeHost { range: range.into(), registered_alone };
         match poison::of(crate::state::context::current()) {
-            None => posted(post(ops::CU_MEM_FREE_HOST, request)),
+            None => posted(post(MemFreeHost::OP, |w| q.encode(w))),
             // A broken context answers its error, but the memory comes back.
             Some(code) => {
-                post_to(s, ops::CU_MEM_FREE_HOST, request);
+                post_to(s, MemFreeHost::OP, |w| q.encode(w));
                 Err(code)
             }
         }
@@ -217,7 +214,8 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
         let range = HeapRange { offset, bytes };
         forget_mirrored(range);
         state().on_the_way.freed(range);
-        let answer = call(ops::CU_MEM_HOST_UNREGISTER, |w| w.word(first), |_| Ok(()));
+        let q = MemHostUnregister { address: ClaimedHost::new(first) };
+        let answer = call(MemHostUnregister::OP, |w| q.encode(w), |_| Ok(()));
         // Whatever became of the device, the application keeps its memory.
         for (at, len) in pieces(first, bytes) {
             move_out(at, len);

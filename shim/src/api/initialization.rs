@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use std::sync::Once;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::record::op;
+use orion_wire::message::carrier::VisibleDevices;
+use orion_wire::message::field::{List, Ordinal};
 
 use crate::session::attached;
 use crate::start::attach::{self, driver_version};
@@ -42,11 +42,10 @@ pub unsafe fn cuInit(flags: u32) -> CUresult {
 /// Tells the worker which devices the application sees (`CUDA_VISIBLE_DEVICES`), so that every ordinal from now
 /// on is the application's.
 fn announce_devices(s: &'static Session) {
-    crate::session::call::post_to(s, op::VISIBLE_DEVICES, |w| {
-        for ordinal in 0..state().devices.count(s) {
-            w.word(crate::session::device::worker_ordinal(ordinal).unwrap_or(0) as u64);
-        }
-    });
+    let theirs = |ordinal| Ordinal(crate::session::device::worker_ordinal(ordinal).unwrap_or(0) as i32);
+    // A session is granted no more.
+    let devices = List::of((0..state().devices.count(s)).map(theirs).collect()).expect("devices of this session");
+    crate::session::call::post_to(s, VisibleDevices::OP, |w| VisibleDevices { devices }.encode(w));
 }
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut c_int) -> CUresult {

@@ -3,10 +3,11 @@
 // UNSAFETY: writes answers to the application's memory.
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
+use orion_wire::message::address::ClaimedDevice;
 use orion_wire::message::calls;
+use orion_wire::message::field::Exactly;
+use orion_wire::message::ipc::{IpcCloseMemHandle, IpcOpenMemHandle, IpcOpenMemHandleReply};
 
 use crate::answer::write;
 use crate::session::attached::session;
@@ -26,7 +27,7 @@ pub unsafe fn cuIpcOpenEventHandle(out: *mut CUevent, handle: CUipcEventHandle) 
         let event = state().handles.reserve_in(Kind::Event, context::current_home());
         let name = handle.reserved.map(|b| b as u8);
         let request = calls::cuIpcOpenEventHandle { phEvent: event.0, handle: &name };
-        crate::objects::handles::made(event, call(ops::CU_IPC_OPEN_EVENT_HANDLE, |w| request.encode(w), |_| Ok(())))?;
+        crate::objects::handles::made(event, call(calls::cuIpcOpenEventHandle::OP, |w| request.encode(w), |_| Ok(())))?;
         state().events.share(event);
         Ok(event.0 as CUevent)
     })();
@@ -44,12 +45,9 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let name: Vec<u8> = handle.reserved.iter().map(|b| *b as u8).collect();
-        let request = |w: &mut Vec<u8>| {
-            w.word(flags as u64);
-            w.bytes(&name);
-        };
-        let (base, bytes) = call(ops::CU_IPC_OPEN_MEM_HANDLE_V2, request, |r| Ok((r.word()?, r.word()?)))?;
+        let q = IpcOpenMemHandle { flags, handle: Exactly(handle.reserved.map(|b| b as u8)) };
+        let answer = call(IpcOpenMemHandle::OP, |w| q.encode(w), IpcOpenMemHandleReply::decode)?;
+        let IpcOpenMemHandleReply { address: base, bytes } = answer;
         // The driver counts: one allocation opened twice is at one address and has to be closed twice.
         let again =
             state().addresses.find(base).is_some_and(|r| r.kind == address_map::MemoryKind::Ipc && r.base == base);
@@ -72,7 +70,8 @@ pub unsafe fn cuIpcCloseMemHandle(base: CUdeviceptr) -> CUresult {
     else {
         return CUDA_ERROR_INVALID_VALUE;
     };
-    match call(ops::CU_IPC_CLOSE_MEM_HANDLE, |w| w.word(base), |_| Ok(())) {
+    let q = IpcCloseMemHandle { address: ClaimedDevice::new(base) };
+    match call(IpcCloseMemHandle::OP, |w| q.encode(w), |_| Ok(())) {
         Ok(()) if range.flags > 0 => {
             state().addresses.update(base, |r| r.flags -= 1);
             CUDA_SUCCESS

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::log::LogAsk;
 
 use crate::answer::code;
 use crate::report::log::{IN_CALLBACK, error};
@@ -17,7 +18,7 @@ use crate::state::process::state;
 fn fetch() {
     if crate::session::attached::session().is_ok() {
         // Without a worker the log is what it is.
-        let _ = crate::session::call::call(orion_wire::record::op::LOG, |_| {}, |_| Ok(()));
+        let _ = crate::session::call::call(LogAsk::OP, |w| LogAsk {}.encode(w), |_| Ok(()));
     }
 }
 

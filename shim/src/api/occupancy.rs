@@ -3,6 +3,8 @@
 // UNSAFETY: reads launch descriptors from the application's memory and writes answers to it.
 
 use orion_cuda::sys::*;
+use orion_wire::message::field::{Rest, Size};
+use orion_wire::message::occupancy::{Blocks, Clusters, Question, SharedMemory};
 
 use crate::answer::write;
 use crate::objects::function::{current_device, function};
@@ -32,7 +34,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     let answer = (|| {
         session()?;
         let f = function(f.cast())?;
-        let blocks = f.occupancy(vec![0, threads as u32 as u64, shared_bytes as u64, flags as u64])?;
+        let blocks = f.occupancy(Question::Blocks(Blocks { threads, shared_bytes: Size::of(shared_bytes), flags }))?;
         Ok(blocks as i32)
     })();
     // SAFETY: the caller's promise.
@@ -50,43 +52,47 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
     let answer = (|| {
         current_device()?;
         let f = function(f.cast())?;
-        Ok(f.occupancy(vec![1, blocks as u32 as u64, threads as u32 as u64])? as usize)
+        Ok(f.occupancy(Question::SharedMemory(SharedMemory { blocks, threads }))? as usize)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(bytes, answer) }
 }
 
-/// Question about clusters: the configuration and its attributes are the key.
-unsafe fn cluster_question(kind: u64, config: *const CUlaunchConfig) -> Result<Vec<u64>, CUresult> {
+/// Asks a question about clusters.
+///
+/// # Safety
+/// `config` is null or valid, as its attributes are.
+unsafe fn ask_of_clusters(
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+    question: impl FnOnce(Clusters<'_>) -> Question<'_>,
+) -> Result<i32, CUresult> {
     // SAFETY: null or a valid configuration.
     let config = unsafe { config.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if config.numAttrs > 64 || (config.numAttrs > 0 && config.attrs.is_null()) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let mut q = vec![kind];
-    q.extend(
-        [
-            config.gridDimX,
-            config.gridDimY,
-            config.gridDimZ,
-            config.blockDimX,
-            config.blockDimY,
-            config.blockDimZ,
-            config.sharedMemBytes,
-        ]
-        .map(u64::from),
-    );
-    q.push(config.numAttrs as u64);
+    let mut attributes = Vec::new();
     for i in 0..config.numAttrs as usize {
         // SAFETY: as many attributes as the configuration says, each nine words.
         let words = unsafe { config.attrs.add(i).cast::<u64>() };
         // The word of the id has four bytes of padding that carry nothing.
         // SAFETY: as above.
-        q.push(unsafe { words.read() } & 0xffff_ffff);
+        attributes.extend((unsafe { words.read() } & 0xffff_ffff).to_le_bytes());
         // SAFETY: as above.
-        q.extend((1..9).map(|k| unsafe { words.add(k).read() }));
+        attributes.extend((1..9).flat_map(|k| unsafe { words.add(k).read() }.to_le_bytes()));
     }
-    Ok(q)
+    let clusters = Clusters {
+        gx: config.gridDimX,
+        gy: config.gridDimY,
+        gz: config.gridDimZ,
+        bx: config.blockDimX,
+        by: config.blockDimY,
+        bz: config.blockDimZ,
+        shared_bytes: config.sharedMemBytes,
+        attributes: Rest(&attributes),
+    };
+    Ok(function(f.cast())?.occupancy(question(clusters))? as i32)
 }
 
 /// # Safety
@@ -99,8 +105,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     let answer = (|| {
         session()?;
         // SAFETY: the caller's promise.
-        let question = unsafe { cluster_question(2, config) }?;
-        Ok(function(f.cast())?.occupancy(question)? as i32)
+        unsafe { ask_of_clusters(f, config, |of| Question::Clusters(of)) }
     })();
     // SAFETY: the caller's promise.
     unsafe { write(clusters, answer) }
@@ -116,8 +121,7 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(
     let answer = (|| {
         session()?;
         // SAFETY: the caller's promise.
-        let question = unsafe { cluster_question(3, config) }?;
-        Ok(function(f.cast())?.occupancy(question)? as i32)
+        unsafe { ask_of_clusters(f, config, |of| Question::ClusterSize(of)) }
     })();
     // SAFETY: the caller's promise.
     unsafe { write(size, answer) }
@@ -165,7 +169,9 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
             let size = threads.min(most);
             // SAFETY: the application's own function, called as CUDA calls it.
             let shared = shared_of.map_or(shared_bytes, |of| unsafe { of(size) });
-            let blocks = f.occupancy(vec![0, size as u64, shared as u64, flags as u64])? as i32;
+            let blocks =
+                f.occupancy(Question::Blocks(Blocks { threads: size as i32, shared_bytes: Size::of(shared), flags }))?
+                    as i32;
             if size * blocks > best {
                 (best, best_block, best_blocks) = (size * blocks, size, blocks);
             }

@@ -8,14 +8,17 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::field::{Existing, Ordinal, Size};
+use orion_wire::message::pool::{DeviceGetDefaultMemPool, DeviceSetMemPool, MemAllocAsync, MemAllocAsyncReply};
+use orion_wire::message::pool::{MemAllocFromPoolAsync, MemAllocFromPoolAsyncReply, MemFreeAsync, MemPoolCreate};
+use orion_wire::message::pool::{MemPoolDestroy, MemPoolGetAttribute, MemPoolGetAttributeReply, MemPoolSetAttribute};
 
 use crate::answer::{code, posted, write};
 use crate::objects::capture;
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
 use crate::state::address_map::{self, Range};
 use crate::state::context;
 use crate::state::process::state;
@@ -30,11 +33,8 @@ fn default_pool(device: u32) -> Result<u64, CUresult> {
         return Ok(known);
     }
     let handle = state().handles.reserve(Kind::MemPool);
-    let request = |w: &mut Vec<u8>| {
-        w.word(handle.0);
-        w.word(device as u64);
-    };
-    crate::objects::handles::made(handle, call(ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, request, |_| Ok(())))?;
+    let q = DeviceGetDefaultMemPool { pool: handle.into(), device: Ordinal(device as i32) };
+    crate::objects::handles::made(handle, call(DeviceGetDefaultMemPool::OP, |w| q.encode(w), |_| Ok(())))?;
     // Two threads may have asked at once: the first answer stays, because handles are compared.
     Ok(state().pools.pools(|p| *p.defaults.entry(device).or_insert(handle.0)))
 }
@@ -53,21 +53,23 @@ fn exists(pool: CUmemoryPool) -> Result<u64, CUresult> {
     if known { Ok(word) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream, op: u16) -> Result<CUdeviceptr, CUresult> {
+fn allocate(bytes: usize, pool: Option<u64>, stream: CUstream) -> Result<CUdeviceptr, CUresult> {
     session()?;
     let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
     if bytes == 0 {
         return Ok(0);
     }
-    let base = call(
-        op,
-        |w| {
-            w.word(bytes as u64);
-            w.word(stream as u64);
-            w.word(pool.unwrap_or(0));
-        },
-        |r| r.word(),
-    )?;
+    let (size, named) = (Size::of(bytes), Existing(stream as u64));
+    let base = match pool {
+        None => {
+            let q = MemAllocAsync { bytes: size, stream: named };
+            call(MemAllocAsync::OP, |w| q.encode(w), MemAllocAsyncReply::decode)?.address
+        }
+        Some(pool) => {
+            let q = MemAllocFromPoolAsync { bytes: size, stream: named, pool: Existing(pool) };
+            call(MemAllocFromPoolAsync::OP, |w| q.encode(w), MemAllocFromPoolAsyncReply::decode)?.address
+        }
+    };
     let (owner, device) = match pool {
         Some(pool) => (pool, state().pools.pools(|p| p.created.get(&pool).copied()).unwrap_or(device)),
         None => (current_pool(device)?, device),
@@ -86,7 +88,7 @@ pub unsafe fn cuMemAllocAsync(out: *mut CUdeviceptr, bytes: usize, stream: CUstr
         return CUDA_ERROR_INVALID_VALUE;
     }
     // SAFETY: the caller's promise.
-    unsafe { write(out, allocate(bytes, None, stream, ops::CU_MEM_ALLOC_ASYNC)) }
+    unsafe { write(out, allocate(bytes, None, stream)) }
 }
 
 /// # Safety
@@ -100,7 +102,7 @@ pub unsafe fn cuMemAllocFromPoolAsync(
     if out.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let answer = exists(pool).and_then(|pool| allocate(bytes, Some(pool), stream, ops::CU_MEM_ALLOC_FROM_POOL_ASYNC));
+    let answer = exists(pool).and_then(|pool| allocate(bytes, Some(pool), stream));
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
 }
@@ -119,10 +121,8 @@ pub unsafe fn cuMemFreeAsync(base: CUdeviceptr, stream: CUstream) -> CUresult {
                 |r: &Range| matches!(r.kind, address_map::MemoryKind::Pool | address_map::MemoryKind::Device);
             state().addresses.remove_if(base, freeable).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         }
-        posted(post(ops::CU_MEM_FREE_ASYNC, |w| {
-            w.word(base);
-            w.word(stream as u64);
-        }))
+        let q = MemFreeAsync { address: ClaimedDevice::new(base), stream: Existing(stream as u64) };
+        posted(post(MemFreeAsync::OP, |w| q.encode(w)))
     })())
 }
 
@@ -157,10 +157,8 @@ pub unsafe fn cuMemPoolSetAttribute(
         }
         // SAFETY: not null; the attribute says how wide the value is.
         let value = unsafe { if is_wide { value.cast::<u64>().read() } else { value.cast::<u32>().read() as u64 } };
-        let request = |w: &mut Vec<u8>| {
-            put_words(w, &[pool, attribute as u64, value]);
-        };
-        call(ops::CU_MEM_POOL_SET_ATTRIBUTE, request, |_| Ok(()))
+        let q = MemPoolSetAttribute { pool: Existing(pool), attribute, value };
+        call(MemPoolSetAttribute::OP, |w| q.encode(w), |_| Ok(()))
     })())
 }
 
@@ -175,11 +173,8 @@ pub unsafe fn cuMemPoolGetAttribute(
         session()?;
         let pool = exists(pool)?;
         is_wide(attribute)?;
-        let request = |w: &mut Vec<u8>| {
-            w.word(pool);
-            w.word(attribute as u64);
-        };
-        call(ops::CU_MEM_POOL_GET_ATTRIBUTE, request, |r| r.word())
+        let q = MemPoolGetAttribute { pool: Existing(pool), attribute };
+        Ok(call(MemPoolGetAttribute::OP, |w| q.encode(w), MemPoolGetAttributeReply::decode)?.value)
     })();
     // SAFETY: the caller's promise; the attribute says how wide the value is.
     unsafe {
@@ -203,10 +198,15 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, props: *const CUmemPoolPro
         only_device_memory(&p.location, p.allocType)?;
         let device = checked(p.location.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let handle = state().handles.reserve(Kind::MemPool);
-        let (kind, types) = (p.allocType as u64, p.handleTypes as u64);
-        let words = [handle.0, kind, types, device as u64, p.maxSize as u64, p.usage as u64];
-        let request = |w: &mut Vec<u8>| words.iter().for_each(|word| w.word(*word));
-        crate::objects::handles::made(handle, call(ops::CU_MEM_POOL_CREATE, request, |_| Ok(())))?;
+        let q = MemPoolCreate {
+            pool: handle.into(),
+            allocation_type: p.allocType,
+            handle_types: p.handleTypes,
+            device: Ordinal(device as i32),
+            bytes_max: Size::of(p.maxSize),
+            usage: p.usage,
+        };
+        crate::objects::handles::made(handle, call(MemPoolCreate::OP, |w| q.encode(w), |_| Ok(())))?;
         state().pools.pools(|all| all.created.insert(handle.0, device));
         Ok(handle.0 as CUmemoryPool)
     })();
@@ -239,7 +239,7 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
         if !known {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        posted(post(ops::CU_MEM_POOL_DESTROY, |w| w.word(word)))?;
+        posted(post(MemPoolDestroy::OP, |w| MemPoolDestroy { pool: Existing(word) }.encode(w)))?;
         crate::objects::handles::release(Handle(word));
         Ok(())
     })())
@@ -265,14 +265,8 @@ pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult 
     code((|| {
         let device = checked(dev)?;
         let pool = exists(pool)?;
-        call(
-            ops::CU_DEVICE_SET_MEM_POOL,
-            |w| {
-                w.word(device as u64);
-                w.word(pool);
-            },
-            |_| Ok(()),
-        )?;
+        let q = DeviceSetMemPool { device: Ordinal(device as i32), pool: Existing(pool) };
+        call(DeviceSetMemPool::OP, |w| q.encode(w), |_| Ok(()))?;
         state().pools.pools(|p| {
             if p.defaults.get(&device) == Some(&pool) {
                 p.current.remove(&device)

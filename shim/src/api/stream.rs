@@ -5,9 +5,10 @@
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
+use orion_wire::message::field::Existing;
+use orion_wire::message::stream::{StreamDestroy, StreamQuery};
 
 use crate::answer::write;
 use crate::objects::event::check;
@@ -31,7 +32,7 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream) -> CUresult {
 pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
     match session() {
         Ok(s) if known_synchronized(s, hStream as u64) => CUDA_SUCCESS,
-        Ok(_) => query(ops::CU_STREAM_QUERY, hStream as u64),
+        Ok(_) => query(StreamQuery::OP, |w| StreamQuery { stream: Existing(hStream as u64) }.encode(w)),
         Err(code) => code,
     }
 }
@@ -41,11 +42,12 @@ pub unsafe fn cuStreamQuery(hStream: CUstream) -> CUresult {
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> CUresult {
     match check(event, stream, flags, CU_EVENT_WAIT_EXTERNAL) {
         Ok(()) => {
-            let encode = |w: &mut Vec<u8>| [stream as u64, event as u64, flags as u64].iter().for_each(|v| w.word(*v));
+            let q = calls::cuStreamWaitEvent { hStream: stream as u64, hEvent: event as u64, Flags: flags };
+            let op = calls::cuStreamWaitEvent::OP;
             match state().events.is_shared(event) {
-                false => post(ops::CU_STREAM_WAIT_EVENT, encode),
+                false => post(op, |w| q.encode(w)),
                 // The other process may record it again.
-                true => call(ops::CU_STREAM_WAIT_EVENT, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
+                true => call(op, |w| q.encode(w), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS),
             }
         }
         Err(code) => code,
@@ -78,11 +80,8 @@ unsafe fn create(out: *mut CUstream, flags: u32, priority: i32) -> CUresult {
         }
         let priority = clamped(priority, context::current_device().unwrap_or(0))?;
         let handle = state().handles.reserve_in(Kind::Stream, context::current_home());
-        let code = post(ops::CU_STREAM_CREATE_WITH_PRIORITY, |w| {
-            w.word(handle.0);
-            w.word(flags as u64);
-            w.word(priority as u32 as u64);
-        });
+        let q = calls::cuStreamCreateWithPriority { phStream: handle.0, flags, priority };
+        let code = post(calls::cuStreamCreateWithPriority::OP, |w| q.encode(w));
         if code != CUDA_SUCCESS {
             crate::objects::handles::release(handle);
             return Err(code);
@@ -106,7 +105,7 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     if let Err(code) = find_own(stream) {
         return code;
     }
-    let code = post(ops::CU_STREAM_DESTROY_V2, |w| w.word(handle.0));
+    let code = post(StreamDestroy::OP, |w| StreamDestroy { stream: handle.into() }.encode(w));
     crate::objects::handles::release(handle);
     code
 }

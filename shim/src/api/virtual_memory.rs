@@ -9,13 +9,17 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::address::{ClaimedDevice, ClaimedPlace};
+use orion_wire::message::field::{Existing, List, New, Size, TooLong};
+use orion_wire::message::virtual_memory::{ACCESS_MAX, Access, AllocationProperties, Location, MemAddressFree};
+use orion_wire::message::virtual_memory::{MemAddressReserve, MemAddressReserveReply, MemCreate};
+use orion_wire::message::virtual_memory::{MemGetAllocationGranularity, MemGetAllocationGranularityReply, MemMap};
+use orion_wire::message::virtual_memory::{MemRelease, MemRetainAllocationHandle, MemSetAccess, MemUnmap};
 
 use crate::answer::{code, posted, write};
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
 use crate::state::address_map::{self, Range};
 use crate::state::process::state;
 use crate::state::virtual_memory::Allocation;
@@ -46,10 +50,10 @@ pub unsafe fn cuMemAddressReserve(
         let mut rejected = Vec::new();
         let mut answer = Err(CUDA_ERROR_OUT_OF_MEMORY);
         for _ in 0..ATTEMPTS {
-            let request = |w: &mut Vec<u8>| {
-                put_words(w, &[bytes as u64, alignment as u64, hint, flags]);
-            };
-            match call(ops::CU_MEM_ADDRESS_RESERVE, request, |r| r.word()) {
+            let (size, alignment) = (Size::of(bytes), Size::of(alignment));
+            let q = MemAddressReserve { bytes: size, alignment, hint: ClaimedPlace::new(hint), flags };
+            let reply = call(MemAddressReserve::OP, |w| q.encode(w), MemAddressReserveReply::decode);
+            match reply.map(|q| q.address) {
                 Ok(base) if state().addresses.reserve(base, bytes as u64).is_ok() => {
                     state().addresses.given_anew(base, bytes as u64);
                     state().virtual_memory.reservations.write().insert(base, bytes as u64);
@@ -64,7 +68,7 @@ pub unsafe fn cuMemAddressReserve(
             }
         }
         for base in rejected {
-            post_range(ops::CU_MEM_ADDRESS_FREE, base, bytes as u64)?;
+            post_address_free(base, bytes as u64)?;
         }
         answer
     })();
@@ -72,11 +76,9 @@ pub unsafe fn cuMemAddressReserve(
     unsafe { write(out, answer) }
 }
 
-fn post_range(op: u16, base: u64, bytes: u64) -> Result<(), CUresult> {
-    posted(post(op, |w| {
-        w.word(base);
-        w.word(bytes);
-    }))
+fn post_address_free(base: u64, bytes: u64) -> Result<(), CUresult> {
+    let q = MemAddressFree { address: ClaimedDevice::new(base), bytes: Size(bytes) };
+    posted(post(MemAddressFree::OP, |w| q.encode(w)))
 }
 
 /// # Safety
@@ -89,24 +91,26 @@ pub unsafe fn cuMemAddressFree(base: CUdeviceptr, bytes: usize) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         all.remove(&base);
-        post_range(ops::CU_MEM_ADDRESS_FREE, base, bytes as u64)?;
+        post_address_free(base, bytes as u64)?;
         state().addresses.unreserve(base, bytes as u64);
         Ok(())
     })())
 }
 
-fn put_properties(w: &mut Vec<u8>, p: &CUmemAllocationProp) {
+fn told(p: &CUmemAllocationProp) -> AllocationProperties {
     let f = &p.allocFlags;
-    put_words(
-        w,
-        &[
-            p.type_ as u64,
-            p.requestedHandleTypes as u64,
-            p.location.type_ as u64,
-            p.location.id as u32 as u64,
-            f.compressionType as u64 | (f.gpuDirectRDMACapable as u64) << 8 | (f.usage as u64) << 16,
-        ],
-    );
+    AllocationProperties {
+        allocation_type: p.type_,
+        handle_types: p.requestedHandleTypes,
+        location: place(&p.location),
+        compression: f.compressionType,
+        gpu_direct_rdma: f.gpuDirectRDMACapable,
+        usage: f.usage,
+    }
+}
+
+fn place(location: &CUmemLocation) -> Location {
+    Location { kind: location.type_, id: location.id }
 }
 
 /// # Safety
@@ -130,12 +134,8 @@ pub unsafe fn cuMemCreate(
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let handle = state().handles.reserve(Kind::MemAllocation);
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle.0);
-            w.word(bytes as u64);
-            put_properties(w, &properties);
-        };
-        crate::objects::handles::made(handle, call(ops::CU_MEM_CREATE, request, |_| Ok(())))?;
+        let q = MemCreate { allocation: handle.into(), bytes: Size::of(bytes), properties: told(&properties) };
+        crate::objects::handles::made(handle, call(MemCreate::OP, |w| q.encode(w), |_| Ok(())))?;
         let allocation = Allocation { bytes: bytes as u64, properties, references: 1, mappings: 0 };
         state().virtual_memory.allocations(|a| a.insert(handle.0, allocation));
         Ok(handle.0)
@@ -164,7 +164,7 @@ pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
             Ok((last, gone))
         })?;
         if last {
-            posted(post(ops::CU_MEM_RELEASE, |w| w.word(handle)))?;
+            posted(post(MemRelease::OP, |w| MemRelease { allocation: Existing(handle) }.encode(w)))?;
         }
         if gone {
             crate::objects::handles::release(Handle(handle));
@@ -212,9 +212,9 @@ pub unsafe fn cuMemMap(
         // Nobody may access it yet.
         (range.access, range.device_pointer) = (0, 0);
         state().addresses.insert(range);
-        posted(post(ops::CU_MEM_MAP, |w| {
-            put_words(w, &[base, bytes, offset as u64, handle]);
-        }))
+        let (address, offset) = (ClaimedDevice::new(base), Size::of(offset));
+        let q = MemMap { address, bytes: Size(bytes), offset, allocation: Existing(handle) };
+        posted(post(MemMap::OP, |w| q.encode(w)))
     })())
 }
 
@@ -234,7 +234,8 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let gone = state().addresses.remove_inside(base, bytes);
-        post_range(ops::CU_MEM_UNMAP, base, bytes)?;
+        let q = MemUnmap { address: ClaimedDevice::new(base), bytes: Size(bytes) };
+        posted(post(MemUnmap::OP, |w| q.encode(w)))?;
         state().virtual_memory.allocations(|all| {
             for range in gone {
                 let Some(a) = all.get_mut(&range.owner) else { continue };
@@ -248,8 +249,6 @@ pub unsafe fn cuMemUnmap(base: CUdeviceptr, bytes: usize) -> CUresult {
         Ok(())
     })())
 }
-
-const ACCESS_MAX: usize = 64;
 
 /// # Safety
 /// As CUDA's `cuMemSetAccess`.
@@ -271,15 +270,10 @@ pub unsafe fn cuMemSetAccess(base: CUdeviceptr, bytes: usize, desc: *const CUmem
         }
         // SAFETY: an array of `count` elements by the caller's promise.
         let descs = unsafe { std::slice::from_raw_parts(desc, count) };
-        posted(post(ops::CU_MEM_SET_ACCESS, |w| {
-            w.word(base);
-            w.word(bytes as u64);
-            w.word(count as u64);
-            for d in descs {
-                w.word(d.location.type_ as u64 | (d.location.id as u32 as u64) << 32);
-                w.word(d.flags as u64);
-            }
-        }))?;
+        let access = descs.iter().map(|d| Access { location: place(&d.location), flags: d.flags }).collect();
+        let access = List::of(access).map_err(|TooLong| CUDA_ERROR_INVALID_VALUE)?;
+        let q = MemSetAccess { address: ClaimedDevice::new(base), bytes: Size::of(bytes), access };
+        posted(post(MemSetAccess::OP, |w| q.encode(w)))?;
         for range in mapped {
             for d in descs {
                 if d.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE && d.location.id as u32 == range.device {
@@ -316,11 +310,9 @@ pub unsafe fn cuMemGetAllocationGranularity(
             let (minimum, recommended) = device.granularity;
             return Ok(if option == CU_MEM_ALLOC_GRANULARITY_MINIMUM { minimum } else { recommended } as usize);
         }
-        let request = |w: &mut Vec<u8>| {
-            w.word(option as u64);
-            put_properties(w, &p);
-        };
-        call(ops::CU_MEM_GET_ALLOCATION_GRANULARITY, request, |r| Ok(r.word()? as usize))
+        let q = MemGetAllocationGranularity { option, properties: told(&p) };
+        let decode = MemGetAllocationGranularityReply::decode;
+        Ok(call(MemGetAllocationGranularity::OP, |w| q.encode(w), decode)?.bytes as usize)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
@@ -356,10 +348,9 @@ pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle
         })?;
         // The driver's own reference went with the last release; the mapping kept the memory.
         if revived {
-            posted(post(ops::CU_MEM_RETAIN_ALLOCATION_HANDLE, |w| {
-                w.word(range.owner);
-                w.word(range.base);
-            }))?;
+            let (allocation, address) = (New(range.owner), ClaimedDevice::new(range.base));
+            let q = MemRetainAllocationHandle { allocation, address };
+            posted(post(MemRetainAllocationHandle::OP, |w| q.encode(w)))?;
         }
         Ok(range.owner)
     })();

@@ -15,8 +15,8 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
+use orion_wire::message::address::ClaimedPlace;
+use orion_wire::message::host_memory::{MemHostAlloc, MemHostRegister, Pinned};
 use orion_wire::record::HeapRange;
 
 use crate::answer::posted;
@@ -26,16 +26,6 @@ use crate::state::heap::{PAGE, Region};
 use crate::state::host_memory::BLOCK;
 use crate::state::process::state;
 use crate::state::session::Session;
-
-/// What the first word of the worker's command says.
-pub mod request {
-    /// Register a range of the heap with the driver.
-    pub const REGISTER: u64 = 0;
-    /// Kernels may touch a range of the heap: tell a mirrored client what they change.
-    pub const MAPPED: u64 = 1;
-    /// Answered when the copies into a range that are under way are done, and their bytes have been announced.
-    pub const COPIED: u64 = 2;
-}
 
 /// A range of the heap that is registered with the driver, or will be before any later command.
 pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
@@ -66,13 +56,10 @@ pub fn allocate(s: &Session, bytes: u64) -> Result<HeapRange, CUresult> {
 /// Over TCP the worker gives back the pages that it has there, as [`take`] has done here. That is awaited, because what
 /// a carrier brings next does not wait for commands.
 fn register(s: &Session, range: HeapRange) -> Result<(), CUresult> {
-    let request = |w: &mut Vec<u8>| {
-        w.word(request::REGISTER);
-        range.put(w);
-    };
+    let q = MemHostAlloc { request: Pinned::Register, range: range.into() };
     match s.pages.are_separate() {
-        false => posted(post(ops::CU_MEM_HOST_ALLOC, request)),
-        true => call(ops::CU_MEM_HOST_ALLOC, request, |_| Ok(())),
+        false => posted(post(MemHostAlloc::OP, |w| q.encode(w))),
+        true => call(MemHostAlloc::OP, |w| q.encode(w), |_| Ok(())),
     }
 }
 
@@ -208,11 +195,8 @@ pub fn move_in(s: &'static Session, first: u64, bytes: u64) -> Option<u64> {
     let align = if bytes >= BLOCK { BLOCK } else { PAGE };
     let range = take(s, bytes, align).ok()?;
     // The worker first: it knows whether the address is free there.
-    let request = |w: &mut Vec<u8>| {
-        range.put(w);
-        w.word(first);
-    };
-    if let Err(code) = call(ops::CU_MEM_HOST_REGISTER_V2, request, |_| Ok(())) {
+    let q = MemHostRegister { range: range.into(), address: ClaimedPlace::new(first) };
+    if let Err(code) = call(MemHostRegister::OP, |w| q.encode(w), |_| Ok(())) {
         crate::say!("memory at {first:#x} stays pageable: the worker cannot map it there ({code})");
         give_back(s, range);
         return None;

@@ -19,11 +19,10 @@ use orion_ring::Spin;
 use orion_ring::futex::{self, Among};
 use orion_transport::Mirror;
 use orion_transport::mirror::{MIRRORED_BYTES_MAX, Notice, Scope};
-use orion_wire::generated::ops;
+use orion_wire::Fault;
+use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
 use orion_wire::record::{HeapRange, op};
-use orion_wire::{Fault, Writer};
 
-use crate::memory::host_memory::request;
 use crate::memory::payload;
 use crate::session::attached::session;
 use crate::session::call::{call, post, post_to};
@@ -63,13 +62,8 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
     }
     // What copies are still writing to it in the worker has to be here first: all of it is announced below. Nothing
     // else is waited for: a kernel that runs may be waiting for this very thread.
-    let request = |kind| {
-        move |w: &mut Vec<u8>| {
-            w.word(kind);
-            range.put(w);
-        }
-    };
-    call(ops::CU_MEM_HOST_ALLOC, request(request::COPIED), |_| Ok(()))?;
+    let request = |request| MemHostAlloc { request, range: range.into() };
+    call(MemHostAlloc::OP, |w| request(Pinned::Copied).encode(w), |_| Ok(()))?;
     let _in_order = state().in_step.sending.lock();
     {
         let mut mirror = lock();
@@ -88,7 +82,7 @@ pub fn mirror(s: &'static Session, entry: &Range) -> Result<(), CUresult> {
         count(&mirror);
     }
     payload::announce(s, range);
-    let code = post(ops::CU_MEM_HOST_ALLOC, request(request::MAPPED));
+    let code = post(MemHostAlloc::OP, |w| request(Pinned::Mapped).encode(w));
     if code != CUDA_SUCCESS {
         forget_mirrored(range);
         return Err(code);

@@ -4,7 +4,8 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::message::carrier::HeapWritten;
+use orion_wire::record::HeapRange;
 
 use crate::state::heap::PAGE;
 use crate::state::session::Session;
@@ -82,6 +83,6 @@ impl<'a> Payload<'a> {
 /// Has a carrier bring a range of the heap over before the next record.
 pub fn announce(s: &Session, range: HeapRange) {
     if s.pages.must_bring() && range.bytes > 0 {
-        crate::session::call::post(op::HEAP_WRITTEN, |w| range.put(w));
+        crate::session::call::post(HeapWritten::OP, |w| HeapWritten { range: range.into() }.encode(w));
     }
 }

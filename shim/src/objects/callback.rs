@@ -13,13 +13,14 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::record::{Header, HeapRange, op};
-use orion_wire::{Reader, Writer};
+use orion_wire::Reader;
+use orion_wire::message::callback::{CallbackDone, RunCallback, StreamCall, Task};
+use orion_wire::record::{Header, HeapRange};
 
 use crate::objects::handles;
 use crate::session::attached::session;
 use crate::session::call::post;
-use crate::state::callback::{FORGET, Function, HEAP_RANGE, IN_CALLBACK, Job};
+use crate::state::callback::{Function, IN_CALLBACK, Job};
 use crate::state::process::state;
 use crate::state::session::Session;
 use crate::system::threads::spawn;
@@ -33,7 +34,7 @@ impl Job {
             handles::release(name);
         } else {
             announce_again(!self.registered.kept);
-            post(op::CALLBACK_DONE, |w| w.word(self.id));
+            post(CallbackDone::OP, |w| CallbackDone { round: self.id }.encode(w));
         }
     }
 
@@ -71,23 +72,29 @@ fn announce_again(counted: bool) {
 
 /// The worker asks for a function to be run. The service thread hands it on: it has output to print meanwhile.
 pub fn run(s: &'static Session, header: &Header, mut r: Reader<'_>) {
-    let (Ok(kind), Ok(number), Ok(status)) = (r.word(), r.word(), r.word()) else {
-        crate::session::lost::broken("a callback without its words");
-        return;
+    let task = match RunCallback::decode(&mut r) {
+        Ok(q) => q.task,
+        Err(fault) => {
+            crate::session::lost::broken(fault.0);
+            return;
+        }
     };
     let table = || state().callbacks.registered.lock();
-    match kind {
-        HEAP_RANGE => crate::memory::graph_copies::release_staged(s, number),
-        FORGET => drop(table().take(number)),
-        _ => {
-            let asked_for = table().asked_for(number, kind);
-            match asked_for {
-                Some(registered) => hand_on(Job { id: header.context, registered, status: status as CUresult }),
-                None => {
-                    crate::session::lost::broken("a callback that this program did not register");
-                }
-            }
+    let (asked_for, status) = match task {
+        Task::HeapRange(offset) => return crate::memory::graph_copies::release_staged(s, offset),
+        Task::Forget(function) => {
+            table().take(function.0);
+            return;
         }
+        Task::HostFunction(function) => (table().asked_for(function.0, Function::is_host), CUDA_SUCCESS),
+        Task::UserObject(function) => (table().asked_for(function.0, Function::is_destructor), CUDA_SUCCESS),
+        Task::StreamCallback(StreamCall { function, status }) => {
+            (table().asked_for(function.0, Function::is_stream), status)
+        }
+    };
+    match asked_for {
+        Some(registered) => hand_on(Job { id: header.context, registered, status }),
+        None => _ = crate::session::lost::broken("a callback that this program did not register"),
     }
 }
 

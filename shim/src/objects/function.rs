@@ -9,11 +9,14 @@ use std::sync::atomic::Ordering;
 use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::codec::bytes_size;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::execution::{FuncAttribute, FuncGetAttributes, FuncGetAttributesReply};
+use orion_wire::message::execution::{FuncSetAttribute, FuncSetCacheConfig};
+use orion_wire::message::field::{Existing, Ordinal};
+use orion_wire::message::occupancy::{Occupancy, OccupancyReply, Question};
 
 use crate::answer::code;
-use crate::session::call::{call, put_words};
+use crate::session::call::call;
 use crate::state::context;
 use crate::state::function::Function;
 use crate::state::process::state;
@@ -25,21 +28,12 @@ impl Function {
         if let Some(known) = Attribute(slot.load(Ordering::Relaxed)).on(device) {
             return known;
         }
-        call(
-            ops::CU_FUNC_GET_ATTRIBUTE,
-            |w| {
-                w.word(self.handle);
-                w.word(device as u64);
-            },
-            |r| {
-                for slot in &self.attributes {
-                    let (result, value) = (r.word()? as u32, r.word()? as u32 as i32);
-                    slot.store(Attribute::pack(device, result, value), Ordering::Relaxed);
-                }
-                self.is_refused.store(r.word()? != 0, Ordering::Relaxed);
-                Ok(())
-            },
-        )?;
+        let q = FuncGetAttributes { function: Existing(self.handle), device: Ordinal(device as i32) };
+        let all = call(FuncGetAttributes::OP, |w| q.encode(w), FuncGetAttributesReply::decode)?;
+        for (slot, FuncAttribute { result, value }) in self.attributes.iter().zip(all.attributes.iter()) {
+            slot.store(Attribute::pack(device, *result, *value), Ordering::Relaxed);
+        }
+        self.is_refused.store(all.is_refused, Ordering::Relaxed);
         Attribute(slot.load(Ordering::Relaxed)).on(device).unwrap_or(Err(CUDA_ERROR_UNKNOWN))
     }
 
@@ -49,14 +43,9 @@ impl Function {
         if Attribute(slot.load(Ordering::Relaxed)).on(device) == Some(Ok(value)) {
             return CUDA_SUCCESS;
         }
-        let result = call(
-            ops::CU_FUNC_SET_ATTRIBUTE,
-            |w| {
-                put_words(w, &[self.handle, id as u64, value as u32 as u64, device as u64]);
-            },
-            |_| Ok(()),
-        );
-        match result {
+        let (function, on) = (Existing(self.handle), Ordinal(device as i32));
+        let q = FuncSetAttribute { function, attribute: id, value, device: on };
+        match call(FuncSetAttribute::OP, |w| q.encode(w), |_| Ok(())) {
             Ok(()) => {
                 // Others may have moved with it (the carve-out limits shared memory); they are asked for again.
                 for other in self.attributes.iter().chain([&self.limits]) {
@@ -89,20 +78,14 @@ impl Function {
     }
 
     /// An answer of the occupancy calculator, asked for once per question.
-    pub fn occupancy(&self, question: Vec<u64>) -> Result<u64, CUresult> {
+    pub fn occupancy(&self, question: Question<'_>) -> Result<u64, CUresult> {
+        let q = Occupancy { function: Existing(self.handle), question };
+        let mut question = Vec::new();
+        q.encode(&mut question);
         if let Some(known) = self.occupancy.lock().get(&question) {
             return *known;
         }
-        let answer = call(
-            ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR,
-            |w| {
-                w.word(self.handle);
-                for v in &question {
-                    w.word(*v);
-                }
-            },
-            |r| r.word(),
-        );
+        let answer = call(Occupancy::OP, |w| q.encode(w), OccupancyReply::decode).map(|q| q.answer);
         // Errors of the question itself are as constant as answers; anything else may pass.
         if matches!(answer, Ok(_) | Err(CUDA_ERROR_INVALID_VALUE) | Err(CUDA_ERROR_INVALID_CLUSTER_SIZE)) {
             self.occupancy.lock().insert(question, answer);
@@ -297,13 +280,8 @@ pub unsafe fn pack(
 
 pub fn set_cache_config(f: *const c_void, config: CUfunc_cache, device: u32) -> CUresult {
     let answer = function(f).and_then(|f| {
-        call(
-            ops::CU_FUNC_SET_CACHE_CONFIG,
-            |w| {
-                put_words(w, &[f.handle, config as u64, device as u64]);
-            },
-            |_| Ok(()),
-        )?;
+        let q = FuncSetCacheConfig { function: Existing(f.handle), config, device: Ordinal(device as i32) };
+        call(FuncSetCacheConfig::OP, |w| q.encode(w), |_| Ok(()))?;
         f.occupancy.lock().clear();
         Ok(())
     });

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use orion_cuda::sys::*;
 use orion_ring::{Corrupt, Spin};
+use orion_wire::message::activity::ActivityCorrelation;
+use orion_wire::message::carrier::{HeapWritten, Ping};
+use orion_wire::message::field::Rest;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Fault, Reader, Writer};
 
@@ -64,16 +67,35 @@ pub fn post_to(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) 
 /// Has a carrier bring a range of the heap over, if `still` holds while nobody else can send. Answers that.
 pub fn post_range(s: &'static Session, range: HeapRange, still: impl FnOnce() -> bool) -> Result<bool, CUresult> {
     let mut held = false;
-    send_with(s, op::HEAP_WRITTEN, 0, 0, 16, |at| {
+    send_with(s, HeapWritten::OP, 0, 0, 16, |at| {
         held = still();
-        let HeapRange { offset, bytes } = if held { range } else { HeapRange::default() };
-        // SAFETY: `send_with` gives sixteen writable bytes.
-        unsafe {
-            at.cast::<u64>().write_unaligned(offset);
-            at.cast::<u64>().add(1).write_unaligned(bytes);
-        }
+        let range = if held { range } else { HeapRange::default() };
+        // SAFETY: `send_with` gives sixteen writable bytes, which a range has.
+        HeapWritten { range: range.into() }.encode(&mut unsafe { InPlace::at(at) });
     })?;
     Ok(held)
+}
+
+/// Writes a message where it lies in the ring.
+pub struct InPlace(*mut u8);
+
+impl InPlace {
+    /// # Safety
+    /// All that is written has room there.
+    pub unsafe fn at(at: *mut u8) -> InPlace {
+        InPlace(at)
+    }
+}
+
+impl Writer for InPlace {
+    #[inline(always)]
+    fn put(&mut self, bytes: &[u8]) {
+        // SAFETY: whoever made this promised room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len());
+            self.0 = self.0.add(bytes.len());
+        }
+    }
 }
 
 /// Sends a command and waits for its reply. `decode` sees the reply's body if the result is `CUDA_SUCCESS`.
@@ -183,8 +205,10 @@ fn name_call(s: &'static Session, op: u16) -> Result<(), CUresult> {
     if op >= op::HAND_FIRST
         && let Some(id) = crate::state::recording::take_untold()
     {
-        // SAFETY: `send_with` gives eight writable bytes.
-        send_with(s, op::ACTIVITY_CORRELATION, 0, 0, 8, |at| unsafe { at.cast::<u64>().write_unaligned(id.into()) })?;
+        send_with(s, ActivityCorrelation::OP, 0, 0, 8, |at| {
+            // SAFETY: `send_with` gives eight writable bytes, which a number has.
+            ActivityCorrelation { id }.encode(&mut unsafe { InPlace::at(at) });
+        })?;
     }
     Ok(())
 }
@@ -274,5 +298,5 @@ pub fn settle() -> CUresult {
         return CUDA_SUCCESS;
     }
     // The worker answers any call with the failure of an earlier posted command, if there is one.
-    call(op::PING, |_| {}, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
+    call(Ping::OP, |w| Ping { padding: Rest(&[]) }.encode(w), |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
 }

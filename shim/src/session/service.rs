@@ -7,6 +7,7 @@ use std::time::Duration;
 use orion_ring::Consumer;
 use orion_transport::client::say::quiet;
 use orion_wire::Reader;
+use orion_wire::message::carrier::{HeapReleased, Output};
 use orion_wire::record::{Header, HeapRange, op};
 
 use crate::report::output;
@@ -76,17 +77,21 @@ fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8])
     let mut r = Reader::new(body);
     match header.op {
         op::OUTPUT => {
-            let Ok(bytes) = r.bytes() else { return };
+            let Ok(q) = Output::decode(&mut r) else { return };
+            let bytes = q.text.get();
             if header.context == 2 {
                 complain(bytes);
             } else {
                 output::keep(bytes);
             }
         }
-        op::HEAP_RELEASED => match r.list(1024, |r| HeapRange::get(r)?.check(s.welcome.heap_bytes)) {
-            Ok(ranges) => (handlers.heap_released)(s, &ranges),
-            Err(fault) => _ = crate::session::lost::broken(fault.0),
-        },
+        op::HEAP_RELEASED => {
+            let checked = |q: HeapReleased| q.ranges.iter().map(|range| range.check(s.welcome.heap_bytes)).collect();
+            match HeapReleased::decode(&mut r).and_then(checked) {
+                Ok(ranges) => (handlers.heap_released)(s, &Vec::<HeapRange>::as_slice(&ranges)),
+                Err(fault) => _ = crate::session::lost::broken(fault.0),
+            }
+        }
         op::RUN_CALLBACK => (handlers.run_callback)(s, header, r),
         _ => {}
     }

@@ -14,13 +14,6 @@ use orion_wire::record::HeapRange;
 
 use crate::state::lock::{Lock, Rank};
 
-/// What the worker asks for; the same numbers as in its `callback::kind`.
-pub const HOST_FUNCTION: u64 = 0;
-const STREAM_CALLBACK: u64 = 1;
-pub const USER_OBJECT: u64 = 2;
-pub const HEAP_RANGE: u64 = 3;
-pub const FORGET: u64 = 4;
-
 /// A function that the application gave, and the data it is to be called with. The worker knows it by number only: what
 /// it says decides when this runs, never what.
 #[derive(Clone, Copy)]
@@ -157,10 +150,10 @@ impl Table {
         taken
     }
 
-    /// What to call when the worker asks for `number`.
-    pub fn asked_for(&mut self, number: u64, kind: u64) -> Option<Registered> {
+    /// What to call when the worker asks for `number`, and `is_kind` says that it may be a function of that kind.
+    pub fn asked_for(&mut self, number: u64, is_kind: fn(&Function) -> bool) -> Option<Registered> {
         let registered = (*self.slot(number)?)?;
-        if registered.function.kind() != kind {
+        if !is_kind(&registered.function) {
             return None;
         }
         if registered.kept { Some(registered) } else { self.take(number) }
@@ -168,12 +161,16 @@ impl Table {
 }
 
 impl Function {
-    fn kind(self) -> u64 {
-        match self {
-            Function::Host(_) => HOST_FUNCTION,
-            Function::Stream(..) => STREAM_CALLBACK,
-            Function::Destroy(..) => USER_OBJECT,
-        }
+    pub fn is_host(&self) -> bool {
+        matches!(self, Function::Host(_))
+    }
+
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Function::Stream(..))
+    }
+
+    pub fn is_destructor(&self) -> bool {
+        matches!(self, Function::Destroy(..))
     }
 }
 
@@ -215,18 +212,18 @@ mod tests {
     #[test]
     fn only_what_was_registered_is_found_and_once_if_it_runs_once() {
         let mut table = Table { slots: Vec::new(), free: Vec::new() };
-        assert!(table.asked_for(0, HOST_FUNCTION).is_none());
+        assert!(table.asked_for(0, Function::is_host).is_none());
         let once = table.put(host(false));
         for wrong in [0, once + 1, once + (1 << 32), nothing as *const () as u64, u64::MAX] {
-            assert!(table.asked_for(wrong, HOST_FUNCTION).is_none());
+            assert!(table.asked_for(wrong, Function::is_host).is_none());
         }
         // As a user object's destructor the worker would not wait for it.
-        assert!(table.asked_for(once, USER_OBJECT).is_none());
-        assert!(table.asked_for(once, HOST_FUNCTION).is_some());
-        assert!(table.asked_for(once, HOST_FUNCTION).is_none());
+        assert!(table.asked_for(once, Function::is_destructor).is_none());
+        assert!(table.asked_for(once, Function::is_host).is_some());
+        assert!(table.asked_for(once, Function::is_host).is_none());
         let kept = table.put(host(true));
         assert_ne!(kept, once);
-        assert!((0..3).all(|_| table.asked_for(kept, HOST_FUNCTION).is_some()));
+        assert!((0..3).all(|_| table.asked_for(kept, Function::is_host).is_some()));
         assert!(table.take(once).is_none());
         assert!(table.take(kept).is_some() && table.take(kept).is_none());
         assert_eq!(table.slots.len(), 1);

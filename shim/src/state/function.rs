@@ -27,7 +27,7 @@ pub struct Function {
     pub limits: AtomicU64,
     /// Its launches are refused. Told with the attributes.
     pub is_refused: AtomicBool,
-    pub occupancy: Lock<HashMap<Vec<u64>, Result<u64, CUresult>>>,
+    pub occupancy: Lock<HashMap<Vec<u8>, Result<u64, CUresult>>>,
     /// Block, shared memory and launch attributes that the driver has accepted together: only the first launch
     /// with them waits for its verdict.
     pub accepted: Lock<FxHashSet<Vec<u64>>>,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use orion_cuda::sys::*;
 use orion_ring::Consumer;
+use orion_wire::message::log::LogLine;
 use orion_wire::record::THREADS_MAX;
 use orion_wire::{Fault, Reader};
 
@@ -61,7 +62,7 @@ impl Replies {
     }
 
     pub fn keep_log(&self, slot: u16, level: u64, body: &[u8]) -> Result<(), Fault> {
-        let text = Reader::new(body).bytes()?;
+        let text = LogLine::decode(&mut Reader::new(body))?.text.get();
         self.inbox(slot).logs.lock().push((level, text.to_vec()));
         self.logs.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -2,7 +2,10 @@
 
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
-use orion_wire::record::{Header, HeapRange, op};
+use orion_wire::message::callback::CallbackDone;
+use orion_wire::message::carrier::{HeapWritten, Ping, VisibleDevices};
+use orion_wire::message::log::LogAsk;
+use orion_wire::record::{Header, op};
 use orion_wire::{Fault, Reader};
 
 use crate::worker::calls::{activity, copy, execution, generated, host_memory};
@@ -33,24 +36,28 @@ pub fn dispatch(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u
         op::COPY_OUT => copy::copy_out(s, header, r),
         op::COPY_OUT_INLINE => copy::copy_out_inline(s, header, r),
         op::COPY_3D => copy::copy_3d(s, header, r),
-        op::PING | op::LOG => Ok(Outcome::Done(CUDA_SUCCESS)),
+        op::PING => {
+            Ping::decode(&mut r)?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
+        op::LOG => {
+            LogAsk::decode(&mut r)?;
+            Ok(Outcome::Done(CUDA_SUCCESS))
+        }
         op::CALLBACK_DONE => {
-            s.callbacks.done(r.word()?);
+            s.callbacks.done(CallbackDone::decode(&mut r)?.round);
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         op::VISIBLE_DEVICES => {
-            let mut visible = Vec::new();
-            while !r.is_empty() {
-                visible.push(r.word()? as usize);
-            }
-            match s.vgpus.show(visible) {
+            let q = VisibleDevices::decode(&mut r)?;
+            match s.vgpus.show(q.devices.iter().map(|device| device.0 as usize).collect()) {
                 true => Ok(Outcome::Done(CUDA_SUCCESS)),
                 false => Err(Fault("visible device that was not granted").into()),
             }
         }
         // A carrier's business, which keeps it; in shared memory there is nothing to do.
         op::HEAP_WRITTEN => {
-            HeapRange::get(&mut r)?.check(s.heap.bytes())?;
+            HeapWritten::decode(&mut r)?.range.check(s.heap.bytes())?;
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         op::HEAP_PATCH => {

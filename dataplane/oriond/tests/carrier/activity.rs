@@ -284,7 +284,7 @@ fn only_what_was_asked_for_is_recorded_and_nothing_once_it_is_off() {
 fn a_device_has_the_number_that_the_application_knows() {
     let server = Oriond::start_in(&[("ORION_SOFT_DEVICES", "2")], &["--driver", "soft", "--heap", "256 MiB"]);
     let mut client = Client::attach(&server, Transport::Shm);
-    client.post(op::VISIBLE_DEVICES, &words(&[1]));
+    client.post(op::VISIBLE_DEVICES, &words(&[1, 1]));
     let mut p = Program::with(client);
     p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
     p.call(1);

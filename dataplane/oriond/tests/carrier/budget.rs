@@ -151,7 +151,7 @@ fn answers_that_nobody_reads_make_their_own_session_wait() {
     let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
     let (mut client, memory) = on_a_gpu(&server, Transport::Shm);
     let before = own_memory(client.welcome.worker_pid);
-    assert_eq!(client.ask(ops::CU_LAUNCH_HOST_FUNC, &words(&[STREAM, 1, 2])).0, CUDA_SUCCESS);
+    assert_eq!(client.ask(ops::CU_LAUNCH_HOST_FUNC, &words(&[STREAM, 1, 1])).0, CUDA_SUCCESS);
     let asked = client.event().0;
     assert_eq!(asked.op, op::RUN_CALLBACK);
     for _ in 0..COPIES {

@@ -4,20 +4,10 @@
 
 /// Hashes of the statements that write or read messages, by file.
 const FILES: &[u64] = &[
-    // dataplane/oriond/src/worker/calls/activity.rs
-    0x19f93b85f7f58e76,
-    // dataplane/oriond/src/worker/calls/callback.rs
-    0xb7a9c0cd7c208692,
     // dataplane/oriond/src/worker/calls/capture.rs
     0xd9e30e24357301f7,
-    // dataplane/oriond/src/worker/calls/context.rs
-    0xa9c5ef766103c795,
     // dataplane/oriond/src/worker/calls/copy.rs
     0xe81b54cb09b2acab,
-    // dataplane/oriond/src/worker/calls/event.rs
-    0x9dfad9dd91fa9d31,
-    // dataplane/oriond/src/worker/calls/execution.rs
-    0xe4d567c742e105cd,
     // dataplane/oriond/src/worker/calls/graph/dependencies.rs
     0x937b153563eb6db3,
     // dataplane/oriond/src/worker/calls/graph/exec.rs
@@ -35,35 +25,25 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/green_context.rs
     0xff25b6844a4dd304,
     // dataplane/oriond/src/worker/calls/host_memory.rs
-    0x6a91f2d8b4fb0f80,
+    0x379e3d1ffd40111b,
     // dataplane/oriond/src/worker/calls/images.rs
     0x123b8accb2a76bbd,
-    // dataplane/oriond/src/worker/calls/ipc.rs
-    0xec182bb66793c36c,
     // dataplane/oriond/src/worker/calls/library.rs
     0x634ef59a4f851858,
     // dataplane/oriond/src/worker/calls/link.rs
     0x7f5d3c4c9b23897c,
     // dataplane/oriond/src/worker/calls/module.rs
     0x0978979bcdb40eaf,
-    // dataplane/oriond/src/worker/calls/occupancy.rs
-    0xdf22016a7c85639f,
     // dataplane/oriond/src/worker/calls/payload.rs
     0x463a2581a86f6bd9,
-    // dataplane/oriond/src/worker/calls/pool.rs
-    0xc6d761ab71c9741b,
-    // dataplane/oriond/src/worker/calls/stream.rs
-    0xffef52977e84c3e1,
     // dataplane/oriond/src/worker/calls/tensor_map.rs
     0x80aba2e0e97b1d05,
     // dataplane/oriond/src/worker/calls/texture.rs
     0xf652350650c1435c,
     // dataplane/oriond/src/worker/calls/user_object.rs
     0xb4c8f6acc84db005,
-    // dataplane/oriond/src/worker/calls/virtual_memory.rs
-    0x9a6059fdaafc3673,
     // dataplane/oriond/src/worker/dispatch.rs
-    0x0551e9e8f6795b13,
+    0x85de06c213123ec7,
     // dataplane/oriond/src/worker/driver/activity.rs
     0xcfc3864043dc561e,
     // dataplane/oriond/src/worker/driver/cupti.rs
@@ -77,13 +57,11 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/executor.rs
     0x79b7d6d394ca74c0,
     // dataplane/oriond/src/worker/out/arrivals.rs
-    0x9f543905c652b16e,
+    0xda5bd310e86ca972,
     // dataplane/oriond/src/worker/out/callbacks.rs
-    0x5d67c726f208d04d,
-    // dataplane/oriond/src/worker/out/output.rs
-    0x4932ea3db4239261,
+    0xd3b70e72cfcc7a82,
     // dataplane/oriond/src/worker/out/replies.rs
-    0x46443e39b228c9a0,
+    0x8b8c6e238a5c085d,
     // dataplane/oriond/src/worker/outcome.rs
     0xb0fa498ff079b6e9,
     // dataplane/oriond/src/worker/session/answers.rs
@@ -92,14 +70,10 @@ const FILES: &[u64] = &[
     0x6f0a96f17d34f98b,
     // dataplane/oriond/src/worker/session/handles.rs
     0xab4cc8ebb9e0e980,
-    // dataplane/oriond/src/worker/session/small_copies.rs
-    0xacc13c381d03d817,
     // dataplane/oriond/src/worker/state/graphs.rs
     0xb7a103bcb50b1c51,
     // dataplane/oriond/src/worker/state/in_step.rs
     0x0f9e618a0bc894bf,
-    // dataplane/oriond/src/worker/state/lent.rs
-    0x0d4fd32ccc2eeb78,
     // dataplane/oriond/src/worker/stub.rs
     0x7e908a07a6ebc9b9,
     // dataplane/transport/src/mirror.rs
@@ -128,20 +102,10 @@ const FILES: &[u64] = &[
     0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
     0x48dd859c3f5c504f,
-    // shim/src/activity/gpu.rs
-    0x103b0a7f842bab44,
     // shim/src/api/array.rs
     0x16f1b5355896e1eb,
-    // shim/src/api/callback.rs
-    0x3312df7c9e1121cd,
     // shim/src/api/capture.rs
     0xf79087112864ea16,
-    // shim/src/api/context.rs
-    0x40c5bf157e2f7da3,
-    // shim/src/api/event.rs
-    0x0294c8f02a8825a4,
-    // shim/src/api/execution.rs
-    0x3e1749a45eb615b6,
     // shim/src/api/graph/exec.rs
     0xabcb791d9b99d2d2,
     // shim/src/api/graph/nodes.rs
@@ -150,60 +114,40 @@ const FILES: &[u64] = &[
     0xdd55e2b2166b1d39,
     // shim/src/api/green_context.rs
     0x2324865c05ef1217,
-    // shim/src/api/host_memory.rs
-    0x40f3a26f9f9dc110,
-    // shim/src/api/initialization.rs
-    0x14c709efd3dff95f,
-    // shim/src/api/ipc.rs
-    0x382937892a8b2d94,
     // shim/src/api/library.rs
     0xc402cecc5281b647,
     // shim/src/api/link.rs
     0x2fc4408508d72d96,
-    // shim/src/api/log.rs
-    0x6dda03d530614319,
     // shim/src/api/module.rs
     0x677947a1629c16fb,
-    // shim/src/api/pool.rs
-    0x36db5beb734d3356,
-    // shim/src/api/stream.rs
-    0xa60c09e693785626,
     // shim/src/api/tensor_map.rs
     0x591a4cdd28f80159,
     // shim/src/api/texture.rs
     0x0b1c79c677313249,
     // shim/src/api/user_object.rs
     0xa475c62866278b4a,
-    // shim/src/api/virtual_memory.rs
-    0x2fb91d8a6ffced74,
     // shim/src/memory/graph_copies.rs
     0x8f2e3ba4fc0cb4b7,
-    // shim/src/memory/host_memory.rs
-    0xcbab65352634e568,
     // shim/src/memory/in_step.rs
-    0xa891c3b7f6d70c3e,
+    0x86f8f4c53ef0280e,
     // shim/src/memory/payload.rs
-    0x218224ba6f7c713c,
-    // shim/src/objects/callback.rs
-    0x852e03eae8dc6ba1,
+    0x6729505e2d1b7f32,
     // shim/src/objects/capture.rs
     0xb9cc84646091b61f,
     // shim/src/objects/function.rs
-    0x2f5cd9a1c5fe5b2f,
+    0x865ebb156d1485bb,
     // shim/src/objects/graph.rs
     0x57f2694129b9e2de,
     // shim/src/objects/module.rs
     0x5dcc802357cabc57,
-    // shim/src/objects/synchronize.rs
-    0xa558521475710fef,
     // shim/src/session/call.rs
-    0xdf7e51d827572276,
+    0xf1e10732d2a45f6b,
     // shim/src/session/poison.rs
     0xb8f84ed4aa9df05c,
     // shim/src/session/reply.rs
     0x6388f8414f59736f,
     // shim/src/session/service.rs
-    0xfe58c4399d707c02,
+    0xc20b2844f8787069,
     // shim/src/session/thread.rs
     0xc3feefb3e9733fcf,
     // shim/src/state/callback.rs
@@ -216,8 +160,6 @@ const FILES: &[u64] = &[
     0x0998f79e7979ea1d,
     // shim/src/state/lock.rs
     0x5d8eab14f404243b,
-    // shim/src/state/replies.rs
-    0xc97d013636a59daf,
     // shim/src/state/table.rs
     0xe59e3fdcc85592e5,
     // shim/src/tables/integrity.rs

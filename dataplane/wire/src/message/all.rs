@@ -2,19 +2,38 @@
 
 use crate::generated::ops;
 use crate::message::layout::{self, Description, Direction};
-use crate::message::{calls, copy, memory};
+use crate::message::{
+    activity, callback, calls, carrier, context, copy, event, execution, host_memory, ipc, log, memory, occupancy,
+    pool, stream, virtual_memory,
+};
 
 /// By subject.
-pub static SUBJECTS: &[(&str, &[Description])] = &[("calls", calls::ALL), ("copy", copy::ALL), ("memory", memory::ALL)];
+const SUBJECTS: &[&[Description]] = &[
+    activity::ALL,
+    callback::ALL,
+    calls::ALL,
+    carrier::ALL,
+    context::ALL,
+    copy::ALL,
+    event::ALL,
+    execution::ALL,
+    host_memory::ALL,
+    ipc::ALL,
+    log::ALL,
+    memory::ALL,
+    occupancy::ALL,
+    pool::ALL,
+    stream::ALL,
+    virtual_memory::ALL,
+];
 
 /// Changes with everything that matters to the other side; compared before anything else is decoded.
 pub const API_HASH: u64 = {
-    let subjects: &[&[Description]] = &[calls::ALL, copy::ALL, memory::ALL];
     let (mut all, mut i) = (ops::ROWS_HASH, 0);
-    while i < subjects.len() {
+    while i < SUBJECTS.len() {
         let mut j = 0;
-        while j < subjects[i].len() {
-            all = layout::number(all, subjects[i][j].layout);
+        while j < SUBJECTS[i].len() {
+            all = layout::number(all, SUBJECTS[i][j].layout);
             j += 1;
         }
         i += 1;
@@ -24,7 +43,7 @@ pub const API_HASH: u64 = {
 
 /// Each message of all subjects.
 pub fn all() -> impl Iterator<Item = &'static Description> {
-    SUBJECTS.iter().flat_map(|(_, messages)| messages.iter())
+    SUBJECTS.iter().flat_map(|messages| messages.iter())
 }
 
 /// What a command of this operation consists of.

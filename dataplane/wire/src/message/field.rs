@@ -122,6 +122,25 @@ words! {
     CallbackId(u64): Shape::Callback;
 }
 
+/// Two numbers in one word, the lower half first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Halves(pub u32, pub u32);
+
+impl<'a> Field<'a> for Halves {
+    const SHAPE: Shape = Shape::Halves;
+
+    #[inline]
+    fn put(&self, w: &mut impl Writer) {
+        w.word(u64::from(self.0) | u64::from(self.1) << 32);
+    }
+
+    #[inline]
+    fn get(r: &mut Reader<'a>) -> Result<Self, Fault> {
+        let word = r.word()?;
+        Ok(Halves(word as u32, (word >> 32) as u32))
+    }
+}
+
 impl Size {
     pub fn of(bytes: usize) -> Size {
         Size(bytes as u64)

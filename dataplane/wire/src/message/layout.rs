@@ -9,6 +9,8 @@ use crate::handle::Kind;
 pub enum Shape {
     /// A number of so many bits; the rest of its word is zero.
     Number(u32),
+    /// Two numbers of 32 bits.
+    Halves,
     /// 0 or 1.
     Flag,
     /// One of these numbers.
@@ -156,6 +158,7 @@ const fn shape(h: u64, shape_of: &Shape) -> u64 {
         Shape::Maybe(of) => shape(number(h, 21), of),
         Shape::List(of, max) => shape(number(number(h, 22), *max as u64), of),
         Shape::Part(name, parts) => fields(text(number(h, 23), name), parts),
+        Shape::Halves => number(h, 25),
         Shape::OneOf(name, variants) => {
             let (mut h, mut i) = (text(number(h, 24), name), 0);
             while i < variants.len() {

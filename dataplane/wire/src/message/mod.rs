@@ -30,11 +30,24 @@
 //!    cannot say, such as numbers with which a kernel runs, stays there. Then `cargo api` and `cargo test -p orion-wire
 //!    -p orion-api`: round trips, truncations, names and the hash need nothing written.
 
+pub mod activity;
 pub mod address;
 pub mod all;
+pub mod callback;
 pub mod calls;
+pub mod carrier;
+pub mod context;
 pub mod copy;
 mod declare;
+pub mod event;
+pub mod execution;
 pub mod field;
+pub mod host_memory;
+pub mod ipc;
 pub mod layout;
+pub mod log;
 pub mod memory;
+pub mod occupancy;
+pub mod pool;
+pub mod stream;
+pub mod virtual_memory;

@@ -3,10 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::*;
-use orion_wire::activity::{COPIES, GRAPH, GRAPH_EXEC, GRAPH_NODE, KERNELS, SETS};
+use orion_wire::Reader;
+use orion_wire::activity::{COPIES, KERNELS, SETS};
 use orion_wire::handle::Kind;
+use orion_wire::message::activity::{ActivityClock, ActivityClockReply, ActivityCorrelation, ActivityEnable};
+use orion_wire::message::activity::{ActivityEnableReply, ActivityGraphId, ActivityGraphIdReply, ActivityRefused};
+use orion_wire::message::activity::{ActivityTake, GraphObject};
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::driver::cupti;
 use crate::worker::outcome::{Handled, Outcome};
@@ -16,18 +19,17 @@ use crate::worker::state::waits::Wait;
 /// Which kinds are recorded from now on. On a helper thread: loading CUPTI takes a while, and it takes the driver's
 /// locks.
 pub fn enable(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let kinds = r.word()?;
-    r.finish()?;
+    let ActivityEnable { kinds } = ActivityEnable::decode(&mut r)?;
     if kinds & !(KERNELS | COPIES | SETS) != 0 {
-        reply
-            .bytes(format!("this oriond knows no kinds of activity beyond 7, and was asked for {kinds:#x}").as_bytes());
+        let why = format!("this oriond knows no kinds of activity beyond 7, and was asked for {kinds:#x}");
+        ActivityRefused { why: why.as_bytes().into() }.encode(reply);
         return Ok(Outcome::Done(CUDA_ERROR_INVALID_VALUE));
     }
     if kinds == 0 {
         s.stop_recording();
     }
     if kinds == 0 && cupti::loaded().is_none() {
-        reply.word(cupti::now());
+        ActivityEnableReply { clock: cupti::now() }.encode(reply);
         return Ok(Outcome::Done(CUDA_SUCCESS));
     }
     let refusal = Arc::new(Mutex::new(String::new()));
@@ -46,8 +48,11 @@ pub fn enable(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut V
             _ => s.stop_recording(),
         }
         match code {
-            CUDA_SUCCESS => reply.word(cupti::now()),
-            _ => reply.bytes(refusal.lock().expect("no panic happens under this lock").as_bytes()),
+            CUDA_SUCCESS => ActivityEnableReply { clock: cupti::now() }.encode(reply),
+            _ => {
+                let why = refusal.lock().expect("no panic happens under this lock");
+                ActivityRefused { why: why.as_bytes().into() }.encode(reply);
+            }
         }
         code
     }))
@@ -56,14 +61,12 @@ pub fn enable(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut V
 /// What was recorded, after a flush if the client wants one. CUPTI waits in a flush for its own thread and for buffers
 /// to be read, so that happens on a helper thread.
 pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let flush = r.word()?;
-    r.finish()?;
-    match flush {
-        0 => {
+    match ActivityTake::decode(&mut r)?.flush {
+        false => {
             cupti::store().take(&s.vgpus.devices(), reply);
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
-        1 => {
+        true => {
             let job = s.helpers.run(std::ptr::null_mut(), |_| {
                 cupti::flush();
                 CUDA_SUCCESS
@@ -73,19 +76,15 @@ pub fn take(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec
                 code
             }))
         }
-        _ => Err(Fault("activities with an unknown way to take them").into()),
     }
 }
 
 /// Asked of the profiler, whose records have it too.
 pub fn graph_id(s: &mut Session, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (what, word) = (r.word()?, r.word()?);
-    r.finish()?;
-    let kind = match what {
-        GRAPH => Kind::Graph,
-        GRAPH_EXEC => Kind::GraphExec,
-        GRAPH_NODE => Kind::GraphNode,
-        _ => return Err(Fault("the number of an unknown part of a graph").into()),
+    let (kind, word) = match ActivityGraphId::decode(&mut r)?.object {
+        GraphObject::Graph(name) => (Kind::Graph, name.0),
+        GraphObject::Exec(name) => (Kind::GraphExec, name.0),
+        GraphObject::Node(name) => (Kind::GraphNode, name.0),
     };
     let object = match s.handle(kind, word) {
         Ok(object) if !object.is_null() => object,
@@ -94,24 +93,22 @@ pub fn graph_id(s: &mut Session, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Hand
     let Some(cupti) = cupti::loaded() else { return Ok(Outcome::Done(CUDA_ERROR_NOT_INITIALIZED)) };
     match cupti.graph_id(kind, object) {
         Some(id) => {
-            reply.word(id);
+            ActivityGraphIdReply { id }.encode(reply);
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
         None => Ok(Outcome::Done(CUDA_ERROR_NOT_SUPPORTED)),
     }
 }
 
-pub fn clock(r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    r.finish()?;
-    reply.word(cupti::now());
+pub fn clock(mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
+    ActivityClock::decode(&mut r)?;
+    ActivityClockReply { clock: cupti::now() }.encode(reply);
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 /// Whose the thread's commands are from now on.
 pub fn correlation(s: &mut Session, header: &Header, mut r: Reader<'_>) -> Handled {
-    let id = u32::try_from(r.word()?).map_err(|_| Fault("correlation id of more than 32 bits"))?;
-    r.finish()?;
-    s.name_call(header.thread, id);
+    s.name_call(header.thread, ActivityCorrelation::decode(&mut r)?.id);
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 

@@ -4,6 +4,7 @@
 
 use orion_cuda::sys::*;
 use orion_wire::Reader;
+use orion_wire::message::callback::{LaunchHostFunc, StreamAddCallback};
 use orion_wire::record::Header;
 
 use crate::worker::calls::graph::keep::keep_ticket;
@@ -11,15 +12,14 @@ use crate::worker::out::callbacks::{drop_ticket, host_function, kind, stream_cal
 use crate::worker::outcome::{Handled, finish};
 use crate::worker::session::Session;
 
-/// stream, function, whether the client keeps it until told
 pub fn cuLaunchHostFunc(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let (function, kept) = (r.word()?, r.word()? != 0);
+        let q = LaunchHostFunc::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
         // A captured host function runs at every launch of the graph, so its ticket belongs to the graph.
         let graph = s.captures.graph_of(s.driver, stream);
         let once = graph.is_none();
-        let ticket = s.callbacks.ticket(function, kind::HOST_FUNCTION, 0, once, kept);
+        let ticket = s.callbacks.ticket(q.function.0, kind::HOST_FUNCTION, 0, once, q.kept);
         // SAFETY: a stream of this session; the ticket lives until it has run or its graph is gone.
         let code = unsafe { s.driver.cuLaunchHostFunc(stream, Some(host_function), ticket) };
         match (code, graph) {
@@ -32,14 +32,13 @@ pub fn cuLaunchHostFunc(s: &mut Session, header: &Header, mut r: Reader<'_>, _re
     })
 }
 
-/// stream, function, flags
 pub fn cuStreamAddCallback(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let (function, flags) = (r.word()?, r.word()? as u32);
-        let ticket = s.callbacks.ticket(function, kind::STREAM_CALLBACK, 0, true, false);
+        let q = StreamAddCallback::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
+        let ticket = s.callbacks.ticket(q.function.0, kind::STREAM_CALLBACK, 0, true, false);
         // SAFETY: a stream of this session; the ticket lives until it has run.
-        let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, flags) };
+        let code = unsafe { s.driver.cuStreamAddCallback(stream, Some(stream_callback), ticket, q.flags) };
         if code != CUDA_SUCCESS {
             // SAFETY: the driver keeps no reference after a failed call.
             unsafe { drop_ticket(ticket) };

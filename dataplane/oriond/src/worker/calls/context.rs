@@ -5,9 +5,11 @@
 use std::ptr;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::context::{CtxCreate, CtxDestroy, CtxSynchronize, CtxSynchronizeReply};
+use orion_wire::message::context::{DevicePrimaryCtxRelease, DevicePrimaryCtxReset, DevicePrimaryCtxRetain};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::calls::green_context;
 use crate::worker::outcome::{Handled, Outcome};
@@ -15,7 +17,8 @@ use crate::worker::session::Session;
 use crate::worker::state::waits::{Wait, Waiting};
 
 pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (word, flags, vgpu) = (r.word()?, r.word()? as u32, s.vgpus.at(r.word()? as i32)?);
+    let q = CtxCreate::decode(&mut r)?;
+    let (word, flags, vgpu) = (q.context.0, q.flags, s.vgpus.at(q.device.0)?);
     let device = s.vgpus.get(vgpu).device;
     let mut context = ptr::null_mut();
     // Creating makes it current here; which one is current is the client's business.
@@ -32,7 +35,7 @@ pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
 }
 
 pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
+    let word = CtxDestroy::decode(&mut r)?.context.0;
     let context = match s.context(word) {
         // A green one ends with its green context.
         Ok(c) if !c.is_null() && s.green.home(word) == word => c,
@@ -57,14 +60,19 @@ pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _rep
 
 /// Nothing to do but to have it: the worker holds a primary context from its first use until it is released.
 pub fn cuDevicePrimaryCtxRetain(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let ordinal = r.word()? as u32;
+    let ordinal = DevicePrimaryCtxRetain::decode(&mut r)?.device.0 as u32;
     Ok(Outcome::Done(s.context(Handle::primary_context(ordinal).0).err().unwrap_or(CUDA_SUCCESS)))
 }
 
 /// The client's last release. cudart does this while its process exits, so nothing is torn down here: the
 /// process that holds everything is about to end. A client that goes on finds a fresh context.
-pub fn cuDevicePrimaryCtxRelease_v2(s: &mut Session, header: &Header, r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    cuDevicePrimaryCtxReset_v2(s, header, r, reply)
+pub fn cuDevicePrimaryCtxRelease_v2(
+    s: &mut Session,
+    _header: &Header,
+    mut r: Reader<'_>,
+    _reply: &mut Vec<u8>,
+) -> Handled {
+    reset(s, DevicePrimaryCtxRelease::decode(&mut r)?.device.0)
 }
 
 pub fn cuDevicePrimaryCtxReset_v2(
@@ -73,7 +81,10 @@ pub fn cuDevicePrimaryCtxReset_v2(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Handled {
-    let ordinal = r.word()? as i32;
+    reset(s, DevicePrimaryCtxReset::decode(&mut r)?.device.0)
+}
+
+fn reset(s: &mut Session, ordinal: i32) -> Handled {
     s.device(ordinal)?;
     green_context::end_all(s, ordinal);
     let code = s.reset_primary(ordinal as u32)?;
@@ -82,7 +93,8 @@ pub fn cuDevicePrimaryCtxReset_v2(
     Ok(Outcome::Done(code))
 }
 
-pub fn cuCtxSynchronize(s: &mut Session, header: &Header, _r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+pub fn cuCtxSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    CtxSynchronize::decode(&mut r)?;
     let (own, until) = s.busy_streams();
     let context = header.context;
     let mut streams: Vec<(u64, CUstream)> = own.into_iter().map(|stream| (header.context, stream)).collect();
@@ -99,7 +111,7 @@ pub fn cuCtxSynchronize(s: &mut Session, header: &Header, _r: Reader<'_>, _reply
             s.streams_idle_in(context, until);
         }
         s.context_synchronized(context);
-        reply.word(s.flush_output(code));
+        CtxSynchronizeReply { events: s.flush_output(code) }.encode(reply);
         code
     }))
 }

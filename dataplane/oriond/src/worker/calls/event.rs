@@ -3,28 +3,29 @@
 // UNSAFETY: calls the driver with handles that were looked up here.
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::event::{EventQuery, EventSynchronize, EventSynchronizeReply};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::waits::Wait;
 
 pub fn cuEventSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let event = match s.handle(Kind::Event, r.word()?) {
+    let event = match s.handle(Kind::Event, EventSynchronize::decode(&mut r)?.event.0) {
         Ok(e) if !e.is_null() => e.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
     Ok(s.park(header, Wait::Event(event), move |s, code, reply| {
         let (code, events) = s.flush_output_of_event(event, code);
-        reply.word(events);
+        EventSynchronizeReply { events }.encode(reply);
         code
     }))
 }
 
 pub fn cuEventQuery(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let event = match s.handle(Kind::Event, r.word()?) {
+    let event = match s.handle(Kind::Event, EventQuery::decode(&mut r)?.event.0) {
         Ok(e) if !e.is_null() => e.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };

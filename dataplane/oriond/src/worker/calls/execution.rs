@@ -8,26 +8,29 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::execution::{FuncAttribute, FuncGetAttributes, FuncGetAttributesReply, FuncIsLoaded};
+use orion_wire::message::execution::{FuncIsLoadedReply, FuncLoad, FuncSetAttribute, FuncSetCacheConfig, LaunchKernel};
+use orion_wire::message::field::{Halves, List, Rest};
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Fault, Reader};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 
 const ATTRIBUTE_BYTES: usize = std::mem::size_of::<CUlaunchAttribute>();
 
-/// `function | gx gy | gz bx | by bz | shared, attributes | stream | parameter bytes | parameters | attributes`
 pub fn cuLaunchKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let f = match s.handle(Kind::Function, r.word()?) {
+    let LaunchKernel { head, rest: Rest(rest) } = LaunchKernel::decode(&mut r)?;
+    let f = match s.handle(Kind::Function, head.function.0) {
         Ok(f) if !f.is_null() => f.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),
     };
-    let [gx_gy, gz_bx, by_bz, shared_attributes] = [r.word()?, r.word()?, r.word()?, r.word()?];
-    let stream = s.plain_stream(r.word()?, header.thread)?;
-    let parameter_bytes = r.word()? as usize;
-    let rest = r.rest();
+    let (Halves(gx, gy), Halves(gz, bx), Halves(by, bz)) = (head.gx_gy, head.gz_bx, head.by_bz);
+    let Halves(shared_bytes, attributes) = head.shared_attributes;
+    let stream = s.plain_stream(head.stream.0, header.thread)?;
+    let parameter_bytes = head.parameter_bytes.0 as usize;
     let padded = parameter_bytes.checked_next_multiple_of(8).ok_or(Fault("launch parameters too long"))?;
-    let attributes = (shared_attributes >> 32) as usize;
+    let attributes = attributes as usize;
     if attributes > 64 || Some(rest.len()) != padded.checked_add(attributes * ATTRIBUTE_BYTES) {
         return Err(Fault("launch record of the wrong length").into());
     }
@@ -40,36 +43,21 @@ pub fn cuLaunchKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
     ];
     let extra = if parameter_bytes == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };
-    let low = |w: u64| w as u32;
-    let high = |w: u64| (w >> 32) as u32;
     if attributes == 0 {
         // SAFETY: handles were looked up; `extra` describes a buffer that lives through the call.
-        let code = unsafe {
-            s.driver.cuLaunchKernel(
-                f,
-                low(gx_gy),
-                high(gx_gy),
-                low(gz_bx),
-                high(gz_bx),
-                low(by_bz),
-                high(by_bz),
-                low(shared_attributes),
-                stream,
-                ptr::null_mut(),
-                extra,
-            )
-        };
+        let code =
+            unsafe { s.driver.cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared_bytes, stream, ptr::null_mut(), extra) };
         return Ok(Outcome::Done(code));
     }
     let mut attrs = launch_attributes(s, &rest[padded..])??;
     let config = CUlaunchConfig {
-        gridDimX: low(gx_gy),
-        gridDimY: high(gx_gy),
-        gridDimZ: low(gz_bx),
-        blockDimX: high(gz_bx),
-        blockDimY: low(by_bz),
-        blockDimZ: high(by_bz),
-        sharedMemBytes: low(shared_attributes),
+        gridDimX: gx,
+        gridDimY: gy,
+        gridDimZ: gz,
+        blockDimX: bx,
+        blockDimY: by,
+        blockDimZ: bz,
+        sharedMemBytes: shared_bytes,
         hStream: stream,
         attrs: attrs.as_mut_ptr(),
         numAttrs: attributes as u32,
@@ -112,28 +100,26 @@ pub fn launch_attributes(s: &mut Session, bytes: &[u8]) -> Result<Result<Vec<CUl
 
 /// All attributes of a function on a device: result and value of each.
 pub fn cuFuncGetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let f = s.handle(Kind::Function, r.word()?);
-    let device = s.device(r.word()? as i32);
-    let (f, device) = match (f, device) {
-        (Ok(f), Ok(d)) => (f, d),
-        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
-    };
+    let q = FuncGetAttributes::decode(&mut r)?;
+    let (f, device) = (s.handle(Kind::Function, q.function.0)?, s.device(q.device.0)?);
     let is_kernel = s.kernels.contains(&(f as usize));
-    for id in 0..CU_FUNC_ATTRIBUTE_MAX {
+    let attribute = |id| {
         let mut value = 0;
         // SAFETY: a looked-up handle of the kind the function takes, and a valid out pointer.
-        let code = unsafe {
+        let result = unsafe {
             if is_kernel {
                 s.driver.cuKernelGetAttribute(&mut value, id, f.cast(), device)
             } else {
                 s.driver.cuFuncGetAttribute(&mut value, id, f.cast())
             }
         };
-        reply.word(code as u64);
-        reply.word(value as u32 as u64);
-    }
+        FuncAttribute { result, value }
+    };
+    let all: Vec<FuncAttribute> = (0..CU_FUNC_ATTRIBUTE_MAX).map(attribute).collect();
+    let attributes = List::of(all).expect("fewer attributes than there is room for");
     // What nobody waits for reaches the application too late for one that then waits for a host function.
-    reply.word(orion_soft::module::refuses(f.cast()) as u64);
+    let is_refused = orion_soft::module::refuses(f.cast());
+    FuncGetAttributesReply { attributes, is_refused }.encode(reply);
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
@@ -151,20 +137,22 @@ fn driver_function(s: &Session, f: *mut c_void) -> Result<CUfunction, CUresult> 
 }
 
 pub fn cuFuncIsLoaded(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let f = s.handle(Kind::Function, r.word()?).and_then(|f| driver_function(s, f));
+    let q = FuncIsLoaded::decode(&mut r)?;
+    let f = s.handle(Kind::Function, q.function.0).and_then(|f| driver_function(s, f));
     let mut state = 0;
     let code = match f {
         // SAFETY: a function of this session and a valid out pointer.
         Ok(f) => unsafe { s.driver.cuFuncIsLoaded(&mut state, f) },
         Err(code) => code,
     };
-    reply.word(state as u64);
+    FuncIsLoadedReply { state }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 /// On a helper thread, as loads of modules: what the driver does is the same.
 pub fn cuFuncLoad(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let f = match s.handle(Kind::Function, r.word()?).and_then(|f| driver_function(s, f)) {
+    let q = FuncLoad::decode(&mut r)?;
+    let f = match s.handle(Kind::Function, q.function.0).and_then(|f| driver_function(s, f)) {
         Ok(f) => f as usize,
         Err(code) => return Ok(Outcome::Done(code)),
     };
@@ -174,13 +162,8 @@ pub fn cuFuncLoad(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &
 }
 
 pub fn cuFuncSetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let f = s.handle(Kind::Function, r.word()?);
-    let (id, value) = (r.word()? as u32, r.word()? as u32 as i32);
-    let device = s.device(r.word()? as i32);
-    let (f, device) = match (f, device) {
-        (Ok(f), Ok(d)) => (f, d),
-        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
-    };
+    let FuncSetAttribute { function, attribute: id, value, device } = FuncSetAttribute::decode(&mut r)?;
+    let (f, device) = (s.handle(Kind::Function, function.0)?, s.device(device.0)?);
     // SAFETY: as above.
     Ok(Outcome::Done(unsafe {
         if s.kernels.contains(&(f as usize)) {
@@ -192,12 +175,8 @@ pub fn cuFuncSetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, 
 }
 
 pub fn cuFuncSetCacheConfig(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (f, config) = (s.handle(Kind::Function, r.word()?), r.word()? as u32);
-    let device = s.device(r.word()? as i32);
-    let (f, device) = match (f, device) {
-        (Ok(f), Ok(d)) => (f, d),
-        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
-    };
+    let FuncSetCacheConfig { function, config, device } = FuncSetCacheConfig::decode(&mut r)?;
+    let (f, device) = (s.handle(Kind::Function, function.0)?, s.device(device.0)?);
     // SAFETY: a looked-up handle of the kind the function takes.
     Ok(Outcome::Done(unsafe {
         if s.kernels.contains(&(f as usize)) {

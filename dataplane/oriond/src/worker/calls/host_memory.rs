@@ -8,12 +8,13 @@ use std::os::fd::AsRawFd;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::memory::HEAP_OFFSET;
+use orion_wire::message::address::ClaimedRange;
+use orion_wire::message::host_memory::{MemFreeHost, MemHostAlloc, MemHostRegister, MemHostUnregister, Pinned};
 use orion_wire::record::{Header, HeapRange};
 use orion_wire::{Fault, Reader};
 
 use crate::lines;
 use crate::worker::driver::capture_mode::relaxed;
-use crate::worker::out::callbacks::MAPPED;
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::waits::Wait;
@@ -25,11 +26,9 @@ const FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 /// Registered ranges of one session, and so mappings that a client can make here.
 const ALIASES_MAX: usize = 16 << 10;
 
-const USER_ADDRESS_MAX: u64 = 1 << 47;
-
 /// A page-aligned, non-empty range of the heap.
-fn pages(s: &Session, r: &mut Reader<'_>) -> Result<(HeapRange, *mut u8), Fault> {
-    let range = HeapRange::get(r)?.check(s.heap.bytes())?;
+fn pages(s: &Session, range: ClaimedRange) -> Result<(HeapRange, *mut u8), Fault> {
+    let range = range.check(s.heap.bytes())?;
     if range.bytes == 0 || !range.offset.is_multiple_of(PAGE) || !range.bytes.is_multiple_of(PAGE) {
         return Err(Fault("pinned range is not made of pages"));
     }
@@ -44,11 +43,11 @@ fn renew(s: &Session, range: HeapRange, at: *mut u8) {
     }
 }
 
-/// Three requests in one: see the shim's `host_memory::request`.
 pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    match r.word()? {
-        0 => {
-            let (range, at) = pages(s, &mut r)?;
+    let q = MemHostAlloc::decode(&mut r)?;
+    let (range, at) = pages(s, q.range)?;
+    match q.request {
+        Pinned::Register => {
             renew(s, range, at);
             s.heap.make_huge(range.offset, range.bytes);
             // SAFETY: a range of the heap, which is mapped for as long as the session lives.
@@ -59,18 +58,13 @@ pub fn cuMemHostAlloc(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
             }
             Ok(Outcome::Done(code))
         }
-        MAPPED => {
-            let (range, _) = pages(s, &mut r)?;
+        Pinned::Mapped => {
             if s.pages.must_bring() {
                 s.in_step.add(&s.heap, range)?;
             }
             Ok(Outcome::Done(CUDA_SUCCESS))
         }
-        2 => {
-            let (range, _) = pages(s, &mut r)?;
-            Ok(s.park(header, Wait::Copies(range), |_, code, _| code))
-        }
-        _ => Err(Fault("pinned memory request of an unknown kind").into()),
+        Pinned::Copied => Ok(s.park(header, Wait::Copies(range), |_, code, _| code)),
     }
 }
 
@@ -83,22 +77,19 @@ fn wait_for_device(driver: &Driver) {
 /// The client gets the range back once nothing can be using it: when the device has been seen idle. Nothing waits
 /// here, because what waits inside the driver can hold up the very call that would let the device go on.
 pub fn cuMemFreeHost(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (range, at) = pages(s, &mut r)?;
-    let registered_alone = r.word()? != 0;
+    let q = MemFreeHost::decode(&mut r)?;
+    let (range, at) = pages(s, q.range)?;
     s.in_step.remove(range);
     s.forget_heap_copies(range);
-    s.host_memory.freed.push((range, if registered_alone { at as usize } else { 0 }));
+    s.host_memory.freed.push((range, if q.registered_alone { at as usize } else { 0 }));
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 /// Maps a range of the heap at the application's address too, and registers it there.
 pub fn cuMemHostRegister_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (range, in_heap) = pages(s, &mut r)?;
-    let address = r.word()?;
-    let end = address.checked_add(range.bytes).ok_or(Fault("address range wraps around"))?;
-    if address < 1 << 16 || end > USER_ADDRESS_MAX || !address.is_multiple_of(PAGE) {
-        return Err(Fault("impossible address of registered memory").into());
-    }
+    let q = MemHostRegister::decode(&mut r)?;
+    let (range, in_heap) = pages(s, q.range)?;
+    let address = s.mappable(q.address, range.bytes)?;
     let mapped: u64 = s.host_memory.aliases.values().map(|r| r.bytes).sum();
     if s.host_memory.aliases.len() >= ALIASES_MAX || mapped + range.bytes > s.heap.bytes() {
         return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
@@ -132,8 +123,8 @@ pub fn cuMemHostRegister_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>
 }
 
 pub fn cuMemHostUnregister(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let address = r.word()?;
-    let Some(range) = s.host_memory.aliases.remove(&address) else {
+    let q = MemHostUnregister::decode(&mut r)?;
+    let Some((address, range)) = s.take_alias(q.address) else {
         return Ok(Outcome::Done(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
     };
     s.in_step.remove(range);

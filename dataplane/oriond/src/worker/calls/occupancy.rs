@@ -6,8 +6,10 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::Rest;
+use orion_wire::message::occupancy::{Occupancy, OccupancyReply, Question};
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Fault, Reader};
 
 use crate::worker::calls::execution::launch_attributes;
 use crate::worker::outcome::{Handled, Outcome};
@@ -20,59 +22,51 @@ pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Handled {
-    let f: CUfunction = match s.handle(Kind::Function, r.word()?) {
-        Ok(f) => f.cast(),
-        Err(code) => return Ok(Outcome::Done(code)),
-    };
-    let question = r.word()?;
+    let q = Occupancy::decode(&mut r)?;
+    let f: CUfunction = s.handle(Kind::Function, q.function.0)?.cast();
     let mut small = 0i32;
     let mut large = 0usize;
     // SAFETY: a looked-up function and valid out pointers.
     let (code, answer) = unsafe {
-        match question {
-            0 => {
-                let (threads, shared, flags) = (r.word()? as i32, r.word()? as usize, r.word()? as u32);
+        match &q.question {
+            Question::Blocks(q) => {
+                let (threads, shared, flags) = (q.threads, q.shared_bytes.0 as usize, q.flags);
                 let code = s
                     .driver
                     .cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&mut small, f, threads, shared, flags);
                 (code, small as u64)
             }
-            1 => {
-                let (blocks, threads) = (r.word()? as i32, r.word()? as i32);
-                let code = s.driver.cuOccupancyAvailableDynamicSMemPerBlock(&mut large, f, blocks, threads);
+            Question::SharedMemory(q) => {
+                let code = s.driver.cuOccupancyAvailableDynamicSMemPerBlock(&mut large, f, q.blocks, q.threads);
                 (code, large as u64)
             }
-            2 | 3 => {
-                let mut n = [0u32; 7];
-                for v in &mut n {
-                    *v = r.word()? as u32;
-                }
-                if r.word()? > 64 {
+            Question::Clusters(c) | Question::ClusterSize(c) => {
+                let Rest(attributes) = c.attributes;
+                let mut attrs = launch_attributes(s, attributes)??;
+                if attrs.len() > 64 || size_of_val(attrs.as_slice()) != attributes.len() {
                     return Err(Fault("too many launch attributes").into());
                 }
-                let mut attrs = launch_attributes(s, r.rest())??;
                 let config = CUlaunchConfig {
-                    gridDimX: n[0],
-                    gridDimY: n[1],
-                    gridDimZ: n[2],
-                    blockDimX: n[3],
-                    blockDimY: n[4],
-                    blockDimZ: n[5],
-                    sharedMemBytes: n[6],
+                    gridDimX: c.gx,
+                    gridDimY: c.gy,
+                    gridDimZ: c.gz,
+                    blockDimX: c.bx,
+                    blockDimY: c.by,
+                    blockDimZ: c.bz,
+                    sharedMemBytes: c.shared_bytes,
                     hStream: ptr::null_mut(),
                     attrs: attrs.as_mut_ptr(),
                     numAttrs: attrs.len() as u32,
                 };
-                let code = if question == 2 {
+                let code = if matches!(q.question, Question::Clusters(_)) {
                     s.driver.cuOccupancyMaxActiveClusters(&mut small, f, &config)
                 } else {
                     s.driver.cuOccupancyMaxPotentialClusterSize(&mut small, f, &config)
                 };
                 (code, small as u64)
             }
-            _ => return Err(Fault("unknown occupancy question").into()),
         }
     };
-    reply.word(answer);
+    OccupancyReply { answer }.encode(reply);
     Ok(Outcome::Done(code))
 }

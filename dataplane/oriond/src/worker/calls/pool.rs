@@ -7,18 +7,21 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
-use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::field::{Existing, MEM_POOL};
+use orion_wire::message::pool::{DeviceGetDefaultMemPool, DeviceSetMemPool, MemAllocAsync, MemAllocAsyncReply};
+use orion_wire::message::pool::{MemAllocFromPoolAsync, MemAllocFromPoolAsyncReply, MemFreeAsync, MemPoolCreate};
+use orion_wire::message::pool::{MemPoolDestroy, MemPoolGetAttribute, MemPoolGetAttributeReply, MemPoolSetAttribute};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::addresses::Of;
 
 /// The pool behind a handle; 0 is none.
-fn pool(s: &mut Session, word: u64) -> Result<CUmemoryPool, CUresult> {
-    match s.handle(Kind::MemPool, word) {
+fn pool(s: &mut Session, name: Existing<MEM_POOL>) -> Result<CUmemoryPool, CUresult> {
+    match s.handle(Kind::MemPool, name.0) {
         Ok(p) if !p.is_null() => Ok(p.cast()),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
@@ -104,8 +107,8 @@ fn take(
 }
 
 pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
-    let stream = stream?;
+    let q = MemAllocAsync::decode(&mut r)?;
+    let (bytes, stream) = (q.bytes.0 as usize, s.stream(q.stream.0, header.thread)?);
     let mut base = 0;
     let own = own_pool(s)?;
     // SAFETY: a valid out pointer; a stream of this session, and null or a pool of it.
@@ -118,17 +121,14 @@ pub fn cuMemAllocAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, repl
     });
     s.note_pools();
     given(s, code, base, bytes, stream);
-    reply.word(base);
+    MemAllocAsyncReply { address: base }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemAllocFromPoolAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (bytes, stream) = (r.word()? as usize, s.stream(r.word()?, header.thread));
-    let pool = pool(s, r.word()?);
-    let (stream, pool) = match (stream, pool) {
-        (Ok(stream), Ok(pool)) => (stream, pool),
-        (Err(code), _) | (_, Err(code)) => return Ok(Outcome::Done(code)),
-    };
+    let q = MemAllocFromPoolAsync::decode(&mut r)?;
+    let (bytes, stream) = (q.bytes.0 as usize, s.stream(q.stream.0, header.thread)?);
+    let pool = pool(s, q.pool)?;
     let mut base = 0;
     // SAFETY: a valid out pointer; stream and pool are this session's.
     let code = take(s, pool, bytes, stream, |d| unsafe {
@@ -137,15 +137,15 @@ pub fn cuMemAllocFromPoolAsync(s: &mut Session, header: &Header, mut r: Reader<'
     });
     s.note_pools();
     given(s, code, base, bytes, stream);
-    reply.word(base);
+    MemAllocFromPoolAsyncReply { address: base }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let base = r.word()?;
-    let stream = s.stream(r.word()?, header.thread)?;
+    let q = MemFreeAsync::decode(&mut r)?;
+    let stream = s.stream(q.stream.0, header.thread)?;
     s.note_free(stream);
-    let base = s.reach(ClaimedDevice::new(base), 1)?;
+    let base = s.reach(q.address, 1)?;
     // SAFETY: a stream and device memory of this session; the driver checks that an allocation begins there.
     let code = unsafe { s.driver.cuMemFreeAsync(base.raw(), stream) };
     // In a stream that is being captured nothing is freed now.
@@ -158,48 +158,45 @@ pub fn cuMemFreeAsync(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
 }
 
 pub fn cuMemPoolSetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let pool = pool(s, r.word()?);
-    let (attribute, mut value) = (r.word()? as u32, r.word()?);
-    let pool = pool?;
+    let MemPoolSetAttribute { pool: name, attribute, mut value } = MemPoolSetAttribute::decode(&mut r)?;
+    let pool = pool(s, name)?;
     let at: *mut c_void = (&raw mut value).cast();
     // SAFETY: eight bytes are enough for every attribute; narrow ones lie in the first four.
     Ok(Outcome::Done(unsafe { s.driver.cuMemPoolSetAttribute(pool, attribute, at) }))
 }
 
 pub fn cuMemPoolGetAttribute(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let pool = pool(s, r.word()?);
-    let attribute = r.word()? as u32;
-    let pool = pool?;
+    let q = MemPoolGetAttribute::decode(&mut r)?;
+    let pool = pool(s, q.pool)?;
     let mut value = 0u64;
     // SAFETY: as above.
-    let code = unsafe { s.driver.cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
-    reply.word(value);
+    let code = unsafe { s.driver.cuMemPoolGetAttribute(pool, q.attribute, (&raw mut value).cast()) };
+    MemPoolGetAttributeReply { value }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemPoolCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
-    let (kind, handle_types, ordinal) = (r.word()? as u32, r.word()? as u32, r.word()? as i32);
-    let (bytes_max, usage) = (r.word()? as usize, r.word()? as u16);
-    let vgpu = s.vgpus.at(ordinal)?;
-    let props = properties(kind, handle_types, s.vgpus.get(vgpu).device, bytes_max, usage);
+    let q = MemPoolCreate::decode(&mut r)?;
+    let vgpu = s.vgpus.at(q.device.0)?;
+    let (device, bytes_max) = (s.vgpus.get(vgpu).device, q.bytes_max.0 as usize);
+    let props = properties(q.allocation_type, q.handle_types, device, bytes_max, q.usage);
     let mut pool: CUmemoryPool = ptr::null_mut();
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuMemPoolCreate(&mut pool, &props) };
     if code == CUDA_SUCCESS {
         s.pool_named(pool, vgpu, false);
-        s.bind(Kind::MemPool, word, pool.cast())?;
+        s.bind(Kind::MemPool, q.pool.0, pool.cast())?;
     }
     Ok(Outcome::Done(code))
 }
 
 pub fn cuMemPoolDestroy(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
-    let pool = pool(s, word)?;
+    let q = MemPoolDestroy::decode(&mut r)?;
+    let pool = pool(s, q.pool)?;
     if s.vgpus.default_pools.values().any(|default| *default == pool) {
         return Err(CUDA_ERROR_NOT_PERMITTED.into());
     }
-    s.unbind(Kind::MemPool, word);
+    s.unbind(Kind::MemPool, q.pool.0);
     s.vgpus.current_pools.retain(|_, current| *current != pool);
     // SAFETY: a live pool; a default one is refused by the driver.
     let code = unsafe { s.driver.cuMemPoolDestroy(pool) };
@@ -216,15 +213,16 @@ pub fn cuDeviceGetDefaultMemPool(
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Handled {
-    let (word, vgpu) = (r.word()?, s.vgpus.at(r.word()? as i32));
-    let pool = default_pool(s, vgpu?)?;
-    s.bind(Kind::MemPool, word, pool.cast())?;
+    let q = DeviceGetDefaultMemPool::decode(&mut r)?;
+    let vgpu = s.vgpus.at(q.device.0)?;
+    let pool = default_pool(s, vgpu)?;
+    s.bind(Kind::MemPool, q.pool.0, pool.cast())?;
     Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 pub fn cuDeviceSetMemPool(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (vgpu, pool) = (s.vgpus.at(r.word()? as i32), pool(s, r.word()?));
-    let (vgpu, pool) = (vgpu?, pool?);
+    let q = DeviceSetMemPool::decode(&mut r)?;
+    let (vgpu, pool) = (s.vgpus.at(q.device.0)?, pool(s, q.pool)?);
     let of = s.vgpus.get(vgpu);
     if !of.is_first() {
         s.vgpus.current_pools.insert(vgpu, pool);

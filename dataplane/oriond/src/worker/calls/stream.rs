@@ -3,9 +3,10 @@
 // UNSAFETY: calls the driver with handles that were looked up here.
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::stream::{StreamDestroy, StreamQuery, StreamSynchronize, StreamSynchronizeReply};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
@@ -13,16 +14,18 @@ use crate::worker::state::waits::Wait;
 
 /// The reply of a synchronising call says how many events (kernel output) came before it.
 pub fn cuStreamSynchronize(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let stream = s.plain_stream(r.word()?, header.thread)?;
+    let q = StreamSynchronize::decode(&mut r)?;
+    let stream = s.plain_stream(q.stream.0, header.thread)?;
     Ok(s.park(header, Wait::Streams(vec![stream]), move |s, code, reply| {
         let (code, events) = s.flush_output_of(stream, code);
-        reply.word(events);
+        StreamSynchronizeReply { events }.encode(reply);
         code
     }))
 }
 
 pub fn cuStreamQuery(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let stream = s.plain_stream(r.word()?, header.thread)?;
+    let q = StreamQuery::decode(&mut r)?;
+    let stream = s.plain_stream(q.stream.0, header.thread)?;
     // SAFETY: a stream of this session.
     let code = unsafe { s.driver.cuStreamQuery(stream) };
     if code == CUDA_SUCCESS {
@@ -33,7 +36,7 @@ pub fn cuStreamQuery(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
 
 /// Streams with work waiting are remembered no longer.
 pub fn cuStreamDestroy_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
+    let word = StreamDestroy::decode(&mut r)?.stream.0;
     let stream = match s.handle(Kind::Stream, word) {
         Ok(stream) if !stream.is_null() => stream.cast(),
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE)),

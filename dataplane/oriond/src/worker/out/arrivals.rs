@@ -21,6 +21,7 @@ use orion_ring::{Heap, Producer};
 use orion_transport::Mirror;
 use orion_transport::mirror::{Notice, Scope, Side};
 use orion_wire::Fault;
+use orion_wire::message::carrier::{HeapSettled, HeapWritten};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 
 use crate::lines;
@@ -144,13 +145,13 @@ impl Arrivals {
             self.mirror.arrived(heap, range);
         }
         let mut body = Vec::new();
-        range.put(&mut body);
-        self.append(op::HEAP_WRITTEN, 0, &body)
+        HeapWritten { range: range.into() }.encode(&mut body);
+        self.append(HeapWritten::OP, 0, &body)
     }
 
     /// Command `number` brings nothing more.
     pub fn settled(&mut self, number: u64) -> Result<(), Fault> {
-        self.append(op::HEAP_SETTLED, number, &[])
+        self.append(HeapSettled::OP, number, &[])
     }
 
     /// Bytes of host memory for the client's carrier to write.
@@ -181,8 +182,8 @@ impl Arrivals {
         }
         for range in seen {
             let mut body = Vec::new();
-            range.put(&mut body);
-            self.append(op::HEAP_WRITTEN, 0, &body)?;
+            HeapWritten { range: range.into() }.encode(&mut body);
+            self.append(HeapWritten::OP, 0, &body)?;
         }
         self.replies.publish();
         Ok(())

@@ -15,30 +15,24 @@ use std::time::Duration;
 use orion_cuda::sys::*;
 use orion_ring::{Ahead, Heap, Lookahead};
 use orion_wire::generated::ops;
-use orion_wire::record::{HeapRange, op};
-use orion_wire::{Fault, Writer};
+use orion_wire::message::address::ClaimedRange;
+use orion_wire::message::callback::{CallbackDone, RunCallback, StreamCall, Task};
+use orion_wire::message::field::CallbackId;
+use orion_wire::message::host_memory::{MemHostAlloc, Pinned};
+use orion_wire::record::op;
+use orion_wire::{Fault, Reader};
 
 use crate::lines;
 use crate::worker::out::arrivals::{self, Shared};
 use crate::worker::out::replies::Events;
 
-/// What the client is asked to do; the first word of `RUN_CALLBACK`. The second is the number by which the client knows
-/// the function.
+/// What a ticket stands for: see [`Task`].
 pub mod kind {
-    /// Run the host function; the stream waits.
     pub const HOST_FUNCTION: u64 = 0;
-    /// Run the stream's callback with the status that is the third word; the stream waits.
     pub const STREAM_CALLBACK: u64 = 1;
-    /// Run the destructor of a user object; nothing waits.
     pub const USER_OBJECT: u64 = 2;
-    /// No graph refers any more to the heap range at the offset that is the second word; nothing waits.
     pub const HEAP_RANGE: u64 = 3;
-    /// The function will not be asked for any more.
-    pub const FORGET: u64 = 4;
 }
-
-/// The request of `cuMemHostAlloc` by which memory begins to be kept in step.
-pub const MAPPED: u64 = 1;
 
 /// How long a callback waits for the executor to bring word of its end before it looks for itself.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -117,12 +111,21 @@ impl Callbacks {
     }
 
     fn send(&self, ticket: &Ticket, status: CUresult, id: u64) {
-        let mut body = Vec::new();
-        for word in [ticket.kind, ticket.number, status as u64] {
-            body.word(word);
-        }
+        let function = CallbackId(ticket.number);
+        let task = match ticket.kind {
+            kind::STREAM_CALLBACK => Task::StreamCallback(StreamCall { function, status }),
+            kind::USER_OBJECT => Task::UserObject(function),
+            kind::HEAP_RANGE => Task::HeapRange(ticket.number),
+            _ => Task::HostFunction(function),
+        };
         ticket.asked_for.store(true, Ordering::Relaxed);
-        self.events.send(op::RUN_CALLBACK, (id, 0), &body);
+        self.ask(id, task);
+    }
+
+    fn ask(&self, round: u64, task: Task) {
+        let mut body = Vec::new();
+        RunCallback { task }.encode(&mut body);
+        self.events.send(RunCallback::OP, (round, 0), &body);
     }
 
     fn run(&self, ticket: &Ticket, status: CUresult) {
@@ -153,7 +156,10 @@ impl Callbacks {
     /// of its end: it is put there now, as it would be at once if that memory were one and the same. The executor
     /// passes over it when it comes to it.
     fn has_returned(&self, id: u64) -> bool {
-        let is_end = |record: &Ahead<'_>| record.header.op == op::CALLBACK_DONE && record.word(0) == id;
+        let is_end = |record: &Ahead<'_>| {
+            record.header.op == CallbackDone::OP
+                && CallbackDone::decode(&mut Reader::new(&record.body())).is_ok_and(|q| q.round == id)
+        };
         if self.commands.find(|record| is_end(record).then_some(())).is_none() {
             return false;
         }
@@ -162,12 +168,16 @@ impl Callbacks {
             match record.header.op {
                 _ if is_end(record) => return Some(true),
                 op::HEAP_PATCH => news.push(News::Patch(record.body())),
-                ops::CU_MEM_HOST_ALLOC if record.word(0) == MAPPED => {
-                    // It may be a range that the executor still knows as another.
-                    if freed {
-                        return Some(false);
+                MemHostAlloc::OP => {
+                    if let Ok(MemHostAlloc { request: Pinned::Mapped, range }) =
+                        MemHostAlloc::decode(&mut Reader::new(&record.body()))
+                    {
+                        // It may be a range that the executor still knows as another.
+                        if freed {
+                            return Some(false);
+                        }
+                        news.push(News::Mapped(range));
                     }
-                    news.push(News::Mapped(HeapRange { offset: record.word(1), bytes: record.word(2) }));
                 }
                 ops::CU_MEM_FREE_HOST | ops::CU_MEM_HOST_UNREGISTER => freed = true,
                 _ => {}
@@ -193,7 +203,7 @@ impl Callbacks {
 /// What the client has said of mapped memory, and the executor has not come to.
 enum News {
     Patch(Vec<u8>),
-    Mapped(HeapRange),
+    Mapped(ClaimedRange),
 }
 
 impl Drop for Ticket {
@@ -204,11 +214,7 @@ impl Drop for Ticket {
         // One that the client does not keep it has forgotten when it was asked for it.
         let known = self.kept || !*self.asked_for.get_mut();
         if known && self.kind != kind::HEAP_RANGE {
-            let mut body = Vec::new();
-            for word in [kind::FORGET, self.number, 0] {
-                body.word(word);
-            }
-            self.callbacks.events.send(op::RUN_CALLBACK, (0, 0), &body);
+            self.callbacks.ask(0, Task::Forget(CallbackId(self.number)));
         }
     }
 }

@@ -6,8 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use orion_wire::Writer;
-use orion_wire::record::op;
+use orion_wire::message::carrier as message;
 
 use crate::lines;
 use crate::worker::out::replies::Events;
@@ -67,8 +66,8 @@ impl Output {
                     self.tell_the_log(&buffer[..n as usize]);
                 }
                 let mut body = Vec::new();
-                body.bytes(&buffer[..n as usize]);
-                self.events.send(op::OUTPUT, (*number, 0), &body);
+                message::Output { text: buffer[..n as usize].into() }.encode(&mut body);
+                self.events.send(message::Output::OP, (*number, 0), &body);
             }
         }
     }

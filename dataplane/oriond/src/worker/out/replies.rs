@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use orion_cuda::sys::CUresult;
 use orion_ring::Producer;
+use orion_wire::Fault;
+use orion_wire::message::log::LogLine;
 use orion_wire::record::{HEADER_BYTES, Header, RECORD_BYTES_MAX, op};
-use orion_wire::{Fault, Writer};
 
 use crate::lines;
 use crate::worker::out::arrivals::{self, Shared};
@@ -42,7 +43,7 @@ impl Replies {
     /// Tells the thread whose reply comes next what the driver logged.
     pub fn log(&mut self, command: &Header, level: u64, text: &[u8]) -> Result<(), Fault> {
         let mut body = Vec::new();
-        body.bytes(text);
+        LogLine { text: text.into() }.encode(&mut body);
         let size = (HEADER_BYTES + body.len()) as u32;
         let header = Header { size, op: op::LOG, thread: command.thread, context: level, sequence: 0 };
         self.with(|producer| push(producer, &header, &body))

@@ -17,7 +17,7 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Fault;
 use orion_wire::handle::Kind;
-use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedPlace};
 use orion_wire::message::copy::{self as message, CopySide};
 use orion_wire::record::HeapRange;
 
@@ -43,6 +43,9 @@ impl HostSpan {
         s.registered(self.address) as *mut c_void
     }
 }
+
+const PAGE: u64 = 4096;
+const USER_ADDRESS_MAX: u64 = 1 << 47;
 
 /// What the driver says of an address: the range of device memory that it lies in.
 fn ask(driver: &'static Driver, address: u64) -> Option<(u64, u64)> {
@@ -109,6 +112,27 @@ impl Session {
         shared_range(self, address, bytes)
             .map(|range| HostSpan { address, range })
             .ok_or(Fault("host address outside the session's memory"))
+    }
+
+    /// Decides on where memory of the heap may be mapped a second time. That nothing is mapped there yet is for the
+    /// system to say.
+    pub fn mappable(&self, place: ClaimedPlace, bytes: u64) -> Result<u64, Fault> {
+        let address = place.unjudged();
+        let end = address.checked_add(bytes).ok_or(Fault("address range wraps around"))?;
+        if address < 1 << 16 || end > USER_ADDRESS_MAX || !address.is_multiple_of(PAGE) {
+            return Err(Fault("impossible address of registered memory"));
+        }
+        Ok(address)
+    }
+
+    /// Where a client would have device addresses reserved: the driver reserves them elsewhere if something is there.
+    pub fn wish(&self, hint: ClaimedPlace) -> u64 {
+        hint.unjudged()
+    }
+
+    /// Takes back what was mapped at an address by [`Self::mappable`].
+    pub fn take_alias(&mut self, address: ClaimedHost) -> Option<(u64, HeapRange)> {
+        self.host_memory.aliases.remove_entry(&address.unjudged())
     }
 
     /// Decides on both sides of a copy, whose arrays are the client's names. The driver gets them looked up, explicit

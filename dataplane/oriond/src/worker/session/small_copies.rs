@@ -6,9 +6,9 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
+use orion_wire::message::stream::{StreamSynchronize, StreamSynchronizeReply};
 use orion_wire::record::{Header, HeapRange, RECORD_BYTES_MAX};
-use orion_wire::{Fault, Writer};
+use orion_wire::{Fault, Reader};
 
 use crate::lines;
 use crate::worker::session::{HABIT_MAX, Session};
@@ -74,8 +74,9 @@ impl Session {
     pub fn follows_small_copy(&mut self, header: &Header, body: &[u8]) -> Result<bool, Fault> {
         self.copy_after_all();
         let Some(copied) = self.small_copy.take() else { return Ok(false) };
-        let word = body.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b));
-        let waits = header.op == ops::CU_STREAM_SYNCHRONIZE && copied == (header.context, header.thread, word);
+        let waits = header.op == StreamSynchronize::OP
+            && StreamSynchronize::decode(&mut Reader::new(body))
+                .is_ok_and(|q| copied == (header.context, header.thread, q.stream.0));
         self.habit = if waits { (self.habit + 1).min(HABIT_MAX) } else { self.habit.saturating_sub(1) };
         if !waits {
             self.let_go();
@@ -91,7 +92,7 @@ impl Session {
                 self.landing = true;
                 self.park(header, Wait::Landing(landing), move |s, code, reply| {
                     s.return_scratch(slot);
-                    reply.word(s.flush_output(code));
+                    StreamSynchronizeReply { events: s.flush_output(code) }.encode(reply);
                     code
                 });
             }

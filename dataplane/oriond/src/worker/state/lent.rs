@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use orion_wire::Writer;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::message::carrier::{HeapReleased, RELEASED_MAX};
+use orion_wire::message::field::List;
+use orion_wire::record::HeapRange;
 
 use crate::worker::out::replies::Events;
 
@@ -22,10 +23,10 @@ impl Drop for Lent {
 }
 
 pub fn send_released(events: &Events, ranges: &[HeapRange]) {
-    let mut body = Vec::new();
-    body.word(ranges.len() as u64);
-    for range in ranges {
-        range.put(&mut body);
+    for some in ranges.chunks(RELEASED_MAX) {
+        let ranges = List::of(some.iter().copied().map(Into::into).collect()).expect("a chunk of so many at most");
+        let mut body = Vec::new();
+        HeapReleased { ranges }.encode(&mut body);
+        events.send(HeapReleased::OP, (0, 0), &body);
     }
-    events.send(op::HEAP_RELEASED, (0, 0), &body);
 }

@@ -1,0 +1,41 @@
+//! What shim, carrier and worker say to each other of a session itself: its heap, its devices, its output.
+
+use crate::hello::DEVICES_MAX;
+use crate::message::address::ClaimedRange;
+use crate::message::declare::messages;
+use crate::message::field::{Bytes, List, Ordinal, Rest};
+use crate::record::op;
+
+/// Ranges that one event gives back.
+pub const RELEASED_MAX: usize = 1024;
+
+messages! {
+    /// Answered with `CUDA_SUCCESS`, for round trips.
+    command Ping<'a>(op::PING) {
+        /// As much as is to be carried.
+        padding: Rest<'a>,
+    }
+
+    /// The range has to be at the other side before the next record. In the reply ring, too.
+    command HeapWritten(op::HEAP_WRITTEN) {
+        range: ClaimedRange,
+    }
+
+    /// The worker has read these, which the client lent to posted copies.
+    event HeapReleased(op::HEAP_RELEASED) {
+        ranges: List<ClaimedRange, RELEASED_MAX>,
+    }
+
+    /// A command that was to bring bytes to host memory has done so, or failed. Argument 1 is the command's number.
+    event HeapSettled(op::HEAP_SETTLED) {}
+
+    /// Printed by the driver or by kernels. Argument 1 is the descriptor.
+    event Output<'a>(op::OUTPUT) {
+        text: Bytes<'a>,
+    }
+
+    /// The devices that the application sees, in its order.
+    command VisibleDevices(op::VISIBLE_DEVICES) {
+        devices: List<Ordinal, DEVICES_MAX>,
+    }
+}
