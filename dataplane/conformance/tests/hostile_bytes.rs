@@ -18,7 +18,8 @@ use orion_wire::hello::{
     BELL_IN_PAGES, Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
 };
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
-use orion_wire::{PROTOCOL_VERSION, Pages, Reader, Writer};
+use orion_wire::version::Version;
+use orion_wire::{Pages, Reader, Writer};
 
 /// xorshift64*: small, seeded, and good enough to flip bits with.
 struct Random(u64);
@@ -163,7 +164,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// One valid encoding of each message.
 fn valid() -> Vec<Vec<u8>> {
-    let hello = Hello { protocol_version: PROTOCOL_VERSION, api_hash: 1, nonce: [2; 32] };
+    let hello = Hello { version: Version::OWN, nonce: [2; 32] };
     let request = Request {
         pid: 2,
         program: "program".into(),

@@ -20,14 +20,14 @@
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::environment::Environment;
+use crate::message::carrier::DEVICES_MAX;
 use crate::pages::Pages;
+use crate::version::{Release, Version};
 
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"ORIO");
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Welcome is the largest: 16 KiB a device at most.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Devices a session may be granted.
-pub const DEVICES_MAX: usize = 32;
 
 pub mod kind {
     pub const HELLO: u32 = 1;
@@ -77,17 +77,14 @@ pub fn frame_header(b: &[u8; FRAME_HEADER_BYTES]) -> Result<(u32, usize), Fault>
 /// The first thing that a client says. It tells a stranger nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    pub protocol_version: u32,
-    /// Hash of the API table this side was generated from.
-    pub api_hash: u64,
+    pub version: Version,
     pub nonce: Nonce,
 }
 
 impl Hello {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
-        w.word(self.protocol_version as u64);
-        w.word(self.api_hash);
+        put_version(&mut w, &self.version);
         w.bytes(&self.nonce);
         w
     }
@@ -95,14 +92,22 @@ impl Hello {
     pub fn decode(body: &[u8]) -> Result<Hello, Fault> {
         let mut r = Reader::new(body);
         // The version comes first and alone: the rest may have another shape in another version.
-        let protocol_version = r.word()? as u32;
-        if protocol_version != crate::PROTOCOL_VERSION {
-            return Ok(Hello { protocol_version, api_hash: 0, nonce: [0; 32] });
+        let protocol = r.word()? as u32;
+        if protocol != crate::PROTOCOL_VERSION {
+            return Ok(Hello { version: Version { protocol, api_hash: 0, release: None }, nonce: [0; 32] });
         }
-        let hello = Hello { protocol_version, api_hash: r.word()?, nonce: r.array()? };
+        let version = Version { protocol, api_hash: r.word()?, release: Some(Release::of(r.word()?)) };
+        let hello = Hello { version, nonce: r.array()? };
         r.finish()?;
         Ok(hello)
     }
+}
+
+/// The protocol's version comes first, alone.
+pub(crate) fn put_version(w: &mut Vec<u8>, version: &Version) {
+    w.word(version.protocol as u64);
+    w.word(version.api_hash);
+    w.word(version.release.map_or(0, Release::word));
 }
 
 /// A further connection wants to carry bulk data of a session.
@@ -405,7 +410,7 @@ mod tests {
 
     #[test]
     fn greetings_come_back() {
-        let hello = Hello { protocol_version: crate::PROTOCOL_VERSION, api_hash: 1, nonce: [3; 32] };
+        let hello = Hello { version: Version::OWN, nonce: [3; 32] };
         let join = Join { session: 4, lane: 1, nonce: [5; 32] };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()));
         assert_eq!(Join::decode(&join.encode()), Ok(join.clone()));
@@ -453,6 +458,6 @@ mod tests {
     fn hello_of_another_version_is_recognised() {
         let mut body = Vec::new();
         body.word(77);
-        assert_eq!(Hello::decode(&body).map(|h| h.protocol_version), Ok(77));
+        assert_eq!(Hello::decode(&body).map(|h| h.version.protocol), Ok(77));
     }
 }

@@ -18,6 +18,7 @@ pub mod message;
 pub mod pages;
 pub mod record;
 pub mod refusal;
+pub mod version;
 
 pub use codec::{Fault, Reader, Writer};
 pub use handle::{Handle, Kind};
@@ -25,4 +26,4 @@ pub use message::all::API_HASH;
 pub use pages::Pages;
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;

@@ -1,6 +1,8 @@
 //! Why a client gets no session: a reason for the program, and words for its user.
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{Fault, Reader, Writer};
+use crate::hello::put_version;
+use crate::version::{Release, Version};
 
 /// What the client's `cuInit` answers follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +27,25 @@ const WORDS: [(Reason, u64); 5] =
 pub struct Refusal {
     pub reason: Reason,
     pub text: String,
+    /// Of the server, if it says it: those before protocol 7 did not.
+    pub server: Option<Version>,
 }
 
 impl Refusal {
     pub fn new(reason: Reason, text: impl Into<String>) -> Refusal {
-        Refusal { reason, text: text.into() }
+        Refusal { reason, text: text.into(), server: Some(Version::OWN) }
     }
 
-    /// The text comes first, as in every version: a client of another one can read at least that.
+    /// The text comes first, as in every version: a client of another one can read at least that. The reason follows,
+    /// and what the server is.
     pub fn encode(&self) -> Vec<u8> {
         let word = WORDS.iter().find(|(reason, _)| *reason == self.reason).map_or(0, |(_, word)| *word);
         let mut w = Vec::new();
         w.bytes(self.text.as_bytes());
         w.word(word);
+        if let Some(server) = &self.server {
+            put_version(&mut w, server);
+        }
         w
     }
 
@@ -47,7 +55,11 @@ impl Refusal {
         let text = r.text().unwrap_or("(in words that are not text)").to_owned();
         let word = r.word().unwrap_or(0);
         let reason = WORDS.iter().find(|(_, w)| *w == word).map_or(Reason::Other, |(reason, _)| *reason);
-        Refusal { reason, text }
+        let version = |r: &mut Reader<'_>| {
+            let (protocol, api_hash, release) = (r.word()? as u32, r.word()?, Release::of(r.word()?));
+            Ok::<_, Fault>(Version { protocol, api_hash, release: Some(release) })
+        };
+        Refusal { reason, text, server: version(&mut r).ok() }
     }
 }
 
@@ -63,11 +75,15 @@ mod tests {
         }
     }
 
+    fn old(text: &str) -> Refusal {
+        Refusal { server: None, ..Refusal::new(Reason::Other, text) }
+    }
+
     #[test]
     fn any_body_is_a_refusal() {
         let mut text_only = Vec::new();
         text_only.bytes(b"the server of version 1 refused this");
-        assert_eq!(Refusal::decode(&text_only), Refusal::new(Reason::Other, "the server of version 1 refused this"));
+        assert_eq!(Refusal::decode(&text_only), old("the server of version 1 refused this"));
         let mut later = text_only.clone();
         later.word(77);
         assert_eq!(Refusal::decode(&later).reason, Reason::Other);

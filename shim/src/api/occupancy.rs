@@ -58,15 +58,11 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
     unsafe { write(bytes, answer) }
 }
 
-/// Asks a question about clusters.
+/// A configuration, and its attributes as they travel.
 ///
 /// # Safety
 /// `config` is null or valid, as its attributes are.
-unsafe fn ask_of_clusters(
-    f: CUfunction,
-    config: *const CUlaunchConfig,
-    question: impl FnOnce(Clusters<'_>) -> Question<'_>,
-) -> Result<i32, CUresult> {
+unsafe fn configuration<'a>(config: *const CUlaunchConfig) -> Result<(&'a CUlaunchConfig, Vec<u8>), CUresult> {
     // SAFETY: null or a valid configuration.
     let config = unsafe { config.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if config.numAttrs > 64 || (config.numAttrs > 0 && config.attrs.is_null()) {
@@ -82,7 +78,11 @@ unsafe fn ask_of_clusters(
         // SAFETY: as above.
         attributes.extend((1..9).flat_map(|k| unsafe { words.add(k).read() }.to_le_bytes()));
     }
-    let clusters = Clusters {
+    Ok((config, attributes))
+}
+
+fn asked<'a>(config: &CUlaunchConfig, attributes: &'a [u8]) -> Clusters<'a> {
+    Clusters {
         gx: config.gridDimX,
         gy: config.gridDimY,
         gz: config.gridDimZ,
@@ -90,9 +90,8 @@ unsafe fn ask_of_clusters(
         by: config.blockDimY,
         bz: config.blockDimZ,
         shared_bytes: config.sharedMemBytes,
-        attributes: Rest(&attributes),
-    };
-    Ok(function(f.cast())?.occupancy(question(clusters))? as i32)
+        attributes: Rest(attributes),
+    }
 }
 
 /// # Safety
@@ -105,7 +104,9 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     let answer = (|| {
         session()?;
         // SAFETY: the caller's promise.
-        unsafe { ask_of_clusters(f, config, |of| Question::Clusters(of)) }
+        let (config, attributes) = unsafe { configuration(config) }?;
+        let question = Question::Clusters(asked(config, &attributes));
+        Ok(function(f.cast())?.occupancy(question)? as i32)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(clusters, answer) }
@@ -121,7 +122,9 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(
     let answer = (|| {
         session()?;
         // SAFETY: the caller's promise.
-        unsafe { ask_of_clusters(f, config, |of| Question::ClusterSize(of)) }
+        let (config, attributes) = unsafe { configuration(config) }?;
+        let question = Question::ClusterSize(asked(config, &attributes));
+        Ok(function(f.cast())?.occupancy(question)? as i32)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(size, answer) }
@@ -170,8 +173,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
             // SAFETY: the application's own function, called as CUDA calls it.
             let shared = shared_of.map_or(shared_bytes, |of| unsafe { of(size) });
             let blocks =
-                f.occupancy(Question::Blocks(Blocks { threads: size as i32, shared_bytes: Size::of(shared), flags }))?
-                    as i32;
+                f.occupancy(Question::Blocks(Blocks { threads: size, shared_bytes: Size::of(shared), flags }))? as i32;
             if size * blocks > best {
                 (best, best_block, best_blocks) = (size * blocks, size, blocks);
             }

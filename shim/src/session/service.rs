@@ -7,6 +7,7 @@ use std::time::Duration;
 use orion_ring::Consumer;
 use orion_transport::client::say::quiet;
 use orion_wire::Reader;
+use orion_wire::message::address::ClaimedRange;
 use orion_wire::message::carrier::{HeapReleased, Output};
 use orion_wire::record::{Header, HeapRange, op};
 
@@ -86,9 +87,10 @@ fn handle(s: &'static Session, handlers: Handlers, header: &Header, body: &[u8])
             }
         }
         op::HEAP_RELEASED => {
-            let checked = |q: HeapReleased| q.ranges.iter().map(|range| range.check(s.welcome.heap_bytes)).collect();
+            let check = |range: &ClaimedRange| range.check(s.welcome.heap_bytes);
+            let checked = |q: HeapReleased| q.ranges.iter().map(check).collect::<Result<Vec<_>, _>>();
             match HeapReleased::decode(&mut r).and_then(checked) {
-                Ok(ranges) => (handlers.heap_released)(s, &Vec::<HeapRange>::as_slice(&ranges)),
+                Ok(ranges) => (handlers.heap_released)(s, &ranges),
                 Err(fault) => _ = crate::session::lost::broken(fault.0),
             }
         }

@@ -14,6 +14,7 @@ use orion_transport::client::{Caller, Server, Tuning};
 use orion_transport::fds;
 use orion_wire::hello::{Challenge, Hello, Start, frame, kind};
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::version::{Release, Version};
 
 use crate::harness::{
     Client, Oriond, TOKEN, Transport, first_words, hello, is_alive, over_tcp, read_rest, request, token, wait_until,
@@ -29,15 +30,24 @@ fn refusal(server: &Oriond, transport: Transport, hello: &Caller) -> (Reason, St
 }
 
 on_each_carrier! {
-    fn another_version_is_refused_in_words(server: &Oriond, transport: Transport) {
-        let old = Caller { protocol_version: 999, ..hello() };
-        let (reason, text) = refusal(server, transport, &old);
-        assert!(text.contains("version 999") && text.contains("install the same version"), "{text}");
-        assert_eq!(reason, Reason::Version);
-        let other = Caller { api_hash: 0x1234, ..hello() };
-        let (reason, text) = refusal(server, transport, &other);
-        assert!(text.contains("0000000000001234"), "{text}");
-        assert_eq!(reason, Reason::Version);
+    fn who_upgraded_one_side_only_is_told_which_is_the_older_and_what_to_do(server: &Oriond, transport: Transport) {
+        let own = Version::OWN;
+        let told = |version: Version, words: [&str; 4]| {
+            let (reason, text) = refusal(server, transport, &Caller { version, ..hello() });
+            assert_eq!(reason, Reason::Version);
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        };
+        let here = format!("protocol {}", own.protocol);
+        let [older, newer] = ["the client is older than the server", "the server is older than the client"];
+        let [upgrade_client, upgrade_server] = ["server's version where the program", "client's version where oriond"];
+        told(Version { protocol: 5, ..own }, [older, "protocol 5", &here, upgrade_client]);
+        told(Version { protocol: 999, ..own }, [newer, "protocol 999", &here, upgrade_server]);
+        // The same protocol, and other messages.
+        let with = |release| Version { api_hash: 0x1234, release: Some(release), ..own };
+        told(with(Release(0, 0, 9)), [older, "Orion 0.0.9", "0000000000001234", upgrade_client]);
+        told(with(Release(99, 0, 0)), [newer, "Orion 99.0.0", "0000000000001234", upgrade_server]);
+        let hash = format!("{:016x}", own.api_hash);
+        told(with(Release::OWN), ["different sources", "0000000000001234", &hash, "one build of Orion on both sides"]);
     }
 }
 

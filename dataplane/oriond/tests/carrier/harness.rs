@@ -21,6 +21,7 @@ use orion_wire::address::{self, Leads, Place};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, frame, kind};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
+use orion_wire::version::Version;
 use orion_wire::{Reader, Writer};
 
 pub const SUM: u16 = 0x7ff0;
@@ -263,14 +264,12 @@ pub fn hello() -> Caller {
 }
 
 pub fn first_words() -> Hello {
-    let (protocol_version, api_hash) = (orion_wire::PROTOCOL_VERSION, orion_wire::API_HASH);
-    Hello { protocol_version, api_hash, nonce: [7; 32] }
+    Hello { version: Version::OWN, nonce: [7; 32] }
 }
 
 /// By hand up to the server's challenge: what the client would say next, and what began the handshake.
 pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
-    let (protocol_version, api_hash) = (caller.protocol_version, caller.api_hash);
-    let first = Hello { protocol_version, api_hash, nonce: fresh_nonce().expect("random bytes") }.encode();
+    let first = Hello { version: caller.version, nonce: fresh_nonce().expect("random bytes") }.encode();
     fds::send_frame(socket.as_fd(), kind::HELLO, &first, &[]).expect("sending");
     let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the challenge");
     assert_eq!(answer, kind::CHALLENGE);

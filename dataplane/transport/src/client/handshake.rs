@@ -11,6 +11,7 @@ pub use orion_wire::address::Server;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::version::Version;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -38,8 +39,7 @@ impl Default for Tuning {
 /// Who asks for a session, and what it shows.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    pub protocol_version: u32,
-    pub api_hash: u64,
+    pub version: Version,
     pub token: Option<Token>,
     pub pid: u32,
     pub program: String,
@@ -50,8 +50,7 @@ impl Caller {
     /// This process, as it is.
     pub fn new(program: impl Into<String>, token: Option<Token>) -> Caller {
         Caller {
-            protocol_version: orion_wire::PROTOCOL_VERSION,
-            api_hash: orion_wire::API_HASH,
+            version: Version::OWN,
             token,
             pid: std::process::id(),
             program: program.into(),
@@ -93,7 +92,7 @@ pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: 
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
     crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
-    let first = Hello { protocol_version: caller.protocol_version, api_hash: caller.api_hash, nonce }.encode();
+    let first = Hello { version: caller.version, nonce }.encode();
     fds::send_frame(socket, kind::HELLO, &first, &[]).map_err(failed)?;
     let body = answer_to(server, socket, kind::CHALLENGE, "the greeting")?.0;
     let challenge = Challenge::decode(&body).map_err(|f| format!("the challenge of {server} is damaged: {f}"))?;
@@ -178,7 +177,15 @@ pub fn lost_during(server: &Server, doing: &str, e: io::Error) -> String {
 }
 
 pub fn refusal(server: &Server, body: &[u8]) -> NoSession {
-    let Refusal { reason, text } = Refusal::decode(body);
+    let Refusal { reason, mut text, server: theirs } = Refusal::decode(body);
+    if reason == Reason::Version && theirs.is_none() {
+        // It has said both protocol versions, and not which is the older.
+        text = format!(
+            "{text} (the server is older than this program's Orion, which is {}; install that version where oriond \
+             runs)",
+            Version::OWN
+        );
+    }
     // It goes to the user's terminal; a peer must not be able to steer that.
     let text: String = text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect();
     NoSession { refused: Some(reason), text: format!("{server} refused the session: {text}") }
@@ -212,4 +219,28 @@ pub fn map_heap(memory: &Memory) -> io::Result<Heap> {
         }
     }
     Ok(heap)
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_wire::Writer;
+
+    use super::*;
+
+    /// As a server of before protocol 7 says it, which told its own version in the text alone.
+    #[test]
+    fn a_refusal_by_a_server_that_does_not_tell_its_version_is_one_by_an_older_server() {
+        let server = Server::parse("tcp:gpu-node:7411").expect("an address");
+        let mut body = Vec::new();
+        body.bytes(b"the client speaks protocol version 7, this server 5");
+        body.word(2);
+        let no = refusal(&server, &body);
+        assert_eq!(no.refused, Some(Reason::Version));
+        let own = Version::OWN.to_string();
+        for words in ["this server 5", "the server is older than this program's Orion", &own, "where oriond runs"] {
+            assert!(no.text.contains(words), "{}", no.text);
+        }
+        let now = Refusal::new(Reason::Version, "the client is older than the server").encode();
+        assert!(!refusal(&server, &now).text.contains("the server is older"));
+    }
 }

@@ -91,17 +91,19 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x380e32e40d439590,
     // dataplane/wire/src/hello.rs
-    0x18d51fbcaa0ee168,
+    0x712deedb21e224fe,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lib.rs
-    0x610e2912b261b982,
+    0x1e562905ff490b67,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
     0xf388b2866feae0b2,
     // dataplane/wire/src/refusal.rs
-    0x48dd859c3f5c504f,
+    0xb382856fed312434,
+    // dataplane/wire/src/version.rs
+    0x12b3bc5b725e9ba7,
     // shim/src/api/array.rs
     0x16f1b5355896e1eb,
     // shim/src/api/capture.rs

@@ -1,11 +1,12 @@
 //! What shim, carrier and worker say to each other of a session itself: its heap, its devices, its output.
 
-use crate::hello::DEVICES_MAX;
 use crate::message::address::ClaimedRange;
 use crate::message::declare::messages;
 use crate::message::field::{Bytes, List, Ordinal, Rest};
 use crate::record::op;
 
+/// Devices that a session may be granted.
+pub const DEVICES_MAX: usize = 32;
 /// Ranges that one event gives back.
 pub const RELEASED_MAX: usize = 1024;
 

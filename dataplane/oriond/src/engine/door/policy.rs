@@ -3,6 +3,7 @@
 use orion_transport::proof::{Said, Token, is_same};
 use orion_wire::hello::{Hello, Proof};
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::version::{Version, compatible};
 
 use crate::engine::peer::Peer;
 
@@ -24,24 +25,8 @@ pub struct Shown<'a> {
 impl Policy {
     /// Why a client that greets like this is not talked to, if so.
     pub fn greeting(&self, hello: &Hello) -> Option<Refusal> {
-        let refuse = |text: String| Some(Refusal::new(Reason::Version, text));
-        if hello.protocol_version != orion_wire::PROTOCOL_VERSION {
-            return refuse(format!(
-                "the client speaks protocol version {}, this server {}; install the same version of Orion on both \
-                 sides",
-                hello.protocol_version,
-                orion_wire::PROTOCOL_VERSION
-            ));
-        }
-        if hello.api_hash != orion_wire::API_HASH {
-            return refuse(format!(
-                "the client's API table is {:016x}, this server's {:016x}; install the same version of Orion on both \
-                 sides",
-                hello.api_hash,
-                orion_wire::API_HASH
-            ));
-        }
-        None
+        let mismatch = compatible(&hello.version, &Version::OWN).err()?;
+        Some(Refusal::new(Reason::Version, mismatch.to_string()))
     }
 
     /// Why this client gets no session, if so. `strangeness` says why the program at a local socket is not one of our
