@@ -149,8 +149,8 @@ mod tests {
         let (old, new) = (version(6, 0, None), version(7, 0xabc, Some(Release(1, 2, 3))));
         assert_eq!(
             compatible(&old, &new).expect_err("they differ").to_string(),
-            "the client is older than the server: the client is protocol 6, the server Orion 1.2.3, protocol 7, messages \
-             0000000000000abc; install the server's version where the program runs"
+            "the client is older than the server: the client is protocol 6, the server Orion 1.2.3, protocol 7, \
+             messages 0000000000000abc; install the server's version where the program runs"
         );
     }
 

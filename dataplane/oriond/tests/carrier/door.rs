@@ -158,7 +158,8 @@ fn a_server_that_does_not_know_the_token_gets_nothing() {
             let socket = OwnedFd::from(listener.accept().expect("a connection").0);
             let (first, body, _) = fds::recv_frame(socket.as_fd()).expect("a greeting");
             let hello = Hello::decode(&body).expect("a greeting");
-            assert_eq!(body.len(), 8 + 8 + 8 + hello.nonce.len());
+            // Protocol, messages, release, and the nonce behind its length.
+            assert_eq!(body.len(), 8 + 8 + 8 + 8 + hello.nonce.len());
             let challenge = Challenge { nonce: [1; 32], proof };
             fds::send_frame(socket.as_fd(), kind::CHALLENGE, &challenge.encode(), &[]).expect("sending");
             (first, read_rest(&mut TcpStream::from(socket)))

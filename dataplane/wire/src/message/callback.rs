@@ -1,5 +1,5 @@
-//! Functions of the application that the device calls. A function never crosses, nor does what it is given: both stay in
-//! the application's process, which gives out a number for them.
+//! Functions of the application that the device calls. A function never crosses, nor does what it is given: both stay
+//! in the application's process, which gives out a number for them.
 
 use crate::generated::ops;
 use crate::message::declare::{messages, variants};
