@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use orion_pool::pool::{Event, Pool, Settings};
-use orion_pool::{Allocation, AllocationId, Ask, Time};
+use orion_pool::{Allocation, AllocationId, Ask, Time, Why};
 use tokio::sync::{broadcast, oneshot};
 use tracing::{error, info, warn};
 
@@ -49,7 +49,7 @@ impl Desk {
             self.waiters.iter().filter(|(_, (_, tell))| tell.is_closed()).map(|(id, _)| *id).collect();
         for id in gone {
             self.waiters.remove(&id);
-            self.pool.release(self.now, id, orion_pool::Why::Released);
+            self.pool.release(self.now, id, Why::Released);
         }
     }
 }
@@ -72,7 +72,8 @@ pub fn open(settings: Settings, mut store: Store) -> Result<Counter, String> {
     let (operations, inbox) = channel();
     let (events, _) = broadcast::channel(WATCH_MAX);
     let desk = Desk { pool, now: 0, waiters: HashMap::new(), trouble: None };
-    let serving = Serving { desk, store, settings, clock, inbox, events: events.clone(), is_stale: false };
+    let serving =
+        Serving { desk, store, settings, clock, inbox, events: events.clone(), is_stale: false, unheard: Vec::new() };
     std::thread::Builder::new()
         .name("desk".into())
         .spawn(move || {
@@ -117,6 +118,8 @@ struct Serving {
     events: broadcast::Sender<Event>,
     /// What is in memory is not what is stored, and nothing may be done with it.
     is_stale: bool,
+    /// Granted to clients that had gone.
+    unheard: Vec<AllocationId>,
 }
 
 impl Serving {
@@ -134,6 +137,9 @@ impl Serving {
                 // Dropped, and with them what would have answered: the callers hear that.
                 drop((first, self.inbox.try_iter().count(), why));
                 continue;
+            }
+            for id in std::mem::take(&mut self.unheard) {
+                self.desk.pool.release(self.desk.now, id, Why::NotConfirmed);
             }
             for operation in first.into_iter().chain(self.inbox.try_iter().take(BATCH_MAX)) {
                 replies.push(operation(&mut self.desk));
@@ -168,8 +174,10 @@ impl Serving {
                     .map(|(ask, tell)| (tell, Waited::InVain(self.desk.pool.why_not(&ask)))),
                 _ => None,
             };
-            if let Some((tell, waited)) = waited {
-                let _ = tell.send(waited);
+            if let Some((tell, waited)) = waited
+                && let Err(Waited::Granted(a)) = tell.send(waited)
+            {
+                self.unheard.push(a.id);
             }
             // Without anybody who watches there is nobody to tell.
             let _ = self.events.send(event);

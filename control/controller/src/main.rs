@@ -96,7 +96,8 @@ async fn serve(address: SocketAddr, service: Service, counter: desk::Counter) ->
         .add_service(health_service)
         .prepare()
         .into_axum_router()
-        .merge(web::routes(counter));
+        .merge(web::routes(counter))
+        .fallback(web::nothing);
     let local = listener.local_addr().map_err(|e| e.to_string())?;
     info!("Controller is launching, listening on {local}");
     // Streams of those who watch have no end, so nobody is waited for.

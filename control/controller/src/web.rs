@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -28,6 +28,16 @@ pub fn routes(counter: Counter) -> Router {
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
         .with_state(counter)
+}
+
+/// What is at no path: gRPC has a status of its own for that.
+pub async fn nothing(request: Request) -> Response {
+    let content = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if content.is_some_and(|content| content.starts_with("application/grpc")) {
+        let text = format!("there is no call {}; is the client of another version?", request.uri().path());
+        return tonic::Status::unimplemented(text).into_http::<axum::body::Body>();
+    }
+    (StatusCode::NOT_FOUND, "there are /info, /devices, /healthz and /metrics\n").into_response()
 }
 
 fn unavailable(why: String) -> Response {
