@@ -53,7 +53,6 @@ pub enum Field {
     /// Those of one type, mostly.
     NodeOf(CUgraphNodeType),
     MemOp,
-    Resource,
     Location,
     /// As the message's declaration says.
     Declared(Shape),
@@ -382,19 +381,6 @@ impl Arsenal {
                 out.word(self.foreign());
                 out.word(0);
             }
-            Field::Resource => {
-                let kind = if self.is_fatal() { self.number(32) } else { self.random.below(4) };
-                out.word(kind);
-                match kind {
-                    0 => self.put(Field::Handle(Kind::Array), out),
-                    1 => self.put(Field::Handle(Kind::MipmappedArray), out),
-                    _ => {
-                        out.word(self.address());
-                        out.word(1 << 32 | u64::from(CU_AD_FORMAT_FLOAT));
-                        (0..kind.min(4) * 2 - 3).for_each(|_| out.word(self.size()));
-                    }
-                }
-            }
             Field::Location => {
                 out.word(self.random.below(4));
                 let id = if self.is_malicious() { self.number(32) } else { 0 };
@@ -447,6 +433,7 @@ impl Arsenal {
                     self.declared(of, out)
                 };
             }
+            Shape::Several(of, count) => return (0..*count).for_each(|_| self.declared(of, out)),
             Shape::List(of, max) => {
                 let count = if self.is_fatal() { self.number(64) } else { self.random.below(3).min(*max as u64) };
                 out.word(count);

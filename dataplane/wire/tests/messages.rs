@@ -75,6 +75,7 @@ impl Random {
                 out.word(is_there);
                 (0..is_there).for_each(|_| self.put(of, out));
             }
+            Shape::Several(of, count) => (0..*count).for_each(|_| self.put(of, out)),
             Shape::List(of, max) => {
                 let count = self.below(9).min(*max);
                 out.word(count as u64);

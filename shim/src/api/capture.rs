@@ -6,13 +6,17 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
+use orion_wire::message::capture::{
+    StreamBeginCapture, StreamBeginCaptureToGraph, StreamEndCapture, StreamEndCaptureReply,
+    ThreadExchangeStreamCaptureMode,
+};
+use orion_wire::message::field::{Existing, List};
+use orion_wire::message::graph::NODES_MAX;
 
 use crate::answer::write;
 use crate::objects::capture::{ask, check_stream, key, origin_gone, status};
-use crate::objects::graph::{Spare, put_nodes};
+use crate::objects::graph::{Spare, nodes_before};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post};
 use crate::state::capture::{Found, Origin};
@@ -68,11 +72,8 @@ pub unsafe fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMod
     if mode > CU_STREAM_CAPTURE_MODE_RELAXED {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let encode = |w: &mut Vec<u8>| {
-        w.word(stream as u64);
-        w.word(mode as u64);
-    };
-    begun(stream, false, call(ops::CU_STREAM_BEGIN_CAPTURE_V2, encode, |_| Ok(())))
+    let q = StreamBeginCapture { stream: Existing(stream as u64), mode };
+    begun(stream, false, call(StreamBeginCapture::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 /// # Safety
@@ -88,15 +89,13 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     if let Err(code) = session().and_then(|_| check_stream(stream)) {
         return code;
     }
-    let mut body = Vec::new();
-    body.word(stream as u64);
-    body.word(graph as u64);
     // SAFETY: the caller's promise.
-    if let Err(code) = unsafe { put_nodes(&mut body, dependencies, edges, count) } {
-        return code;
-    }
-    body.word(mode as u64);
-    begun(stream, true, call(ops::CU_STREAM_BEGIN_CAPTURE_TO_GRAPH, |w| w.put(&body), |_| Ok(())))
+    let on = match unsafe { nodes_before(dependencies, edges, count) } {
+        Ok(on) => on,
+        Err(code) => return code,
+    };
+    let q = StreamBeginCaptureToGraph { stream: Existing(stream as u64), graph: Existing(graph as u64), on, mode };
+    begun(stream, true, call(StreamBeginCaptureToGraph::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 fn begun(stream: CUstream, to_graph: bool, result: Result<(), CUresult>) -> CUresult {
@@ -123,19 +122,20 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> CUresul
         Ok(set_aside) => set_aside,
         Err(code) => return code,
     };
+    let Ok(set_aside) = List::of(set_aside) else {
+        crate::say!("a capture copied pageable memory more than {NODES_MAX} times: capture less at a time");
+        return CUDA_ERROR_INVALID_VALUE;
+    };
     let spare = Spare::new(Kind::Graph, 1);
+    let q = StreamEndCapture { stream: Existing(stream as u64), name: spare.first(), set_aside };
+    // A command that failed before it reached the driver has no body.
     let ended = call_any(
-        ops::CU_STREAM_END_CAPTURE,
-        |w| {
-            w.word(stream as u64);
-            spare.encode(w);
-            w.word(set_aside.len() as u64);
-            for offset in &set_aside {
-                w.word(*offset);
-            }
+        StreamEndCapture::OP,
+        |w| q.encode(w),
+        |code, r| match r.is_empty() {
+            true => Ok((code, false, 0)),
+            false => StreamEndCaptureReply::decode(r).map(|answer| (code, answer.is_over, answer.graph.0)),
         },
-        // A command that failed before it reached the driver has no body.
-        |code, r| Ok(if r.is_empty() { (code, false, 0) } else { (code, r.word()? != 0, r.word()?) }),
     );
     let (code, over, graph) = match ended {
         Ok(answer) => answer,
@@ -294,5 +294,5 @@ pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) 
     if old == new {
         return CUDA_SUCCESS;
     }
-    post(ops::CU_THREAD_EXCHANGE_STREAM_CAPTURE_MODE, |w| w.word(new as u64))
+    post(ThreadExchangeStreamCaptureMode::OP, |w| ThreadExchangeStreamCaptureMode { mode: new }.encode(w))
 }

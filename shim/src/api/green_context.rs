@@ -8,14 +8,20 @@
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
+use orion_wire::Fault;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Fault, Writer};
+use orion_wire::message::calls;
+use orion_wire::message::field::{Exactly, Existing, List, Ordinal};
+use orion_wire::message::green_context::{
+    DevResourceGenerateDesc, DevSmResourceSplitByCount, DevSmResourceSplitByCountReply, GreenCtxCreate,
+    GreenCtxDestroy, RESOURCE_BYTES, RESOURCES_MAX, ResourceCopy,
+};
 
-use crate::answer::{code, write};
+use crate::answer::{code, posted, write};
 use crate::objects::stream::clamped;
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
 use crate::session::{context, device};
 use crate::state::green_context::Green;
 use crate::state::process::state;
@@ -33,13 +39,9 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
         }
         let priority = clamped(priority, context::device_of(ctx).unwrap_or(0))?;
         let handle = state().handles.reserve(Kind::Stream);
-        let request = |w: &mut Vec<u8>| {
-            put_words(w, &[handle.0, green as u64, flags as u64, priority as u32 as u64]);
-        };
-        if let Err(code) = call(ops::CU_GREEN_CTX_STREAM_CREATE, request, |_| Ok(())) {
-            crate::objects::handles::release(handle);
-            return Err(code);
-        }
+        let q = calls::cuGreenCtxStreamCreate { phStream: handle.0, greenCtx: green as u64, flags, priority };
+        let made = call(ops::CU_GREEN_CTX_STREAM_CREATE, |w| q.encode(w), |_| Ok(()));
+        crate::objects::handles::made(handle, made)?;
         let id = state().streams.next_id.fetch_add(1, Ordering::Relaxed);
         state().streams.table.insert(handle, Stream { flags, priority, context: ctx, in_green: true, id });
         Ok(handle.0 as CUstream)
@@ -48,7 +50,7 @@ pub unsafe fn cuGreenCtxStreamCreate(out: *mut CUstream, green: CUgreenCtx, flag
     unsafe { write(out, answer) }
 }
 
-const RESOURCE_BYTES: usize = size_of::<CUdevResource>();
+const _: () = assert!(size_of::<ResourceCopy>() == size_of::<CUdevResource>());
 
 /// One that was destroyed, or whose device was reset, is told from one that never was.
 fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
@@ -68,8 +70,6 @@ fn find(green: CUgreenCtx) -> Result<&'static Green, CUresult> {
 pub fn context_of(green: CUgreenCtx) -> Result<u64, CUresult> {
     find(green).map(|g| g.context.0)
 }
-/// Groups of a descriptor; as in the worker.
-const GROUPS_MAX: u32 = 64;
 
 /// # Safety
 /// As CUDA's `cuDevResourceGenerateDesc`.
@@ -80,29 +80,28 @@ pub unsafe fn cuDevResourceGenerateDesc(
 ) -> CUresult {
     let answer = (|| {
         session()?;
-        if out.is_null() || count > GROUPS_MAX || (resources.is_null() && count != 0) {
+        if out.is_null() || count as usize > RESOURCES_MAX || (resources.is_null() && count != 0) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let bytes = match count {
+        let copies = match count {
             0 => Vec::new(),
             // SAFETY: not null, and so many by the contract: integers and bytes without gaps.
             _ => {
-                unsafe { std::slice::from_raw_parts(resources.cast::<u8>(), count as usize * RESOURCE_BYTES) }.to_vec()
+                unsafe { std::slice::from_raw_parts(resources.cast::<[u8; RESOURCE_BYTES]>(), count as usize) }.to_vec()
             }
         };
         let mut known = state().green_contexts.descriptors.lock();
         let known = known.get_or_insert_default();
-        if let Some(descriptor) = known.get(&bytes) {
+        if let Some(descriptor) = known.get(&copies) {
             return Ok(*descriptor as CUdevResourceDesc);
         }
         let handle = state().handles.reserve(Kind::DevResourceDesc);
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle.0);
-            w.word(count as u64);
-            w.bytes(&bytes);
-        };
-        crate::objects::handles::made(handle, call(ops::CU_DEV_RESOURCE_GENERATE_DESC, request, |_| Ok(())))?;
-        known.insert(bytes, handle.0);
+        let resources =
+            List::of(copies.iter().copied().map(Exactly).collect()).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let q = DevResourceGenerateDesc { descriptor: handle.into(), resources };
+        let made = call(DevResourceGenerateDesc::OP, |w| q.encode(w), |_| Ok(()));
+        crate::objects::handles::made(handle, made)?;
+        known.insert(copies, handle.0);
         Ok(handle.0 as CUdevResourceDesc)
     })();
     // SAFETY: the caller's promise.
@@ -127,10 +126,14 @@ pub unsafe fn cuGreenCtxCreate(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let (green, context) = (state().handles.reserve(Kind::GreenContext), state().handles.reserve(Kind::Context));
-        let request = |w: &mut Vec<u8>| {
-            put_words(w, &[green.0, context.0, descriptor as u64, dev as u64, flags as u64]);
+        let q = GreenCtxCreate {
+            green: green.into(),
+            context: context.into(),
+            descriptor: Existing(descriptor as u64),
+            device: Ordinal(dev),
+            flags,
         };
-        let made = call(ops::CU_GREEN_CTX_CREATE, request, |_| Ok(()));
+        let made = call(GreenCtxCreate::OP, |w| q.encode(w), |_| Ok(()));
         if let Err(code) = made.and_then(|()| crate::objects::context::adopt(context, green, dev)) {
             crate::objects::handles::release(green);
             crate::objects::handles::release(context);
@@ -154,7 +157,8 @@ pub unsafe fn cuGreenCtxDestroy(green: CUgreenCtx) -> CUresult {
         {
             return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
-        let destroyed = call(ops::CU_GREEN_CTX_DESTROY, |w| w.word(green as u64), |_| Ok(()));
+        let q = GreenCtxDestroy { green: Existing(green as u64) };
+        let destroyed = call(GreenCtxDestroy::OP, |w| q.encode(w), |_| Ok(()));
         crate::objects::handles::release(Handle(green as u64));
         crate::objects::handles::release(g.context);
         crate::objects::context::release_green(g.device)?;
@@ -202,61 +206,60 @@ pub unsafe fn cuDevSmResourceSplitByCount(
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, valid by the caller's promise; a resource has no gaps.
-        let (room, input) =
-            unsafe { (nbGroups.read(), std::slice::from_raw_parts(input.cast::<u8>(), RESOURCE_BYTES)) };
+        let (room, input) = unsafe { (nbGroups.read(), Exactly(input.cast::<[u8; RESOURCE_BYTES]>().read())) };
         let room = if result.is_null() { 0 } else { room };
-        let request = |w: &mut Vec<u8>| {
-            w.word(!result.is_null() as u64);
-            w.word(room as u64);
-            w.word(!remaining.is_null() as u64);
-            w.bytes(input);
-            w.word(useFlags as u64);
-            w.word(minCount as u64);
+        let q = DevSmResourceSplitByCount {
+            wants_groups: !result.is_null(),
+            room,
+            wants_rest: !remaining.is_null(),
+            input,
+            flags: useFlags,
+            least: minCount,
         };
-        call(ops::CU_DEV_SM_RESOURCE_SPLIT_BY_COUNT, request, |r| {
-            let (count, rest, groups) = (r.word()? as u32, r.bytes()?, r.bytes()?);
-            if rest.len() != RESOURCE_BYTES || groups.len() > room as usize * RESOURCE_BYTES {
-                return Err(Fault("a reply's resources have another size"));
-            }
-            // SAFETY: the caller's promise: `room` groups, or none where null was given, and one rest.
-            unsafe {
-                if !result.is_null() {
-                    std::ptr::copy_nonoverlapping(groups.as_ptr(), result.cast(), groups.len());
+        call(
+            DevSmResourceSplitByCount::OP,
+            |w| q.encode(w),
+            |r| {
+                let answer = DevSmResourceSplitByCountReply::decode(r)?;
+                if answer.groups.len() > room as usize {
+                    return Err(Fault("more groups than there is room for"));
                 }
-                if !remaining.is_null() {
-                    std::ptr::copy_nonoverlapping(rest.as_ptr(), remaining.cast(), RESOURCE_BYTES);
+                // SAFETY: the caller's promise: `room` groups, or none where null was given, and one rest.
+                unsafe {
+                    for (i, group) in answer.groups.iter().enumerate() {
+                        result.cast::<[u8; RESOURCE_BYTES]>().add(i).write(group.0);
+                    }
+                    if !remaining.is_null() {
+                        remaining.cast::<[u8; RESOURCE_BYTES]>().write(answer.rest.0);
+                    }
+                    nbGroups.write(answer.count);
                 }
-                nbGroups.write(count);
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     })())
 }
 
-fn event_command(op: u16, green: CUgreenCtx, event: CUevent) -> CUresult {
+fn event_command(op: u16, green: CUgreenCtx, event: CUevent, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     code((|| {
         find(green)?;
         if !Handle(event as u64).is(Kind::Event) {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
-        match post(op, |w| {
-            w.word(green as u64);
-            w.word(event as u64);
-        }) {
-            CUDA_SUCCESS => Ok(()),
-            code => Err(code),
-        }
+        posted(post(op, encode))
     })())
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) -> CUresult {
-    event_command(ops::CU_GREEN_CTX_RECORD_EVENT, green, event)
+    let q = calls::cuGreenCtxRecordEvent { hCtx: green as u64, hEvent: event as u64 };
+    event_command(ops::CU_GREEN_CTX_RECORD_EVENT, green, event, |w| q.encode(w))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGreenCtxWaitEvent(green: CUgreenCtx, event: CUevent) -> CUresult {
-    event_command(ops::CU_GREEN_CTX_WAIT_EVENT, green, event)
+    let q = calls::cuGreenCtxWaitEvent { hCtx: green as u64, hEvent: event as u64 };
+    event_command(ops::CU_GREEN_CTX_WAIT_EVENT, green, event, |w| q.encode(w))
 }

@@ -10,31 +10,33 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::Writer;
+use orion_wire::message::field::{Field, FollowedByDevice, Ordinal};
+use orion_wire::message::tensor_map::{
+    Common, Im2col, Im2colWide, Rank, TensorMapEncodeIm2col, TensorMapEncodeIm2colReply, TensorMapEncodeIm2colWide,
+    TensorMapEncodeIm2colWideReply, TensorMapEncodeTiled, TensorMapEncodeTiledReply, TensorMapReplaceAddress,
+    TensorMapReplaceAddressReply, Tiled,
+};
 
 use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::context;
 use crate::state::process::state;
-use crate::state::tensor_map::{Map, tail};
+use crate::state::tensor_map::{Map, Words, tail};
 
-const DIMENSIONS_MAX: u32 = 5;
 const ADDRESS_MAX: u64 = 1 << 48;
 
-/// A request: which function, and its arguments as words.
+/// What all functions have in common.
 struct Arguments {
-    words: Vec<u64>,
+    common: Common,
     address: u64,
     /// The address has to be a multiple of this.
     alignment: u64,
 }
 
 impl Arguments {
-    /// The device, the function's number, then what all of them have in common.
     #[allow(clippy::too_many_arguments)]
     fn new(
-        function: u32,
         data_type: u32,
         rank: u32,
         address: *mut c_void,
@@ -45,61 +47,85 @@ impl Arguments {
     ) -> Result<Arguments, CUresult> {
         session()?;
         let device = context::current_device().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        if rank == 0 || rank > DIMENSIONS_MAX {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut words = Vec::with_capacity(48);
-        words.push(device as u64);
-        words.extend([function, data_type, rank, interleave, swizzle, promotion, fill].map(u64::from));
+        let rank = Rank::of(rank.into()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // Interleaved and sub-byte layouts; the plain ones need half of it.
         let wide = interleave == CU_TENSOR_MAP_INTERLEAVE_32B || data_type >= CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B;
-        Ok(Arguments { words, address: address as u64, alignment: if wide { 32 } else { 16 } })
+        let common = Common {
+            device: Ordinal(device as i32),
+            data_type,
+            rank,
+            interleave,
+            swizzle,
+            promotion,
+            fill,
+            dimensions: [0; 5],
+            strides: [0; 4],
+            element_strides: [0; 5],
+        };
+        Ok(Arguments { common, address: address as u64, alignment: if wide { 32 } else { 16 } })
+    }
+
+    fn rank(&self) -> usize {
+        self.common.rank as usize
     }
 
     /// # Safety
-    /// `from` is null or has `count` elements.
-    unsafe fn array<T: Copy>(&mut self, from: *const T, count: u32, word: impl Fn(T) -> u64) -> Result<(), CUresult> {
-        // Also where there is nothing to read, as the driver.
-        if from.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        for i in 0..count as usize {
-            // SAFETY: not null, so there are `count` elements by the contract.
-            self.words.push(word(unsafe { from.add(i).read() }));
+    /// Each is null or has as many elements as the rank says, one less of strides.
+    unsafe fn arrays(
+        &mut self,
+        dims: *const u64,
+        strides: *const u64,
+        element_strides: *const u32,
+    ) -> Result<(), CUresult> {
+        let rank = self.rank();
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.common.dimensions = array(dims, rank)?;
+            self.common.strides = array(strides, rank - 1)?;
+            self.common.element_strides = array(element_strides, rank)?;
         }
         Ok(())
     }
-
-    /// The map, remembered or from the worker.
-    fn encode(self, op: u16) -> Result<Map, CUresult> {
-        let plain = self.address.is_multiple_of(self.alignment) && self.address < ADDRESS_MAX;
-        if plain && let Some(mut map) = state().tensor_maps.remembered(&self.words) {
-            map[0] = self.address;
-            return Ok(map);
-        }
-        let map = call(
-            op,
-            |w| {
-                w.word(self.address);
-                for v in &self.words {
-                    w.word(*v);
-                }
-            },
-            read_map,
-        )?;
-        if plain && map[0] == self.address {
-            state().tensor_maps.remember(self.alignment, self.words, &map);
-        }
-        Ok(map)
-    }
 }
 
-fn read_map(r: &mut Reader<'_>) -> Result<Map, Fault> {
-    let mut map = [0; 16];
-    for word in &mut map {
-        *word = r.word()?;
+/// The map, remembered or from the worker. `map` is all of the request but the address.
+fn encode<'a>(
+    address: u64,
+    alignment: u64,
+    op: u16,
+    map: &impl Field<'a>,
+    ask: impl FnOnce() -> Result<Map, CUresult>,
+) -> Result<Map, CUresult> {
+    let mut words = Words(Vec::with_capacity(48));
+    words.word(op.into());
+    map.put(&mut words);
+    let plain = address.is_multiple_of(alignment) && address < ADDRESS_MAX;
+    if plain && let Some(mut map) = state().tensor_maps.remembered(&words.0) {
+        map[0] = address;
+        return Ok(map);
+    }
+    let map = ask()?;
+    if plain && map[0] == address {
+        state().tensor_maps.remember(alignment, words.0, &map);
     }
     Ok(map)
+}
+
+/// The first `count` elements of an array, and zeros.
+///
+/// # Safety
+/// `from` is null or has `count` elements, which are no more than `N`.
+unsafe fn array<T: Copy + Default, const N: usize>(from: *const T, count: usize) -> Result<[T; N], CUresult> {
+    // Also where there is nothing to read, as the driver.
+    if from.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut all = [T::default(); N];
+    for (i, element) in all.iter_mut().enumerate().take(count) {
+        // SAFETY: not null, so there are `count` elements by the contract.
+        *element = unsafe { from.add(i).read() };
+    }
+    Ok(all)
 }
 
 /// Writes the map, or zeros with an error, as the driver does.
@@ -139,12 +165,16 @@ pub unsafe fn cuTensorMapEncodeTiled(
     // SAFETY: the caller's promise: `rank` elements each, one less for strides.
     unsafe {
         answer(out, || {
-            let mut a = Arguments::new(0, data_type, rank, address, interleave, swizzle, promotion, fill)?;
-            a.array(dims, rank, |v| v)?;
-            a.array(strides, rank - 1, |v| v)?;
-            a.array(box_dims, rank, u64::from)?;
-            a.array(element_strides, rank, u64::from)?;
-            a.encode(ops::CU_TENSOR_MAP_ENCODE_TILED)
+            let mut a = Arguments::new(data_type, rank, address, interleave, swizzle, promotion, fill)?;
+            a.arrays(dims, strides, element_strides)?;
+            let box_dimensions = array(box_dims, a.rank())?;
+            let q = TensorMapEncodeTiled {
+                address: FollowedByDevice(a.address),
+                map: Tiled { common: a.common, box_dimensions },
+            };
+            encode(a.address, a.alignment, TensorMapEncodeTiled::OP, &q.map, || {
+                Ok(call(TensorMapEncodeTiled::OP, |w| q.encode(w), TensorMapEncodeTiledReply::decode)?.map)
+            })
         })
     }
 }
@@ -172,17 +202,19 @@ pub unsafe fn cuTensorMapEncodeIm2col(
     // SAFETY: the caller's promise: `rank` elements each, one less for strides, two less for the corners.
     unsafe {
         answer(out, || {
-            let mut a = Arguments::new(1, data_type, rank, address, interleave, swizzle, promotion, fill)?;
+            let mut a = Arguments::new(data_type, rank, address, interleave, swizzle, promotion, fill)?;
             if rank < 3 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            a.words.extend([channels as u64, pixels as u64]);
-            a.array(dims, rank, |v| v)?;
-            a.array(strides, rank - 1, |v| v)?;
-            a.array(lower, rank - 2, |v| v as u32 as u64)?;
-            a.array(upper, rank - 2, |v| v as u32 as u64)?;
-            a.array(element_strides, rank, u64::from)?;
-            a.encode(ops::CU_TENSOR_MAP_ENCODE_IM2COL)
+            a.arrays(dims, strides, element_strides)?;
+            let (lower, upper) = (array(lower, a.rank() - 2)?, array(upper, a.rank() - 2)?);
+            let q = TensorMapEncodeIm2col {
+                address: FollowedByDevice(a.address),
+                map: Im2col { common: a.common, channels, pixels, lower, upper },
+            };
+            encode(a.address, a.alignment, TensorMapEncodeIm2col::OP, &q.map, || {
+                Ok(call(TensorMapEncodeIm2col::OP, |w| q.encode(w), TensorMapEncodeIm2colReply::decode)?.map)
+            })
         })
     }
 }
@@ -211,12 +243,15 @@ pub unsafe fn cuTensorMapEncodeIm2colWide(
     // SAFETY: the caller's promise: `rank` elements each, one less for strides.
     unsafe {
         answer(out, || {
-            let mut a = Arguments::new(2, data_type, rank, address, interleave, swizzle, promotion, fill)?;
-            a.words.extend([channels, pixels, mode, lower as u32, upper as u32].map(u64::from));
-            a.array(dims, rank, |v| v)?;
-            a.array(strides, rank - 1, |v| v)?;
-            a.array(element_strides, rank, u64::from)?;
-            a.encode(ops::CU_TENSOR_MAP_ENCODE_IM2COL_WIDE)
+            let mut a = Arguments::new(data_type, rank, address, interleave, swizzle, promotion, fill)?;
+            a.arrays(dims, strides, element_strides)?;
+            let q = TensorMapEncodeIm2colWide {
+                address: FollowedByDevice(a.address),
+                map: Im2colWide { common: a.common, channels, pixels, mode, lower, upper },
+            };
+            encode(a.address, a.alignment, TensorMapEncodeIm2colWide::OP, &q.map, || {
+                Ok(call(TensorMapEncodeIm2colWide::OP, |w| q.encode(w), TensorMapEncodeIm2colWideReply::decode)?.map)
+            })
         })
     }
 }
@@ -245,16 +280,8 @@ pub unsafe fn cuTensorMapReplaceAddress(map: *mut CUtensorMap, address: *mut c_v
             now[0] = address;
             return Ok(now);
         }
-        call(
-            ops::CU_TENSOR_MAP_REPLACE_ADDRESS,
-            |w| {
-                w.word(address);
-                for v in now {
-                    w.word(v);
-                }
-            },
-            read_map,
-        )
+        let q = TensorMapReplaceAddress { address: FollowedByDevice(address), map: now };
+        Ok(call(TensorMapReplaceAddress::OP, |w| q.encode(w), TensorMapReplaceAddressReply::decode)?.map)
     })();
     match answer {
         Ok(now) => {

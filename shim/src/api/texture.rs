@@ -5,67 +5,75 @@
 use std::collections::HashMap;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::message::calls;
+use orion_wire::message::field::{Existing, FollowedByDevice, Size};
+use orion_wire::message::texture::{
+    self as message, ResourceOf, SurfObjectCreate, SurfObjectCreateReply, TexObjectCreate, TexObjectCreateReply,
+};
 
 use crate::answer::write;
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
 use crate::session::context::needs_context;
 use crate::state::context;
 use crate::state::lock::Lock;
 use crate::state::process::state;
 use crate::state::texture::{Object, objects};
 
-/// The resource's words, and a description with nothing but the fields that its type has.
-fn put_resource(w: &mut Vec<u8>, d: &CUDA_RESOURCE_DESC) -> Result<(), CUresult> {
-    w.word(d.resType as u64 | (d.flags as u64) << 32);
+/// What of a description its type has.
+fn resource_of(d: &CUDA_RESOURCE_DESC) -> Result<message::Resource, CUresult> {
     // SAFETY: the type says which member of the union is set; all of them are plain numbers.
-    let words: Vec<u64> = unsafe {
+    let of = unsafe {
         match d.resType {
-            CU_RESOURCE_TYPE_ARRAY => vec![d.res.array.hArray as u64],
-            CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => vec![d.res.mipmap.hMipmappedArray as u64],
+            CU_RESOURCE_TYPE_ARRAY => ResourceOf::Array(Existing(d.res.array.hArray as u64)),
+            CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => ResourceOf::Mipmapped(Existing(d.res.mipmap.hMipmappedArray as u64)),
             CU_RESOURCE_TYPE_LINEAR => {
                 let l = d.res.linear;
-                vec![l.devPtr, l.format as u64 | (l.numChannels as u64) << 32, l.sizeInBytes as u64]
+                let (address, bytes) = (FollowedByDevice(l.devPtr), Size::of(l.sizeInBytes));
+                ResourceOf::Linear(message::Linear { address, format: l.format, channels: l.numChannels, bytes })
             }
             CU_RESOURCE_TYPE_PITCH2D => {
                 let p = d.res.pitch2D;
-                let format = p.format as u64 | (p.numChannels as u64) << 32;
-                vec![p.devPtr, format, p.width as u64, p.height as u64, p.pitchInBytes as u64]
+                ResourceOf::Rows(message::Rows {
+                    address: FollowedByDevice(p.devPtr),
+                    format: p.format,
+                    channels: p.numChannels,
+                    width: Size::of(p.width),
+                    rows: Size::of(p.height),
+                    pitch: Size::of(p.pitchInBytes),
+                })
             }
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         }
     };
-    for word in words {
-        w.word(word);
-    }
-    Ok(())
+    Ok(message::Resource { flags: d.flags, of })
 }
 
-fn put_texture(w: &mut Vec<u8>, t: &CUDA_TEXTURE_DESC) {
-    for v in t.addressMode {
-        w.word(v as u64);
-    }
-    for v in [t.filterMode, t.flags, t.maxAnisotropy, t.mipmapFilterMode] {
-        w.word(v as u64);
-    }
-    for v in [t.mipmapLevelBias, t.minMipmapLevelClamp, t.maxMipmapLevelClamp] {
-        w.word(v.to_bits() as u64);
-    }
-    for v in t.borderColor {
-        w.word(v.to_bits() as u64);
+fn texture_of(t: &CUDA_TEXTURE_DESC) -> message::Texture {
+    message::Texture {
+        address_modes: t.addressMode,
+        filter_mode: t.filterMode,
+        flags: t.flags,
+        max_anisotropy: t.maxAnisotropy,
+        mipmap_filter_mode: t.mipmapFilterMode,
+        mipmap_level_bias: t.mipmapLevelBias,
+        min_mipmap_level: t.minMipmapLevelClamp,
+        max_mipmap_level: t.maxMipmapLevelClamp,
+        border: t.borderColor,
     }
 }
 
-fn put_view(w: &mut Vec<u8>, v: Option<&CUDA_RESOURCE_VIEW_DESC>) {
-    w.word(v.is_some() as u64);
-    if let Some(v) = v {
-        put_words(w, &[v.format as u64, v.width as u64, v.height as u64, v.depth as u64]);
-        for word in [v.firstMipmapLevel, v.lastMipmapLevel, v.firstLayer, v.lastLayer] {
-            w.word(word as u64);
-        }
+fn view_of(v: &CUDA_RESOURCE_VIEW_DESC) -> message::View {
+    message::View {
+        format: v.format,
+        width: Size::of(v.width),
+        height: Size::of(v.height),
+        depth: Size::of(v.depth),
+        first_level: v.firstMipmapLevel,
+        last_level: v.lastMipmapLevel,
+        first_layer: v.firstLayer,
+        last_layer: v.lastLayer,
     }
 }
 
@@ -86,12 +94,13 @@ pub unsafe fn cuTexObjectCreate(
         // SAFETY: not null where it may not be, valid by the caller's promise.
         let object =
             unsafe { Object { context, resource: *resource, texture: Some(*texture), view: view.as_ref().copied() } };
-        let mut body = Vec::new();
-        put_resource(&mut body, &object.resource)?;
-        // SAFETY: as above.
-        put_texture(&mut body, unsafe { &*texture });
-        put_view(&mut body, object.view.as_ref());
-        let number = call(ops::CU_TEX_OBJECT_CREATE, |w| w.put(&body), |r| r.word())?;
+        let q = TexObjectCreate {
+            resource: resource_of(&object.resource)?,
+            // SAFETY: as above.
+            texture: texture_of(unsafe { &*texture }),
+            view: object.view.as_ref().map(view_of),
+        };
+        let number = call(TexObjectCreate::OP, |w| q.encode(w), TexObjectCreateReply::decode)?.texture;
         objects(&state().textures.textures, |all| all.insert(number, object));
         Ok(number)
     })();
@@ -110,9 +119,8 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
         // SAFETY: not null, valid by the caller's promise.
         let object =
             Object { context: context::current_home(), resource: unsafe { *resource }, texture: None, view: None };
-        let mut body = Vec::new();
-        put_resource(&mut body, &object.resource)?;
-        let number = call(ops::CU_SURF_OBJECT_CREATE, |w| w.put(&body), |r| r.word())?;
+        let q = SurfObjectCreate { resource: resource_of(&object.resource)? };
+        let number = call(SurfObjectCreate::OP, |w| q.encode(w), SurfObjectCreateReply::decode)?.surface;
         objects(&state().textures.surfaces, |all| all.insert(number, object));
         Ok(number)
     })();

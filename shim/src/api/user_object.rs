@@ -5,19 +5,16 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::{CallbackId, Existing};
+use orion_wire::message::user_object::{
+    GraphReleaseUserObject, GraphRetainUserObject, UserObjectCreate, UserObjectRelease, UserObjectRetain,
+};
 
-use crate::session::call::{call, put_words};
+use crate::answer::code;
+use crate::session::call::call;
 use crate::state::callback::Function;
 use crate::state::process::state;
-
-fn ask(op: u16, words: &[u64]) -> CUresult {
-    let encode = |w: &mut Vec<u8>| {
-        put_words(w, words);
-    };
-    call(op, encode, |_| Ok(())).err().unwrap_or(CUDA_SUCCESS)
-}
 
 /// # Safety
 /// As CUDA's `cuUserObjectCreate`.
@@ -34,37 +31,39 @@ pub unsafe fn cuUserObjectCreate(
     }
     let name = state().handles.reserve(Kind::UserObject);
     let number = state().callbacks.register(Function::Destroy(destroy, name), data, false);
-    let words = [name.0, number, references as u64, flags as u64];
-    let code = ask(ops::CU_USER_OBJECT_CREATE, &words);
-    if code == CUDA_SUCCESS {
+    let q = UserObjectCreate { object: name.into(), destructor: CallbackId(number), references, flags };
+    code(crate::objects::handles::made(name, call(UserObjectCreate::OP, |w| q.encode(w), |_| Ok(()))).map(|()| {
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUuserObject) };
-    } else {
-        crate::objects::handles::release(name);
-    }
-    code
+    }))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_USER_OBJECT_RETAIN, &[object as u64, count as u64])
+    let q = UserObjectRetain { object: Existing(object as u64), references: count };
+    code(call(UserObjectRetain::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_USER_OBJECT_RELEASE, &[object as u64, count as u64])
+    let q = UserObjectRelease { object: Existing(object as u64), references: count };
+    code(call(UserObjectRelease::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32) -> CUresult {
-    ask(ops::CU_GRAPH_RETAIN_USER_OBJECT, &[graph as u64, object as u64, count as u64, flags as u64])
+    let (graph, object) = (Existing(graph as u64), Existing(object as u64));
+    let q = GraphRetainUserObject { graph, object, references: count, flags };
+    code(call(GraphRetainUserObject::OP, |w| q.encode(w), |_| Ok(())))
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> CUresult {
-    ask(ops::CU_GRAPH_RELEASE_USER_OBJECT, &[graph as u64, object as u64, count as u64])
+    let (graph, object) = (Existing(graph as u64), Existing(object as u64));
+    let q = GraphReleaseUserObject { graph, object, references: count };
+    code(call(GraphReleaseUserObject::OP, |w| q.encode(w), |_| Ok(())))
 }

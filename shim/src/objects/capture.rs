@@ -1,10 +1,11 @@
 //! Whether a stream is captured, and what its copies of pageable memory become.
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::calls;
+use orion_wire::message::capture::{StreamGetCaptureInfo, StreamGetCaptureInfoReply};
+use orion_wire::message::field::Existing;
 
 use crate::objects::graph::Spare;
 use crate::session::call::call;
@@ -76,24 +77,12 @@ pub struct Answer {
 
 pub fn ask(stream: CUstream, names: usize) -> Result<Answer, CUresult> {
     let (graph, nodes) = (Spare::new(Kind::Graph, 1), Spare::new(Kind::GraphNode, names));
-    let answer = call(
-        ops::CU_STREAM_GET_CAPTURE_INFO_V3,
-        |w| {
-            w.word(stream as u64);
-            graph.encode(w);
-            nodes.encode(w);
-        },
-        |r| {
-            Ok(Answer {
-                status: r.word()? as u32,
-                open: r.word()? as u32,
-                id: r.word()?,
-                graph: r.word()?,
-                dependencies: r.list(crate::objects::graph::NODES_MAX, |r| Ok((r.word()?, r.word()?)))?,
-            })
-        },
-    )?;
-    graph.settle(&[answer.graph]);
-    nodes.settle(&answer.dependencies.iter().map(|(node, _)| *node).collect::<Vec<_>>());
+    let q = StreamGetCaptureInfo { stream: Existing(stream as u64), name: graph.first(), names: nodes.names()? };
+    let found = call(StreamGetCaptureInfo::OP, |w| q.encode(w), StreamGetCaptureInfoReply::decode)?;
+    let dependencies: Vec<_> = found.dependencies.iter().map(|d| (d.node.0, d.edge)).collect();
+    graph.settle(&[found.graph.0]);
+    nodes.settle(&dependencies.iter().map(|(node, _)| *node).collect::<Vec<_>>());
+    let (status, open) = (found.status, found.open);
+    let answer = Answer { status, open, id: found.id, graph: found.graph.0, dependencies };
     Ok(answer)
 }

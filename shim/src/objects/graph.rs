@@ -8,15 +8,14 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::calls;
+use orion_wire::message::field::{Existing, List, New};
+use orion_wire::message::graph::{Dependencies, Dependency, NODES_MAX};
 use orion_wire::{Reader, Writer};
 
 use crate::session::call::call;
 use crate::state::function::Function;
 use crate::state::graph::Lent;
 use crate::state::process::state;
-
-/// Nodes or names in one record; as in the worker.
-pub const NODES_MAX: usize = 8192;
 
 /// A handle that CUDA may not be given as null.
 pub fn named(kind: Kind, word: u64) -> Result<u64, CUresult> {
@@ -37,6 +36,15 @@ pub struct Spare(Vec<Handle>);
 impl Spare {
     pub fn new(kind: Kind, count: usize) -> Spare {
         Spare((0..count).map(|_| state().handles.reserve(kind)).collect())
+    }
+
+    /// The only one.
+    pub fn first<const KIND: u8>(&self) -> New<KIND> {
+        self.0[0].into()
+    }
+
+    pub fn names<const KIND: u8, const MAX: usize>(&self) -> Result<List<New<KIND>, MAX>, CUresult> {
+        List::of(self.0.iter().map(|handle| (*handle).into()).collect()).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
     pub fn encode(&self, w: &mut Vec<u8>) {
@@ -96,28 +104,28 @@ pub fn edge_data(word: u64) -> CUgraphEdgeData {
     CUgraphEdgeData { from_port, to_port, type_, reserved }
 }
 
-/// `with edges, count, (node, edge)*`
+/// What a new node comes after.
 ///
 /// # Safety
 /// `nodes` has `count` elements, and so has `edges` unless it is null.
-pub unsafe fn put_nodes(
-    w: &mut Vec<u8>,
+pub unsafe fn nodes_before(
     nodes: *const CUgraphNode,
     edges: *const CUgraphEdgeData,
     count: usize,
-) -> Result<(), CUresult> {
+) -> Result<Dependencies, CUresult> {
     if count > NODES_MAX || (count > 0 && nodes.is_null()) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    w.word(!edges.is_null() as u64);
-    w.word(count as u64);
-    for i in 0..count {
+    let dependency = |i| {
         // SAFETY: inside the caller's array.
-        w.word(node_name(unsafe { *nodes.add(i) })?);
+        let node = Existing(node_name(unsafe { *nodes.add(i) })?);
         // SAFETY: as above.
-        w.word(if edges.is_null() { 0 } else { edge_word(unsafe { *edges.add(i) }) });
-    }
-    Ok(())
+        let edge = if edges.is_null() { 0 } else { edge_word(unsafe { *edges.add(i) }) };
+        Ok(Dependency { node, edge })
+    };
+    let all = (0..count).map(dependency).collect::<Result<_, CUresult>>()?;
+    let nodes = List::of(all).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    Ok(Dependencies { with_edges: !edges.is_null(), nodes })
 }
 
 /// Makes a function that only the worker knew known here: a captured kernel's.

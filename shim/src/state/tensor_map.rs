@@ -1,5 +1,6 @@
 //! Tensor maps that were asked for before.
 
+use orion_wire::Writer;
 use rustc_hash::FxHashMap;
 
 use crate::state::lock::{Rank, Shared};
@@ -7,6 +8,24 @@ use crate::state::lock::{Rank, Shared};
 pub type Map = [u64; 16];
 /// Programs use some hundred; one that never repeats itself starts over.
 const REMEMBERED_MAX: usize = 8192;
+
+/// What a part of a message consists of, as a key.
+pub struct Words(pub Vec<u64>);
+
+impl Writer for Words {
+    fn put(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            self.0.push(u64::from_le_bytes(whole));
+        }
+    }
+
+    #[inline]
+    fn word(&mut self, value: u64) {
+        self.0.push(value);
+    }
+}
 
 #[derive(Default)]
 pub struct Memory {

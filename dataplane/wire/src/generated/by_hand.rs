@@ -4,12 +4,8 @@
 
 /// Hashes of the statements that write or read messages, by file.
 const FILES: &[u64] = &[
-    // dataplane/oriond/src/worker/calls/capture.rs
-    0xd9e30e24357301f7,
     // dataplane/oriond/src/worker/calls/copy.rs
     0xe81b54cb09b2acab,
-    // dataplane/oriond/src/worker/calls/graph/dependencies.rs
-    0x937b153563eb6db3,
     // dataplane/oriond/src/worker/calls/graph/exec.rs
     0x86d265f0b2387419,
     // dataplane/oriond/src/worker/calls/graph/names.rs
@@ -23,7 +19,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/graph/params.rs
     0x76dc0e4896cd7c0a,
     // dataplane/oriond/src/worker/calls/green_context.rs
-    0xff25b6844a4dd304,
+    0xd672084a5f95ba6f,
     // dataplane/oriond/src/worker/calls/host_memory.rs
     0x379e3d1ffd40111b,
     // dataplane/oriond/src/worker/calls/images.rs
@@ -36,12 +32,6 @@ const FILES: &[u64] = &[
     0x0978979bcdb40eaf,
     // dataplane/oriond/src/worker/calls/payload.rs
     0x463a2581a86f6bd9,
-    // dataplane/oriond/src/worker/calls/tensor_map.rs
-    0x80aba2e0e97b1d05,
-    // dataplane/oriond/src/worker/calls/texture.rs
-    0xf652350650c1435c,
-    // dataplane/oriond/src/worker/calls/user_object.rs
-    0xb4c8f6acc84db005,
     // dataplane/oriond/src/worker/dispatch.rs
     0x85de06c213123ec7,
     // dataplane/oriond/src/worker/driver/activity.rs
@@ -106,16 +96,14 @@ const FILES: &[u64] = &[
     0x12b3bc5b725e9ba7,
     // shim/src/api/array.rs
     0x16f1b5355896e1eb,
-    // shim/src/api/capture.rs
-    0xf79087112864ea16,
     // shim/src/api/graph/exec.rs
     0xabcb791d9b99d2d2,
     // shim/src/api/graph/nodes.rs
-    0xd4084ffc5218d3da,
+    0x200b27043d0c3379,
     // shim/src/api/graph/params.rs
     0xdd55e2b2166b1d39,
     // shim/src/api/green_context.rs
-    0x2324865c05ef1217,
+    0x065aacbc85aaea24,
     // shim/src/api/library.rs
     0xc402cecc5281b647,
     // shim/src/api/link.rs
@@ -123,11 +111,9 @@ const FILES: &[u64] = &[
     // shim/src/api/module.rs
     0x677947a1629c16fb,
     // shim/src/api/tensor_map.rs
-    0x591a4cdd28f80159,
+    0xd7a46094b2d1f766,
     // shim/src/api/texture.rs
-    0x0b1c79c677313249,
-    // shim/src/api/user_object.rs
-    0xa475c62866278b4a,
+    0xbfc24761d0932d3f,
     // shim/src/memory/graph_copies.rs
     0x8f2e3ba4fc0cb4b7,
     // shim/src/memory/in_step.rs
@@ -135,11 +121,11 @@ const FILES: &[u64] = &[
     // shim/src/memory/payload.rs
     0x6729505e2d1b7f32,
     // shim/src/objects/capture.rs
-    0xb9cc84646091b61f,
+    0xd67e3015ac7c1cfc,
     // shim/src/objects/function.rs
     0x865ebb156d1485bb,
     // shim/src/objects/graph.rs
-    0x57f2694129b9e2de,
+    0x0464c13f89fdd6b7,
     // shim/src/objects/module.rs
     0x5dcc802357cabc57,
     // shim/src/session/call.rs

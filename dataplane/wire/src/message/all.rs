@@ -3,8 +3,8 @@
 use crate::generated::ops;
 use crate::message::layout::{self, Description, Direction};
 use crate::message::{
-    activity, callback, calls, carrier, context, copy, event, execution, host_memory, ipc, log, memory, occupancy,
-    pool, stream, virtual_memory,
+    activity, callback, calls, capture, carrier, context, copy, event, execution, graph, green_context, host_memory,
+    ipc, log, memory, occupancy, pool, stream, tensor_map, texture, user_object, virtual_memory,
 };
 
 /// By subject.
@@ -12,11 +12,14 @@ const SUBJECTS: &[&[Description]] = &[
     activity::ALL,
     callback::ALL,
     calls::ALL,
+    capture::ALL,
     carrier::ALL,
     context::ALL,
     copy::ALL,
     event::ALL,
     execution::ALL,
+    graph::ALL,
+    green_context::ALL,
     host_memory::ALL,
     ipc::ALL,
     log::ALL,
@@ -24,6 +27,9 @@ const SUBJECTS: &[&[Description]] = &[
     occupancy::ALL,
     pool::ALL,
     stream::ALL,
+    tensor_map::ALL,
+    texture::ALL,
+    user_object::ALL,
     virtual_memory::ALL,
 ];
 

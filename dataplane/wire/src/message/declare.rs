@@ -99,6 +99,16 @@ macro_rules! choices {
             $($(#[$value_doc])* $value = $number,)*
         }
 
+        impl $name {
+            #[inline]
+            pub const fn of(number: u64) -> Option<$name> {
+                match number {
+                    $($number => Some($name::$value),)*
+                    _ => None,
+                }
+            }
+        }
+
         impl<'a> $crate::message::field::Field<'a> for $name {
             const SHAPE: $crate::message::layout::Shape =
                 $crate::message::layout::Shape::Choice(&[$((stringify!($value), $number)),*]);
@@ -110,10 +120,7 @@ macro_rules! choices {
 
             #[inline]
             fn get(r: &mut $crate::codec::Reader<'a>) -> Result<Self, $crate::codec::Fault> {
-                match r.word()? {
-                    $($number => Ok($name::$value),)*
-                    _ => Err($crate::codec::Fault(concat!("no such ", stringify!($name)))),
-                }
+                $name::of(r.word()?).ok_or($crate::codec::Fault(concat!("no such ", stringify!($name))))
             }
         }
     )* };

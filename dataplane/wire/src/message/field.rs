@@ -1,5 +1,7 @@
 //! What a field of a message may be.
 
+use std::ffi::CString;
+
 use crate::codec::{Fault, Reader, Writer};
 use crate::handle::{Handle, Kind};
 use crate::message::layout::{Part, Shape};
@@ -229,6 +231,42 @@ macro_rules! names {
 
 names! { Existing New }
 
+/// An address that only the device follows, as those in a kernel's parameters. It may be any: nobody decides on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FollowedByDevice(pub u64);
+
+impl<'a> Field<'a> for FollowedByDevice {
+    const SHAPE: Shape = Shape::DeviceAddress;
+
+    #[inline]
+    fn put(&self, w: &mut impl Writer) {
+        w.word(self.0);
+    }
+
+    #[inline]
+    fn get(r: &mut Reader<'a>) -> Result<Self, Fault> {
+        Ok(FollowedByDevice(r.word()?))
+    }
+}
+
+impl<'a, T: Field<'a> + Copy + Default, const COUNT: usize> Field<'a> for [T; COUNT] {
+    const SHAPE: Shape = Shape::Several(&T::SHAPE, COUNT);
+
+    #[inline]
+    fn put(&self, w: &mut impl Writer) {
+        self.iter().for_each(|element| element.put(w));
+    }
+
+    #[inline]
+    fn get(r: &mut Reader<'a>) -> Result<Self, Fault> {
+        let mut all = [T::default(); COUNT];
+        for element in &mut all {
+            *element = T::get(r)?;
+        }
+        Ok(all)
+    }
+}
+
 /// More than a field has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
@@ -310,6 +348,10 @@ pub struct Text<'a, const MAX: usize = RECORD_BYTES_MAX>(&'a [u8]);
 impl<'a, const MAX: usize> Text<'a, MAX> {
     pub fn get(self) -> &'a [u8] {
         self.0
+    }
+
+    pub fn to_c(self) -> CString {
+        CString::new(self.0).expect("a text has no zero byte")
     }
 }
 

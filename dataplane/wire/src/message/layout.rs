@@ -48,6 +48,8 @@ pub enum Shape {
     /// As many names as the count says.
     Handles(Kind, usize),
     Maybe(&'static Shape),
+    /// Exactly so many of them.
+    Several(&'static Shape, usize),
     /// A count of at most so many, and so often what follows.
     List(&'static Shape, usize),
     /// The fields of a part, one behind the other.
@@ -159,6 +161,7 @@ const fn shape(h: u64, shape_of: &Shape) -> u64 {
         Shape::List(of, max) => shape(number(number(h, 22), *max as u64), of),
         Shape::Part(name, parts) => fields(text(number(h, 23), name), parts),
         Shape::Halves => number(h, 25),
+        Shape::Several(of, count) => shape(number(number(h, 26), *count as u64), of),
         Shape::OneOf(name, variants) => {
             let (mut h, mut i) = (text(number(h, 24), name), 0);
             while i < variants.len() {

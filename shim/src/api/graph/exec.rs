@@ -11,6 +11,7 @@ use std::sync::Arc;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::graph::NODES_MAX;
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
@@ -19,7 +20,7 @@ use crate::api::graph::params::{Params, kernel_v2};
 use crate::memory::graph_launches::{bring_in, note_copies};
 use crate::memory::in_step;
 use crate::objects::capture;
-use crate::objects::graph::{NODES_MAX, Spare, graph_name, named, node_name};
+use crate::objects::graph::{Spare, graph_name, named, node_name};
 use crate::session::attached::session;
 use crate::session::call::{call, call_any, post, post_sealed, put_words, start_sealed, try_post};
 use crate::session::reply::wait;

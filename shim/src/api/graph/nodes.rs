@@ -8,11 +8,13 @@ use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
+use orion_wire::message::field::Field;
+use orion_wire::message::graph::NODES_MAX;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::answer::{code, write};
 use crate::api::graph::params::{Params, kernel_v2};
-use crate::objects::graph::{NODES_MAX, Spare, edge_data, forget, graph_name, lend, node_name, page, put_nodes};
+use crate::objects::graph::{Spare, edge_data, forget, graph_name, lend, node_name, nodes_before, page};
 use crate::session::attached::session;
 use crate::session::call::{call, post, put_words};
 use crate::state::process::state;
@@ -44,7 +46,8 @@ unsafe fn add<T>(
     let name = state().handles.reserve(Kind::GraphNode);
     body.word(name.0);
     // SAFETY: the caller's promise.
-    crate::objects::handles::made(name, unsafe { put_nodes(&mut body, place.nodes, place.edges, place.count) })?;
+    let on = unsafe { nodes_before(place.nodes, place.edges, place.count) };
+    crate::objects::handles::made(name, on)?.put(&mut body);
     body.put(&params.body);
     let made = crate::objects::handles::made(name, call(op, |w| w.put(&body), decode))?;
     // SAFETY: not null, and valid by the caller's promise.

@@ -6,9 +6,15 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::capture::{
+    StreamBeginCapture, StreamBeginCaptureToGraph, StreamEndCapture, StreamEndCaptureReply, StreamGetCaptureInfo,
+    StreamGetCaptureInfoReply, ThreadExchangeStreamCaptureMode,
+};
+use orion_wire::message::field::{Existing, List};
+use orion_wire::message::graph::{Dependency, NODES_MAX};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::calls::graph::dependencies::{Dependencies, edge_word};
 use crate::worker::calls::graph::keep;
@@ -16,7 +22,6 @@ use crate::worker::calls::graph::names::{Ending, Fresh};
 use crate::worker::outcome::{Handled, Outcome, finish};
 use crate::worker::session::Session;
 use crate::worker::state::captures::Open;
-use crate::worker::state::graphs::NODES_MAX;
 
 fn begin(
     s: &mut Session,
@@ -33,17 +38,15 @@ fn begin(
     code
 }
 
-/// stream, mode
 pub fn cuStreamBeginCapture_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mode = r.word()? as u32;
+        let q = StreamBeginCapture::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
         // SAFETY: a stream of this session.
-        Ok(begin(s, header, stream, mode, false, |d| unsafe { d.cuStreamBeginCapture_v2(stream, mode) }))
+        Ok(begin(s, header, stream, q.mode, false, |d| unsafe { d.cuStreamBeginCapture_v2(stream, q.mode) }))
     })
 }
 
-/// stream, graph, dependencies, mode
 pub fn cuStreamBeginCaptureToGraph(
     s: &mut Session,
     header: &Header,
@@ -51,26 +54,24 @@ pub fn cuStreamBeginCaptureToGraph(
     _reply: &mut Vec<u8>,
 ) -> Handled {
     finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let graph: CUgraph = s.existing(Kind::Graph, r.word()?)?.cast();
-        let on = Dependencies::get(s, &mut r)?;
-        let mode = r.word()? as u32;
-        Ok(begin(s, header, stream, mode, true, |d| {
+        let q = StreamBeginCaptureToGraph::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
+        let graph: CUgraph = s.existing(Kind::Graph, q.graph.0)?.cast();
+        let on = Dependencies::of(s, &q.on)?;
+        Ok(begin(s, header, stream, q.mode, true, |d| {
             // SAFETY: handles of this session; arrays of the given length.
-            unsafe { d.cuStreamBeginCaptureToGraph(stream, graph, on.nodes(), on.edges(), on.count(), mode) }
+            unsafe { d.cuStreamBeginCaptureToGraph(stream, graph, on.nodes(), on.edges(), on.count(), q.mode) }
         }))
     })
 }
 
-/// stream, name for the graph, offsets of heap ranges set aside for captured copies
-/// -> whether the capture is over, graph
 pub fn cuStreamEndCapture(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     let mut over = false;
     let mut name = 0;
     let outcome = finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mut fresh = Fresh::get(&mut r)?;
-        let staging = r.list(NODES_MAX, |r| r.word())?;
+        let q = StreamEndCapture::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
+        let (mut fresh, set_aside) = (Fresh::one(q.name), q.set_aside);
         let known = s.captures.open.iter().find(|o| o.stream == stream as usize);
         if known.is_some_and(|o| o.mode != CU_STREAM_CAPTURE_MODE_RELAXED && o.owner != header.thread) {
             return Ok(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
@@ -87,13 +88,13 @@ pub fn cuStreamEndCapture(s: &mut Session, header: &Header, mut r: Reader<'_>, r
             over = true;
             s.captures.stream_gone(stream);
             name = fresh.name(s, Kind::Graph, graph.cast())?;
-            for offset in staging {
-                keep::keep_range(s, Some(graph), offset);
+            for offset in set_aside.iter() {
+                keep::keep_range(s, Some(graph), *offset);
             }
         } else {
             over = was_open && s.captures.close_if_over(s.driver, stream);
-            for offset in staging.into_iter().filter(|_| over) {
-                keep::keep_range(s, None, offset);
+            for offset in set_aside.iter().filter(|_| over) {
+                keep::keep_range(s, None, *offset);
             }
             // The driver destroyed the graph of a capture that failed, unless it was the application's own.
             if let (Some(g), Some(ending), true, false) = (named, ending, over, own) {
@@ -104,17 +105,15 @@ pub fn cuStreamEndCapture(s: &mut Session, header: &Header, mut r: Reader<'_>, r
         }
         Ok(code)
     });
-    reply.word(over as u64);
-    reply.word(name);
+    StreamEndCaptureReply { is_over: over, graph: Existing(name) }.encode(reply);
     outcome
 }
 
-/// stream, names -> status, captures open, id, graph, dependencies with their edges (name 0: names were too few)
 pub fn cuStreamGetCaptureInfo_v3(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let stream = s.stream(r.word()?, header.thread)?;
-        let mut graph_name = Fresh::get(&mut r)?;
-        let mut node_names = Fresh::get(&mut r)?;
+        let q = StreamGetCaptureInfo::decode(&mut r)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
+        let (mut graph_name, mut node_names) = (Fresh::one(q.name), Fresh::of(&q.names));
         let mut f = Found {
             status: CU_STREAM_CAPTURE_STATUS_NONE,
             id: 0,
@@ -142,19 +141,23 @@ pub fn cuStreamGetCaptureInfo_v3(s: &mut Session, header: &Header, mut r: Reader
         if f.status == CU_STREAM_CAPTURE_STATUS_NONE {
             s.captures.stream_gone(stream);
         }
-        reply.word(f.status as u64);
-        reply.word(s.captures.open.len() as u64);
-        reply.word(f.id);
-        reply.word(if active { graph_name.name(s, Kind::Graph, f.graph.cast())? } else { 0 });
+        let graph = if active { graph_name.name(s, Kind::Graph, f.graph.cast())? } else { 0 };
         let count = if active && !f.nodes.is_null() { f.count.min(NODES_MAX) } else { 0 };
-        reply.word(count as u64);
+        let mut dependencies = Vec::with_capacity(count);
         for i in 0..count {
             // SAFETY: the driver's arrays have `count` elements until the next call on the stream.
             let (node, edge) =
                 unsafe { (*f.nodes.add(i), if f.edges.is_null() { 0 } else { edge_word(*f.edges.add(i)) }) };
-            reply.word(node_names.name_node(s, f.graph, node)?);
-            reply.word(edge);
+            dependencies.push(Dependency { node: Existing(node_names.name_node(s, f.graph, node)?), edge });
         }
+        let answer = StreamGetCaptureInfoReply {
+            status: f.status,
+            open: s.captures.open.len() as u32,
+            id: f.id,
+            graph: Existing(graph),
+            dependencies: List::of(dependencies).expect("no more than there is room for"),
+        };
+        answer.encode(reply);
         Ok(CUDA_SUCCESS)
     })
 }
@@ -168,14 +171,13 @@ struct Found {
     count: usize,
 }
 
-/// mode: the calling thread's from now on. The client answers the exchange itself.
 pub fn cuThreadExchangeStreamCaptureMode(
     s: &mut Session,
     header: &Header,
     mut r: Reader<'_>,
     _reply: &mut Vec<u8>,
 ) -> Handled {
-    match r.word()? as u32 {
+    match ThreadExchangeStreamCaptureMode::decode(&mut r)?.mode {
         CU_STREAM_CAPTURE_MODE_GLOBAL => s.captures.modes.remove(&header.thread),
         mode => s.captures.modes.insert(header.thread, mode),
     };

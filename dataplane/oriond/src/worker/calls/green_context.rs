@@ -8,17 +8,19 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
+use orion_wire::message::field::{Exactly, List};
+use orion_wire::message::green_context::{
+    DevResourceGenerateDesc, DevSmResourceSplitByCount, DevSmResourceSplitByCountReply, GROUPS_MAX, GreenCtxCreate,
+    GreenCtxDestroy,
+};
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::{Reader, Writer};
 
 use crate::worker::driver::log as driver_log;
 use crate::worker::outcome::{Answer, Handled, Outcome, finish};
 use crate::worker::session::Session;
-use crate::worker::state::green::{Green, RESOURCE_BYTES, empty};
+use crate::worker::state::green::{Green, empty};
 use crate::worker::state::waits::Wait;
-
-/// Groups of one split: more than a device has multiprocessors.
-const GROUPS_MAX: usize = 1024;
 
 /// Asks the driver for a resource and answers the client's copy of it.
 fn get(
@@ -76,57 +78,49 @@ fn named(s: &mut Session, word: u64) -> Result<CUgreenCtx, CUresult> {
     }
 }
 
-/// whether groups are wanted, how many there is room for, whether the rest is wanted, resource, flags, least count.
-/// Answers how many groups there are, the rest, and the groups if they were wanted.
 pub fn cuDevSmResourceSplitByCount(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let (wanted, room, rest_wanted) = (r.word()? != 0, r.word()? as usize, r.word()? != 0);
-        let input = s.green.original(r.bytes()?)?;
-        let (flags, least) = (r.word()? as u32, r.word()? as u32);
-        let room = room.min(GROUPS_MAX);
+        let q = DevSmResourceSplitByCount::decode(&mut r)?;
+        let input = s.green.original(&q.input.0)?;
+        let room = (q.room as usize).min(GROUPS_MAX);
         let (mut groups, mut rest, mut count) = (vec![empty(); room], empty(), room as u32);
-        let groups_at = if wanted { groups.as_mut_ptr() } else { ptr::null_mut() };
-        let rest_at = if rest_wanted { &raw mut rest } else { ptr::null_mut() };
+        let groups_at = if q.wants_groups { groups.as_mut_ptr() } else { ptr::null_mut() };
+        let rest_at = if q.wants_rest { &raw mut rest } else { ptr::null_mut() };
         // SAFETY: an array of `count` elements or null, a resource of the driver's own, and valid out pointers.
         let code =
-            unsafe { s.driver.cuDevSmResourceSplitByCount(groups_at, &mut count, &input, rest_at, flags, least) };
+            unsafe { s.driver.cuDevSmResourceSplitByCount(groups_at, &mut count, &input, rest_at, q.flags, q.least) };
         if code == CUDA_SUCCESS {
-            reply.word(count as u64);
-            reply.bytes(&s.green.give(&rest));
-            let made = if wanted { (count as usize).min(room) } else { 0 };
-            let copies: Vec<u8> = groups[..made].iter().flat_map(|g| s.green.give(g)).collect();
-            reply.bytes(&copies);
+            let rest = Exactly(s.green.give(&rest));
+            let made = if q.wants_groups { (count as usize).min(room) } else { 0 };
+            let groups = groups[..made].iter().map(|g| Exactly(s.green.give(g))).collect();
+            let groups = List::of(groups).expect("no more than there was room for");
+            DevSmResourceSplitByCountReply { count, rest, groups }.encode(reply);
         }
         Ok(code)
     })
 }
 
-/// name, number of resources, their copies
 pub fn cuDevResourceGenerateDesc(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let (name, count, resources) = (r.word()?, r.word()? as usize, r.bytes()?);
-        if count > 64 || resources.len() != count * RESOURCE_BYTES {
-            return Err(Fault("resources of the wrong length").into());
-        }
-        let copies = resources.chunks_exact(RESOURCE_BYTES);
-        let mut resources = copies.map(|c| s.green.original(c)).collect::<Result<Vec<_>, _>>()?;
+        let q = DevResourceGenerateDesc::decode(&mut r)?;
+        let count = q.resources.len() as u32;
+        let mut resources = q.resources.iter().map(|c| s.green.original(&c.0)).collect::<Result<Vec<_>, _>>()?;
         let mut descriptor = ptr::null_mut();
         // SAFETY: as many resources as the count says, and a valid out pointer.
-        let code = unsafe { s.driver.cuDevResourceGenerateDesc(&mut descriptor, resources.as_mut_ptr(), count as u32) };
+        let code = unsafe { s.driver.cuDevResourceGenerateDesc(&mut descriptor, resources.as_mut_ptr(), count) };
         if code == CUDA_SUCCESS {
-            s.bind(Kind::DevResourceDesc, name, descriptor.cast())?;
+            s.bind(Kind::DevResourceDesc, q.descriptor.0, descriptor.cast())?;
         }
         Ok(code)
     })
 }
 
-/// name, name of its `CUcontext`, descriptor, device, flags
 pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Handled {
     finish(|| {
-        let (name, context_name) = (r.word()?, r.word()?);
-        let descriptor = s.existing(Kind::DevResourceDesc, r.word()?).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let ordinal = r.word()? as i32;
-        let (vgpu, flags) = (s.vgpus.get(s.vgpus.at(ordinal)?), r.word()? as u32);
+        let q = GreenCtxCreate::decode(&mut r)?;
+        let (name, context_name, ordinal) = (q.green.0, q.context.0, q.device.0);
+        let descriptor = s.existing(Kind::DevResourceDesc, q.descriptor.0).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let vgpu = s.vgpus.get(s.vgpus.at(ordinal)?);
         if !vgpu.is_first() {
             // The driver would put it beside another vGPU's primary context, whose modules and memory it would have.
             driver_log::refuse("a vGPU that shares its GPU with another one of the session has no green contexts");
@@ -135,7 +129,7 @@ pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut 
         let device = vgpu.device;
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: a descriptor and a device of this session, and a valid out pointer.
-        let code = unsafe { s.driver.cuGreenCtxCreate(&mut green, descriptor.cast(), device, flags) };
+        let code = unsafe { s.driver.cuGreenCtxCreate(&mut green, descriptor.cast(), device, q.flags) };
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
@@ -154,9 +148,9 @@ pub fn cuGreenCtxCreate(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut 
     })
 }
 
-/// name. Waits for its work first, which may wait for the client, where the driver might.
+/// Waits for its work first, which may wait for the client, where the driver might.
 pub fn cuGreenCtxDestroy(s: &mut Session, header: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Handled {
-    let name = r.word()?;
+    let name = GreenCtxDestroy::decode(&mut r)?.green.0;
     let Some(context) = s.green.greens.get(&name).map(|g| g.context) else {
         return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT));
     };

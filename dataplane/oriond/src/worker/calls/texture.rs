@@ -1,112 +1,102 @@
 //! Textures and surfaces: their descriptions name arrays by the session's handles.
 
-// UNSAFETY: fills C unions for the driver from words that were decoded here.
+// UNSAFETY: fills C unions for the driver from messages.
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::texture::{
+    Resource, ResourceOf, SurfObjectCreate, SurfObjectCreateReply, TexObjectCreate, TexObjectCreateReply, Texture, View,
+};
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 
-/// What the shim's `put_resource` wrote.
-fn resource(s: &mut Session, r: &mut Reader<'_>) -> Result<Result<CUDA_RESOURCE_DESC, CUresult>, Fault> {
-    let first = r.word()?;
+fn resource(s: &mut Session, resource: &Resource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
     // SAFETY: integers and pointers only: all zeros are a value.
     let mut d: CUDA_RESOURCE_DESC = unsafe { std::mem::zeroed() };
-    d.resType = first as u32;
-    d.flags = (first >> 32) as u32;
-    match d.resType {
-        CU_RESOURCE_TYPE_ARRAY => match s.handle(Kind::Array, r.word()?) {
-            Ok(array) => d.res.array.hArray = array.cast(),
-            Err(code) => return Ok(Err(code)),
-        },
-        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => match s.handle(Kind::MipmappedArray, r.word()?) {
-            Ok(array) => d.res.mipmap.hMipmappedArray = array.cast(),
-            Err(code) => return Ok(Err(code)),
-        },
-        CU_RESOURCE_TYPE_LINEAR => {
-            let (address, format, bytes) = (r.word()?, r.word()?, r.word()?);
+    d.flags = resource.flags;
+    match &resource.of {
+        ResourceOf::Array(array) => {
+            d.resType = CU_RESOURCE_TYPE_ARRAY;
+            d.res.array.hArray = s.handle(Kind::Array, array.0)?.cast();
+        }
+        ResourceOf::Mipmapped(array) => {
+            d.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+            d.res.mipmap.hMipmappedArray = s.handle(Kind::MipmappedArray, array.0)?.cast();
+        }
+        ResourceOf::Linear(of) => {
+            d.resType = CU_RESOURCE_TYPE_LINEAR;
             d.res.linear = CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3 {
-                devPtr: address,
-                format: format as u32,
-                numChannels: (format >> 32) as u32,
-                sizeInBytes: bytes as usize,
+                devPtr: of.address.0,
+                format: of.format,
+                numChannels: of.channels,
+                sizeInBytes: of.bytes.0 as usize,
             };
         }
-        CU_RESOURCE_TYPE_PITCH2D => {
-            let (address, format) = (r.word()?, r.word()?);
+        ResourceOf::Rows(of) => {
+            d.resType = CU_RESOURCE_TYPE_PITCH2D;
             d.res.pitch2D = CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
-                devPtr: address,
-                format: format as u32,
-                numChannels: (format >> 32) as u32,
-                width: r.word()? as usize,
-                height: r.word()? as usize,
-                pitchInBytes: r.word()? as usize,
+                devPtr: of.address.0,
+                format: of.format,
+                numChannels: of.channels,
+                width: of.width.0 as usize,
+                height: of.rows.0 as usize,
+                pitchInBytes: of.pitch.0 as usize,
             };
         }
-        _ => return Err(Fault("resource of an unknown type")),
     }
-    Ok(Ok(d))
+    Ok(d)
 }
 
-fn texture(r: &mut Reader<'_>) -> Result<CUDA_TEXTURE_DESC, Fault> {
-    let mut word = || r.word().map(|v| v as u32);
-    Ok(CUDA_TEXTURE_DESC {
-        addressMode: [word()?, word()?, word()?],
-        filterMode: word()?,
-        flags: word()?,
-        maxAnisotropy: word()?,
-        mipmapFilterMode: word()?,
-        mipmapLevelBias: f32::from_bits(word()?),
-        minMipmapLevelClamp: f32::from_bits(word()?),
-        maxMipmapLevelClamp: f32::from_bits(word()?),
-        borderColor: [
-            f32::from_bits(word()?),
-            f32::from_bits(word()?),
-            f32::from_bits(word()?),
-            f32::from_bits(word()?),
-        ],
+fn texture(of: &Texture) -> CUDA_TEXTURE_DESC {
+    CUDA_TEXTURE_DESC {
+        addressMode: of.address_modes,
+        filterMode: of.filter_mode,
+        flags: of.flags,
+        maxAnisotropy: of.max_anisotropy,
+        mipmapFilterMode: of.mipmap_filter_mode,
+        mipmapLevelBias: of.mipmap_level_bias,
+        minMipmapLevelClamp: of.min_mipmap_level,
+        maxMipmapLevelClamp: of.max_mipmap_level,
+        borderColor: of.border,
         reserved: [0; 12],
-    })
+    }
 }
 
-fn view(r: &mut Reader<'_>) -> Result<Option<CUDA_RESOURCE_VIEW_DESC>, Fault> {
-    if r.word()? == 0 {
-        return Ok(None);
-    }
-    let mut word = || r.word();
-    Ok(Some(CUDA_RESOURCE_VIEW_DESC {
-        format: word()? as u32,
-        width: word()? as usize,
-        height: word()? as usize,
-        depth: word()? as usize,
-        firstMipmapLevel: word()? as u32,
-        lastMipmapLevel: word()? as u32,
-        firstLayer: word()? as u32,
-        lastLayer: word()? as u32,
+fn view(of: &View) -> CUDA_RESOURCE_VIEW_DESC {
+    CUDA_RESOURCE_VIEW_DESC {
+        format: of.format,
+        width: of.width.0 as usize,
+        height: of.height.0 as usize,
+        depth: of.depth.0 as usize,
+        firstMipmapLevel: of.first_level,
+        lastMipmapLevel: of.last_level,
+        firstLayer: of.first_layer,
+        lastLayer: of.last_layer,
         reserved: [0; 16],
-    }))
+    }
 }
 
 /// The number is the driver's own: kernels receive it.
 pub fn cuTexObjectCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let resource = resource(s, &mut r)??;
-    let (texture, view) = (texture(&mut r)?, view(&mut r)?);
+    let q = TexObjectCreate::decode(&mut r)?;
+    let (resource, texture, view) = (resource(s, &q.resource)?, texture(&q.texture), q.view.as_ref().map(view));
     let mut number = 0;
     let view = view.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: valid pointers to locals, or null for no view.
     let code = unsafe { s.driver.cuTexObjectCreate(&mut number, &resource, &texture, view) };
-    reply.word(number);
+    TexObjectCreateReply { texture: number }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuSurfObjectCreate(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let resource = resource(s, &mut r)??;
+    let q = SurfObjectCreate::decode(&mut r)?;
+    let resource = resource(s, &q.resource)?;
     let mut number = 0;
     // SAFETY: valid pointers to locals.
     let code = unsafe { s.driver.cuSurfObjectCreate(&mut number, &resource) };
-    reply.word(number);
+    SurfObjectCreateReply { surface: number }.encode(reply);
     Ok(Outcome::Done(code))
 }

@@ -7,11 +7,15 @@ use std::ptr;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::{Existing, USER_OBJECT};
+use orion_wire::message::user_object::{
+    GraphReleaseUserObject, GraphRetainUserObject, UserObjectCreate, UserObjectRelease, UserObjectRetain,
+};
 use orion_wire::record::Header;
 
 use crate::worker::calls::handlers::handlers;
 use crate::worker::out::callbacks::{drop_ticket, kind, released};
-use crate::worker::outcome::{Answer, Handled, Stop, finish};
+use crate::worker::outcome::{Answer, Handled, finish};
 use crate::worker::session::Session;
 
 /// An object's name is free again once its destructor was called, which the executor learns here.
@@ -21,23 +25,21 @@ fn forget_destroyed(s: &mut Session) {
     }
 }
 
-fn object(s: &mut Session, r: &mut Reader<'_>) -> Result<CUuserObject, Stop> {
+fn named(s: &mut Session, object: Existing<USER_OBJECT>) -> Result<CUuserObject, CUresult> {
     forget_destroyed(s);
-    Ok(s.existing(Kind::UserObject, r.word()?)?.cast())
+    Ok(s.existing(Kind::UserObject, object.0)?.cast())
 }
 
 handlers! {
-    /// name, function, references, flags
     fn cuUserObjectCreate(s, r, reply) {
+        let q = UserObjectCreate::decode(r)?;
         forget_destroyed(s);
-        let (name, function) = (r.word()?, r.word()?);
-        let (references, flags) = (r.word()? as u32, r.word()? as u32);
-        let ticket = s.callbacks.ticket(function, kind::USER_OBJECT, name, false, false);
+        let ticket = s.callbacks.ticket(q.destructor.0, kind::USER_OBJECT, q.object.0, false, false);
         let mut object = ptr::null_mut();
         // SAFETY: a valid out pointer; the destructor frees the ticket.
-        let code = unsafe { s.driver.cuUserObjectCreate(&mut object, ticket, Some(released), references, flags) };
+        let code = unsafe { s.driver.cuUserObjectCreate(&mut object, ticket, Some(released), q.references, q.flags) };
         if code == CUDA_SUCCESS {
-            s.bind(Kind::UserObject, name, object.cast())?;
+            s.bind(Kind::UserObject, q.object.0, object.cast())?;
         } else {
             // SAFETY: the driver keeps no reference after a failed call.
             unsafe { drop_ticket(ticket) };
@@ -45,37 +47,33 @@ handlers! {
         Ok(code)
     }
 
-    /// object, references
     fn cuUserObjectRetain(s, r, reply) {
-        let object = object(s, r)?;
-        let count = r.word()? as u32;
+        let q = UserObjectRetain::decode(r)?;
+        let object = named(s, q.object)?;
         // SAFETY: an object of this session.
-        Ok(unsafe { s.driver.cuUserObjectRetain(object, count) })
+        Ok(unsafe { s.driver.cuUserObjectRetain(object, q.references) })
     }
 
-    /// object, references
     fn cuUserObjectRelease(s, r, reply) {
-        let object = object(s, r)?;
-        let count = r.word()? as u32;
+        let q = UserObjectRelease::decode(r)?;
+        let object = named(s, q.object)?;
         // SAFETY: an object of this session.
-        Ok(unsafe { s.driver.cuUserObjectRelease(object, count) })
+        Ok(unsafe { s.driver.cuUserObjectRelease(object, q.references) })
     }
 
-    /// graph, object, references, flags
     fn cuGraphRetainUserObject(s, r, reply) {
-        let graph = s.existing(Kind::Graph, r.word()?)?.cast();
-        let object = object(s, r)?;
-        let (count, flags) = (r.word()? as u32, r.word()? as u32);
+        let q = GraphRetainUserObject::decode(r)?;
+        let graph = s.existing(Kind::Graph, q.graph.0)?.cast();
+        let object = named(s, q.object)?;
         // SAFETY: handles of this session.
-        Ok(unsafe { s.driver.cuGraphRetainUserObject(graph, object, count, flags) })
+        Ok(unsafe { s.driver.cuGraphRetainUserObject(graph, object, q.references, q.flags) })
     }
 
-    /// graph, object, references
     fn cuGraphReleaseUserObject(s, r, reply) {
-        let graph = s.existing(Kind::Graph, r.word()?)?.cast();
-        let object = object(s, r)?;
-        let count = r.word()? as u32;
+        let q = GraphReleaseUserObject::decode(r)?;
+        let graph = s.existing(Kind::Graph, q.graph.0)?.cast();
+        let object = named(s, q.object)?;
         // SAFETY: handles of this session.
-        Ok(unsafe { s.driver.cuGraphReleaseUserObject(graph, object, count) })
+        Ok(unsafe { s.driver.cuGraphReleaseUserObject(graph, object, q.references) })
     }
 }

@@ -7,12 +7,10 @@ use std::ffi::c_void;
 
 use orion_cuda::sys::*;
 use orion_wire::Writer;
+use orion_wire::message::graph::NODES_MAX;
 use orion_wire::record::HeapRange;
 
 use crate::worker::out::callbacks;
-
-/// Nodes, edges or names in one record.
-pub const NODES_MAX: usize = 8192;
 
 /// What the worker remembers of the session's graphs.
 #[derive(Default)]

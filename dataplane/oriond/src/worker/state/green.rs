@@ -13,7 +13,8 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::{Handle, Kind, PRIMARY_CONTEXTS_MAX};
 
-pub const RESOURCE_BYTES: usize = size_of::<CUdevResource>();
+pub const RESOURCE_BYTES: usize = orion_wire::message::green_context::RESOURCE_BYTES;
+const _: () = assert!(RESOURCE_BYTES == size_of::<CUdevResource>());
 
 pub type Bytes = [u8; RESOURCE_BYTES];
 

@@ -5,10 +5,11 @@ use std::ptr;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::Field;
+use orion_wire::message::graph as message;
 
 use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
-use crate::worker::state::graphs::NODES_MAX;
 
 pub fn edge_word(edge: CUgraphEdgeData) -> u64 {
     let [a, b, c, d, e] = edge.reserved;
@@ -20,7 +21,7 @@ pub fn edge_data(word: u64) -> CUgraphEdgeData {
     CUgraphEdgeData { from_port, to_port, type_, reserved }
 }
 
-/// Nodes, with or without edge data: `with edges, count, (node, edge)*`.
+/// Nodes, with or without edge data.
 pub struct Dependencies {
     nodes: Vec<CUgraphNode>,
     edges: Option<Vec<CUgraphEdgeData>>,
@@ -28,14 +29,13 @@ pub struct Dependencies {
 
 impl Dependencies {
     pub fn get(s: &mut Session, r: &mut Reader<'_>) -> Result<Dependencies, Stop> {
-        let with_edges = r.word()? != 0;
-        let words = r.list(NODES_MAX, |r| Ok((r.word()?, r.word()?)))?;
-        let edges = with_edges.then(|| words.iter().map(|(_, edge)| edge_data(*edge)).collect());
-        let nodes = words
-            .iter()
-            .map(|(word, _)| s.existing(Kind::GraphNode, *word).map(|p| p.cast()))
-            .collect::<Result<_, CUresult>>()?;
-        Ok(Dependencies { nodes, edges })
+        Ok(Dependencies::of(s, &Field::get(r)?)?)
+    }
+
+    pub fn of(s: &mut Session, on: &message::Dependencies) -> Result<Dependencies, CUresult> {
+        let edges = on.with_edges.then(|| on.nodes.iter().map(|on| edge_data(on.edge)).collect());
+        let named = |on: &message::Dependency| s.existing(Kind::GraphNode, on.node.0).map(|p| p.cast());
+        Ok(Dependencies { nodes: on.nodes.iter().map(named).collect::<Result<_, _>>()?, edges })
     }
 
     pub fn count(&self) -> usize {

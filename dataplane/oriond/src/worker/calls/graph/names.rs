@@ -12,11 +12,12 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::New;
+use orion_wire::message::graph::NODES_MAX;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
-use crate::worker::state::graphs::NODES_MAX;
 
 pub fn graph(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraph, Stop> {
     Ok(s.existing(Kind::Graph, r.word()?)?.cast())
@@ -34,6 +35,14 @@ pub struct Fresh {
 impl Fresh {
     pub fn get(r: &mut Reader<'_>) -> Result<Fresh, Fault> {
         Ok(Fresh { words: r.list(NODES_MAX, |r| r.word())?.into_iter() })
+    }
+
+    pub fn of<const KIND: u8>(names: &[New<KIND>]) -> Fresh {
+        Fresh { words: names.iter().map(|name| name.0).collect::<Vec<_>>().into_iter() }
+    }
+
+    pub fn one<const KIND: u8>(name: New<KIND>) -> Fresh {
+        Fresh::of(&[name])
     }
 
     /// The client's name for an object, a new one if it has none; 0 if the spare handles are used up.

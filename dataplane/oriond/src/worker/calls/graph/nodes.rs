@@ -7,6 +7,7 @@ use std::ptr;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::graph::NODES_MAX;
 use orion_wire::record::Header;
 use orion_wire::{Reader, Writer};
 
@@ -18,7 +19,6 @@ use crate::worker::calls::graph::params::Params;
 use crate::worker::calls::handlers::handlers;
 use crate::worker::outcome::{Answer, Handled, finish};
 use crate::worker::session::Session;
-use crate::worker::state::graphs::NODES_MAX;
 
 /// `graph, name, dependencies, parameters` -> what [`Params::installed`] answers.
 fn add(
