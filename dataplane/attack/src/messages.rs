@@ -23,26 +23,27 @@ const WORD: Field = Word(64);
 const SMALL: Field = Choice(4);
 
 /// Each command that is declared, if it is not told below.
-pub static DECLARED: LazyLock<Vec<(u16, Vec<Field>)>> = LazyLock::new(|| declared(|_| true));
+pub static DECLARED: LazyLock<Vec<(u16, Vec<Field>)>> =
+    LazyLock::new(|| declared(Direction::Command, |op| op != op::HEAP_PATCH));
 /// Copies are where the addresses are.
-pub static COPIES: LazyLock<Vec<(u16, Vec<Field>)>> = LazyLock::new(|| declared(|op| (0x40..0x50).contains(&op)));
+pub static COPIES: LazyLock<Vec<(u16, Vec<Field>)>> =
+    LazyLock::new(|| declared(Direction::Command, |op| (op::HAND_FIRST..op::ROW_FIRST).contains(&op)));
 
-fn declared(wanted: impl Fn(u16) -> bool) -> Vec<(u16, Vec<Field>)> {
-    let commands = all::all().filter(|message| message.direction == Direction::Command);
+fn declared(direction: Direction, wanted: impl Fn(u16) -> bool) -> Vec<(u16, Vec<Field>)> {
+    let messages = all::all().filter(|message| message.direction == direction);
     let fields = |message: &Description| message.fields.iter().map(|part| Declared(part.shape)).collect();
-    let ops = commands.filter_map(|message| Some((message.op?, fields(message))));
+    let ops = messages.filter_map(|message| Some((message.op?, fields(message))));
     ops.filter(|(op, _)| wanted(*op) && !BY_HAND.iter().any(|(told, _)| told == op)).collect()
 }
 
-/// Those that most sessions end for.
-pub static FATAL: &[(u16, &[Field])] = &[
-    (op::HEAP_WRITTEN, &[Range]),
-    (op::RUN_CALLBACK, &[WORD]),
-    (op::OUTPUT, &[Text]),
-    (0x0005, &[WORD]),
-    (op::HEAP_RELEASED, &[List(&[Range])]),
-    (op::HEAP_PATCH, &[WORD, WORD, Range, Text]),
-];
+/// What the worker says and no client does, patches, which are for sessions over a network, and an operation that there
+/// is none of: most sessions end for those.
+pub static FATAL: LazyLock<Vec<(u16, Vec<Field>)>> = LazyLock::new(|| {
+    let mut fatal = declared(Direction::Event, |_| true);
+    fatal.extend(declared(Direction::Command, |op| op == op::HEAP_PATCH));
+    fatal.push((0x0005, vec![WORD]));
+    fatal
+});
 
 pub static BY_HAND: &[(u16, &[Field])] = &[
     // Between shim, carrier and worker.
@@ -70,12 +71,6 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_8, Address]),
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_16, Address, SMALL]),
     (ops::CU_FUNC_SET_ATTRIBUTE, &[FUNCTION, Choice(16), Size, Device]),
-    (ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR, &[FUNCTION, SMALL, Size, Size, SMALL]),
-    (
-        ops::CU_OCCUPANCY_MAX_ACTIVE_BLOCKS_PER_MULTIPROCESSOR,
-        &[FUNCTION, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, Size, SMALL, WORD, WORD],
-    ),
-    // Memory.
     (ops::CU_MEM_ADDRESS_RESERVE, &[PAGES, Choice(2), Address, Choice(2)]),
     (ops::CU_MEM_CREATE, &[New(Kind::MemAllocation), PAGES, Choice(2), Choice(2), Location, SMALL, SMALL, SMALL]),
     (ops::CU_MEM_MAP, &[Address, PAGES, Size, Handle(Kind::MemAllocation)]),

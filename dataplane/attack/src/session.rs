@@ -199,7 +199,7 @@ fn pick(a: &mut Arsenal) -> (u16, &'static [Field]) {
         0..=2 => declared(a, &DECLARED),
         3 => declared(a, &COPIES),
         4 if a.random.one_in(400) => (a.random.word() as u16, &[Field::Word(64), Field::Word(64)]),
-        4 if a.random.one_in(100) => FATAL[a.random.below(FATAL.len() as u64) as usize],
+        4 if a.random.one_in(100) => declared(a, &FATAL),
         // In proportion to how many there are.
         5..=6 if a.random.below((DECLARED.len() + BY_HAND.len()) as u64) < DECLARED.len() as u64 => {
             declared(a, &DECLARED)

@@ -3,11 +3,7 @@
 //! Each side compares its pages with what the other side is known to have and sends the bytes that differ, in
 //! patches that carry them: what was compared is what is sent, and what is known afterwards.
 //!
-//! ```text
-//! patch:  | number | acknowledged | idle after | live | run ... |
-//! run:    | offset | words | a mask of changed bytes for each word, padded | words ... |
-//! ```
-//! Words of eight bytes are read and written whole, so nobody sees half of one.
+//! What a patch consists of: [`HeapPatch`]. Words of eight bytes are read and written whole, so nobody sees half of one.
 //!
 //! **Order.** A program writes data, then a flag. A scan that passed the data before it was written may see the flag,
 //! so what a scan finds is sent only after a further scan has found no other place changed: then everything that was
@@ -24,6 +20,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use orion_ring::Heap;
+use orion_wire::message::carrier::{HeapPatch, PatchHead, PatchRun};
+use orion_wire::message::field::{Field, Rest};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Reader, Writer};
 
@@ -339,8 +337,7 @@ impl Mirror {
             let mut body = Vec::with_capacity(64 + some.len() * 10);
             self.head(notice, &mut body);
             for run in some.chunk_by(|a, b| a.offset + WORD == b.offset) {
-                body.word(run[0].offset);
-                body.word(run.len() as u64);
+                PatchRun { offset: run[0].offset, words: run.len() as u64 }.encode(&mut body);
                 for masks in run.chunks(8) {
                     body.word(masks.iter().rev().fold(0, |word, c| word << 8 | narrow(c.mask)));
                 }
@@ -361,9 +358,8 @@ impl Mirror {
     }
 
     fn head(&mut self, notice: Notice, body: &mut Vec<u8>) {
-        for word in [self.sent, self.applied, notice.idle_after, notice.live as u64] {
-            body.word(word);
-        }
+        let Notice { idle_after, live } = notice;
+        PatchHead { number: self.sent, acknowledged: self.applied, idle_after, live }.encode(body);
         self.acknowledged = self.applied;
     }
 
@@ -379,9 +375,9 @@ impl Mirror {
     /// Takes a patch of the other side's; one of the client's that was taken before changes nothing. Bytes of ranges
     /// that are no longer kept in step are dropped.
     pub fn apply(&mut self, heap: &Heap, body: &[u8]) -> Result<Notice, Fault> {
-        let mut r = Reader::new(body);
-        let (number, acknowledged) = (r.word()?, r.word()?);
-        let notice = Notice { idle_after: r.word()?, live: r.word()? != 0 };
+        let HeapPatch { head, runs: Rest(runs) } = HeapPatch::decode(&mut Reader::new(body))?;
+        let PatchHead { number, acknowledged, idle_after, live } = head;
+        let (notice, mut r) = (Notice { idle_after, live }, Reader::new(runs));
         while self.unacknowledged.front().is_some_and(|u| u.number <= acknowledged) {
             self.unacknowledged.pop_front();
         }
@@ -390,8 +386,7 @@ impl Mirror {
             return Ok(notice);
         }
         while !r.is_empty() {
-            let offset = r.word()?;
-            let words = r.word()?;
+            let PatchRun { offset, words } = PatchRun::get(&mut r)?;
             if words > PATCH_WORDS_MAX as u64 || !offset.is_multiple_of(WORD) {
                 return Err(Fault("run of a patch is impossible"));
             }

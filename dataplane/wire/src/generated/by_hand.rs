@@ -35,7 +35,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/dispatch.rs
     0x85de06c213123ec7,
     // dataplane/oriond/src/worker/driver/activity.rs
-    0xcfc3864043dc561e,
+    0x95f4bcd523fea867,
     // dataplane/oriond/src/worker/driver/cupti.rs
     0x85a643f625e345a6,
     // dataplane/oriond/src/worker/driver/image.rs
@@ -67,7 +67,7 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/stub.rs
     0x7e908a07a6ebc9b9,
     // dataplane/transport/src/mirror.rs
-    0x696d9218c3523a54,
+    0x83df59709c9b3871,
     // dataplane/wire/src/activity.rs
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs

@@ -30,6 +30,29 @@ messages! {
     /// A command that was to bring bytes to host memory has done so, or failed. Argument 1 is the command's number.
     event HeapSettled(op::HEAP_SETTLED) {}
 
+    /// Bytes of host memory that one side has changed and the other has a copy of. In the reply ring, too, where the
+    /// client's carrier keeps it.
+    command HeapPatch<'a>(op::HEAP_PATCH) {
+        head: PatchHead,
+        /// Of each a [`PatchRun`], a mask of changed bytes for each of its words, padded to a word, and the words.
+        runs: Rest<'a>,
+    }
+
+    part PatchHead {
+        /// Which of this side's.
+        number: u64,
+        /// The last one of the other side's that has been applied.
+        acknowledged: u64,
+        /// The device had nothing to do when so many commands had been executed.
+        idle_after: u64,
+        live: bool,
+    }
+
+    part PatchRun {
+        offset: u64,
+        words: u64,
+    }
+
     /// Printed by the driver or by kernels. Argument 1 is the descriptor.
     event Output<'a>(op::OUTPUT) {
         text: Bytes<'a>,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use orion_cuda::cupti::*;
 use orion_cuda::sys::CUdevice;
-use orion_wire::Writer;
 use orion_wire::activity::{Activity, lost};
 use orion_wire::codec::bytes_size;
+use orion_wire::message::activity::ActivityTakeReply;
+use orion_wire::message::field::Rest;
 use rustc_hash::FxHashMap;
 
 /// Memory of the records that wait to be taken. What comes beyond is counted, and lost.
@@ -233,19 +234,23 @@ impl Store {
         }
     }
 
-    /// Appends a reply's body: whether there is more, then records. `devices` are those that the application sees.
-    pub fn take(&mut self, devices: &[CUdevice], out: &mut Vec<u8>) {
+    /// Appends a reply: whether there is more, and records. `devices` are those that the application sees.
+    pub fn take(&mut self, devices: &[CUdevice], reply: &mut Vec<u8>) {
+        let mut records = Vec::new();
+        let more = self.take_some(devices, &mut records);
+        ActivityTakeReply { more, records: Rest(&records) }.encode(reply);
+    }
+
+    /// Whether there is more.
+    fn take_some(&mut self, devices: &[CUdevice], out: &mut Vec<u8>) -> bool {
         self.look_again();
-        let more_at = out.len();
-        out.word(0);
         if self.lost > 0 {
             Activity { kind: orion_wire::activity::LOST, structure: &lost(self.lost), name: &[] }.put(out);
             self.lost = 0;
         }
         while let Some(record) = self.ready.front_mut() {
-            if out.len() - more_at + record.wire_bytes() > REPLY_BYTES_MAX {
-                out[more_at] = 1;
-                return;
+            if 8 + out.len() + record.wire_bytes() > REPLY_BYTES_MAX {
+                return true;
             }
             record.translate(devices);
             Activity { kind: record.kind, structure: &record.structure, name: record.name() }.put(out);
@@ -256,6 +261,7 @@ impl Store {
             // A long recording's memory goes with it.
             (self.ready, self.names, self.bytes) = Default::default();
         }
+        false
     }
 }
 
@@ -279,8 +285,8 @@ mod tests {
             let mut reply = Vec::new();
             store.take(&[0], &mut reply);
             assert!(reply.len() <= REPLY_BYTES_MAX && reply.len().is_multiple_of(8));
-            let mut r = Reader::new(&reply);
-            let more = r.word().unwrap();
+            let ActivityTakeReply { more, records } = ActivityTakeReply::decode(&mut Reader::new(&reply)).unwrap();
+            let mut r = Reader::new(records.0);
             while !r.is_empty() {
                 let a = Activity::get(&mut r).unwrap();
                 let number = match a.kind {
@@ -289,7 +295,7 @@ mod tests {
                 };
                 all.push((a.kind, number, a.name.to_vec()));
             }
-            if more == 0 {
+            if !more {
                 return all;
             }
         }
