@@ -3,7 +3,8 @@
 //! Each side compares its pages with what the other side is known to have and sends the bytes that differ, in
 //! patches that carry them: what was compared is what is sent, and what is known afterwards.
 //!
-//! What a patch consists of: [`HeapPatch`]. Words of eight bytes are read and written whole, so nobody sees half of one.
+//! What a patch consists of: [`HeapPatch`]. Words of eight bytes are read and written whole, so
+//! nobody sees half of one.
 //!
 //! **Order.** A program writes data, then a flag. A scan that passed the data before it was written may see the flag,
 //! so what a scan finds is sent only after a further scan has found no other place changed: then everything that was
