@@ -337,10 +337,10 @@ pub fn devices(pool: &Pool) -> Vec<pb::Device> {
             uuid: gpu.uuid.clone(),
             name: gpu.name.clone(),
             memory_bytes: gpu.memory,
-            free_bytes: node.free(gpu).memory,
-            free_ratio: node.free(gpu).ratio,
+            free_bytes: node.free(number).memory,
+            free_ratio: node.free(number).ratio,
             vgpus: node.report.split,
-            free_vgpus: node.free(gpu).slots() as u32,
+            free_vgpus: node.free(number).slots() as u32,
             standing: standing.to_owned(),
         };
         node.report.gpus.iter().enumerate().map(device).collect::<Vec<_>>()

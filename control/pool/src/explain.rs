@@ -1,13 +1,14 @@
 //! Why an ask was not met, in words that somebody can act on: what was asked, what is free on each GPU, who holds the
 //! rest, what would fit.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::allocation::Allocation;
 use crate::node::{Node, Standing};
 use crate::placement::{Policy, place};
-use crate::{Ask, MIB};
+use crate::{Ask, Gpu, MIB};
 
 /// GPUs and holders that are listed; of the others the number.
 const LISTED_MAX: usize = 16;
@@ -20,36 +21,35 @@ pub fn full(nodes: &BTreeMap<String, Node>, allocations: &[&Allocation], ask: &A
         return text;
     }
     text.push_str("\nfree:");
-    let mut listed = 0;
+    let mut all: Vec<(u32, &Node, usize, &Gpu)> = Vec::with_capacity(gpus);
     for node in nodes.values() {
-        for (number, gpu) in node.report.gpus.iter().enumerate() {
-            listed += 1;
-            if listed > LISTED_MAX {
-                continue;
-            }
-            let free = node.free(gpu);
-            let why = match (node.is_lost, node.standing) {
-                (true, _) => ", not heard of",
-                (false, Standing::Draining) => ", draining",
-                (false, Standing::Up) => "",
-            };
-            let fits = if node.takes_more() { node.room(gpu, ask) } else { 0 };
-            write!(
-                text,
-                "\n  {} GPU {number} ({}): {} of {} MiB, {} %, {} of {} vGPUs{why}; room for {fits} of these",
-                node.report.name,
-                gpu.name,
-                free.memory / MIB,
-                gpu.memory / MIB,
-                free.ratio,
-                free.slots(),
-                node.report.split,
-            )
-            .expect("a string takes everything");
-        }
+        let room = |number| if node.takes_more() { node.room(number, ask) } else { 0 };
+        all.extend(node.report.gpus.iter().enumerate().map(|(number, gpu)| (room(number), node, number, gpu)));
     }
-    if listed > LISTED_MAX {
-        write!(text, "\n  and {} more GPUs", listed - LISTED_MAX).expect("a string takes everything");
+    // Those that are nearest to it first.
+    all.sort_by_key(|(room, node, number, _)| Reverse((*room, node.free(*number).slots(), node.free(*number).memory)));
+    for (room, node, number, gpu) in all.iter().take(LISTED_MAX) {
+        let free = node.free(*number);
+        let why = match (node.is_lost, node.standing) {
+            (true, _) => ", not heard of",
+            (false, Standing::Draining) => ", draining",
+            (false, Standing::Up) => "",
+        };
+        write!(
+            text,
+            "\n  {} GPU {number} ({}): {} of {} MiB, {} %, {} of {} vGPUs{why}; room for {room} of these",
+            node.report.name,
+            gpu.name,
+            free.memory / MIB,
+            gpu.memory / MIB,
+            free.ratio,
+            free.slots(),
+            node.report.split,
+        )
+        .expect("a string takes everything");
+    }
+    if gpus > LISTED_MAX {
+        write!(text, "\n  and {} more GPUs", gpus - LISTED_MAX).expect("a string takes everything");
     }
     text.push_str(&holders(allocations));
     text.push_str(&what_would_fit(nodes, ask));
@@ -68,7 +68,7 @@ fn holders(allocations: &[&Allocation]) -> String {
         return String::new();
     }
     let mut most: Vec<_> = by_tenant.into_iter().collect();
-    most.sort_by_key(|(_, (vgpus, ..))| std::cmp::Reverse(*vgpus));
+    most.sort_by_key(|(_, (vgpus, ..))| Reverse(*vgpus));
     let mut text = "\nheld:".to_owned();
     for (tenant, (vgpus, memory, ratio)) in most.iter().take(LISTED_MAX) {
         let tenant = if tenant.is_empty() { "(no tenant)" } else { tenant };

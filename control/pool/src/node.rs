@@ -1,6 +1,6 @@
 //! Nodes and their GPUs, and how much of each is free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,8 @@ pub struct Node {
     /// Has not been heard of for a while.
     pub is_lost: bool,
     pub seen: Time,
-    free: BTreeMap<String, Free>,
+    /// Of each GPU, as they stand in the report.
+    free: Vec<Free>,
 }
 
 /// What is left of a GPU.
@@ -95,7 +96,7 @@ impl Node {
     pub fn new(report: NodeReport, standing: Standing, now: Time) -> Node {
         let split = report.split;
         let free = |gpu: &Gpu| Free { memory: gpu.memory, ratio: 100, slots: (0..split).collect() };
-        let free = report.gpus.iter().map(|gpu| (gpu.uuid.clone(), free(gpu))).collect();
+        let free = report.gpus.iter().map(free).collect();
         Node { report, standing, is_lost: false, seen: now, free }
     }
 
@@ -107,8 +108,13 @@ impl Node {
         self.report.gpus.iter().find(|g| g.uuid == uuid)
     }
 
-    pub fn free(&self, gpu: &Gpu) -> &Free {
-        &self.free[&gpu.uuid]
+    /// What is left of the GPU with this number.
+    pub fn free(&self, number: usize) -> &Free {
+        &self.free[number]
+    }
+
+    pub fn number(&self, uuid: &str) -> Option<usize> {
+        self.report.gpus.iter().position(|g| g.uuid == uuid)
     }
 
     /// Memory (without the reserve) and ratio that a vGPU of this ask has on this GPU.
@@ -119,8 +125,9 @@ impl Node {
     }
 
     /// How many vGPUs of this ask the GPU has room for.
-    pub fn room(&self, gpu: &Gpu, ask: &Ask) -> u32 {
-        let (free, (memory, ratio)) = (self.free(gpu), self.size(gpu, ask));
+    pub fn room(&self, number: usize, ask: &Ask) -> u32 {
+        let (gpu, free) = (&self.report.gpus[number], &self.free[number]);
+        let (memory, ratio) = self.size(gpu, ask);
         if memory == 0 {
             return 0;
         }
@@ -128,32 +135,32 @@ impl Node {
         (by_memory.min(free.slots.len() as u64) as u32).min(free.ratio / ratio)
     }
 
-    /// Takes room for one more.
-    pub(crate) fn take(&mut self, uuid: &str, ask: &Ask) -> Place {
-        let gpu = self.gpu(uuid).expect("placed on a GPU of the node").clone();
+    /// Takes room for one more on the GPU with this number.
+    pub(crate) fn take(&mut self, number: usize, ask: &Ask) -> Place {
+        let gpu = self.report.gpus[number].clone();
         let (memory, ratio) = self.size(&gpu, ask);
-        let free = self.free.get_mut(uuid).expect("each GPU has its entry");
+        let free = &mut self.free[number];
         let slot = free.slots.pop_first().expect("there was room");
         free.memory -= memory + gpu.reserve;
         free.ratio -= ratio;
-        let number = self.report.gpus.iter().position(|g| g.uuid == uuid).expect("just found") as u32;
-        let (node, gpu, reserve) = (self.report.name.clone(), gpu.uuid, gpu.reserve);
-        Place { node, gpu, number, slot, memory, reserve, ratio }
+        let (node, number, reserve) = (self.report.name.clone(), number as u32, gpu.reserve);
+        Place { node, gpu: gpu.uuid, number, slot, memory, reserve, ratio }
     }
 
     /// What a place had taken is free again.
     pub(crate) fn give_back(&mut self, place: &Place) {
-        if let Some(free) = self.free.get_mut(&place.gpu) {
-            free.memory += place.memory + place.reserve;
-            free.ratio += place.ratio;
-            free.slots.insert(place.slot);
-        }
+        let number = self.number(&place.gpu).expect("places lie on GPUs that are there");
+        let free = &mut self.free[number];
+        free.memory += place.memory + place.reserve;
+        free.ratio += place.ratio;
+        free.slots.insert(place.slot);
     }
 
     /// Takes exactly this room, which an allocation has that is older than what is known of the node. False if it is
     /// not there any more.
     pub(crate) fn take_again(&mut self, place: &Place) -> bool {
-        let Some(free) = self.free.get_mut(&place.gpu) else { return false };
+        let Some(number) = self.number(&place.gpu) else { return false };
+        let free = &mut self.free[number];
         let fits = free.memory >= place.memory + place.reserve && free.ratio >= place.ratio;
         if !fits || !free.slots.remove(&place.slot) {
             return false;

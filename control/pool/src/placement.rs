@@ -13,8 +13,8 @@ pub enum Policy {
     Spread,
 }
 
-/// A GPU by its node's name and its UUID, once for each vGPU.
-pub type Chosen = Vec<(String, String)>;
+/// A GPU by its node's name and its number there, once for each vGPU.
+pub type Chosen = Vec<(String, usize)>;
 
 /// All of them, or `None`: some do not help a program that asked for all.
 pub fn place<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Policy) -> Option<Chosen> {
@@ -37,7 +37,7 @@ pub fn place<'a>(nodes: impl Iterator<Item = &'a Node>, ask: &Ask, policy: Polic
 
 /// How many vGPUs of this ask the node has room for.
 pub fn capacity(node: &Node, ask: &Ask) -> u32 {
-    let rooms = node.report.gpus.iter().map(|gpu| node.room(gpu, ask));
+    let rooms = (0..node.report.gpus.len()).map(|number| node.room(number, ask));
     match ask.gpus {
         Gpus::Any => rooms.sum(),
         Gpus::Same => rooms.max().unwrap_or(0),
@@ -47,12 +47,13 @@ pub fn capacity(node: &Node, ask: &Ask) -> u32 {
 
 /// How much of a node is free, in thousandths of a GPU: of time or of memory, whichever is less.
 fn freedom(node: &Node) -> u64 {
-    node.report.gpus.iter().map(|gpu| freedom_of(node, gpu)).sum()
+    (0..node.report.gpus.len()).map(|number| freedom_of(node, number)).sum()
 }
 
-fn freedom_of(node: &Node, gpu: &crate::Gpu) -> u64 {
-    let free = node.free(gpu);
-    let memory = (free.memory as u128 * 1000 / gpu.memory.max(1) as u128) as u64;
+fn freedom_of(node: &Node, number: usize) -> u64 {
+    let free = node.free(number);
+    // In MiB, so that the product fits.
+    let memory = (free.memory >> 20) * 1000 / (node.report.gpus[number].memory >> 20).max(1);
     memory.min(free.ratio as u64 * 10)
 }
 
@@ -66,12 +67,12 @@ fn score(policy: Policy, freedom: u64) -> u64 {
 
 /// On the node, which has room for `count` of them.
 fn on_node(node: &Node, ask: &Ask, policy: Policy, count: u32) -> Chosen {
-    let mut gpus: Vec<(u64, &crate::Gpu, u32)> = (node.report.gpus.iter())
+    let mut gpus: Vec<(u64, usize, u32)> = (0..node.report.gpus.len())
         .map(|gpu| (score(policy, freedom_of(node, gpu)), gpu, node.room(gpu, ask)))
         .filter(|(.., room)| *room > 0)
         .collect();
     gpus.sort_by_key(|(score, ..)| *score);
-    let name = |gpu: &crate::Gpu| (node.report.name.clone(), gpu.uuid.clone());
+    let name = |gpu: &usize| (node.report.name.clone(), *gpu);
     let whole = gpus.iter().find(|(.., room)| *room >= count);
     match (ask.gpus, policy, whole) {
         // Together if they can be, for they may want to reach each other's memory.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocation::{Allocation, AllocationId, Lease, Place};
 use crate::node::{Node, NodeReport, Standing};
-use crate::placement::{Policy, place};
+use crate::placement::{Chosen, Policy, place};
 use crate::{Ask, Invalid, MIB, Time, explain};
 
 #[derive(Debug, Clone)]
@@ -267,8 +267,23 @@ impl Pool {
         for id in homeless {
             self.end_but_on(id, Why::GpuGone, Some(&name));
         }
+        self.count_anew(&name);
         self.serve_queue(now);
         Ok(())
+    }
+
+    /// GPUs may have come to stand in another order.
+    fn count_anew(&mut self, name: &str) {
+        let node = &self.nodes[name];
+        for allocation in self.allocations.values_mut().filter(|a| a.is_on(name)) {
+            let before = allocation.clone();
+            for place in allocation.places.iter_mut().filter(|p| p.node == name) {
+                place.number = node.number(&place.gpu).expect("what lay elsewhere is over") as u32;
+            }
+            if *allocation != before {
+                self.changes.push(Change::Allocation(allocation.clone()));
+            }
+        }
     }
 
     fn on_node(&self, name: &str) -> Vec<AllocationId> {
@@ -404,20 +419,20 @@ impl Pool {
     }
 
     /// Where it would lie.
-    fn find(&self, ask: &Ask) -> Result<Vec<(String, String)>, Obstacle> {
+    fn find(&self, ask: &Ask) -> Result<Chosen, Obstacle> {
         let chosen = place(self.nodes.values(), ask, self.settings.policy);
         // A quota is a word about the tenant, whatever is free.
         let sizes = match &chosen {
-            Some(chosen) => chosen.iter().map(|(node, gpu)| self.size(node, gpu, ask)).collect(),
+            Some(chosen) => chosen.iter().map(|(node, number)| self.size(node, *number, ask)).collect(),
             None => vec![(ask.memory.unwrap_or(0), ask.ratio.unwrap_or(0)); ask.vgpus as usize],
         };
         self.within_quota(&ask.tenant, &sizes)?;
         chosen.ok_or(Obstacle::Full)
     }
 
-    fn size(&self, node: &str, gpu: &str, ask: &Ask) -> (u64, u32) {
+    fn size(&self, node: &str, number: usize, ask: &Ask) -> (u64, u32) {
         let node = &self.nodes[node];
-        node.size(node.gpu(gpu).expect("placed on a GPU of the node"), ask)
+        node.size(&node.report.gpus[number], ask)
     }
 
     fn within_quota(&self, tenant: &str, sizes: &[(u64, u32)]) -> Result<(), Obstacle> {
@@ -443,9 +458,10 @@ impl Pool {
         Ok(())
     }
 
-    fn grant(&mut self, now: Time, id: AllocationId, ask: Ask, chosen: Vec<(String, String)>) -> Allocation {
-        let places: Vec<Place> =
-            (chosen.iter()).map(|(node, gpu)| self.nodes.get_mut(node).expect("just chosen").take(gpu, &ask)).collect();
+    fn grant(&mut self, now: Time, id: AllocationId, ask: Ask, chosen: Chosen) -> Allocation {
+        let places: Vec<Place> = (chosen.iter())
+            .map(|(node, number)| self.nodes.get_mut(node).expect("just chosen").take(*number, &ask))
+            .collect();
         self.hold(&ask.tenant, &places);
         let allocation = Allocation { id, ask, places, lease: Lease::Offered, until: now + self.settings.offer_ms };
         self.allocations.insert(id, allocation.clone());

@@ -49,12 +49,16 @@ fn node_name(node: usize) -> String {
 fn gpu(node: usize, number: usize) -> Gpu {
     // Of different sizes, with and without a reserve.
     let gib = [4, 8, 80][number % 3];
-    let reserve = if number % 2 == 0 { 300 * MIB } else { 0 };
+    let reserve = if number.is_multiple_of(2) { 300 * MIB } else { 0 };
     Gpu { uuid: format!("GPU-{node}-{number}"), name: "Model GPU".into(), memory: gib << 30, reserve }
 }
 
 fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
-    let gpus = (0..4).filter(|n| gpus & 1 << n != 0).map(|n| gpu(node, n)).collect();
+    let mut gpus: Vec<Gpu> = (0..4).filter(|n| gpus & 1 << n != 0).map(|n| gpu(node, n)).collect();
+    // Their order may change, too.
+    if split.is_multiple_of(2) {
+        gpus.reverse();
+    }
     NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split }
 }
 
@@ -334,12 +338,12 @@ impl World {
     fn check(&self) {
         let taken = self.taken();
         for node in self.pool.nodes() {
-            for gpu in &node.report.gpus {
+            for (number, gpu) in node.report.gpus.iter().enumerate() {
                 let none = (0, 0, BTreeSet::new());
                 let (memory, ratio, slots) =
                     taken.get(&(node.report.name.clone(), gpu.uuid.clone())).unwrap_or(&none).clone();
                 assert!(memory <= gpu.memory && ratio <= 100 && slots.iter().all(|s| *s < node.report.split));
-                let free = node.free(gpu);
+                let free = node.free(number);
                 assert_eq!((free.memory, free.ratio), (gpu.memory - memory, 100 - ratio), "{}", gpu.uuid);
                 assert_eq!(free.slots(), node.report.split as usize - slots.len());
             }
@@ -354,7 +358,7 @@ impl World {
             for place in &a.places {
                 assert!(a.ask.memory.is_none_or(|m| m == place.memory) && a.ask.ratio.is_none_or(|r| r == place.ratio));
                 let node = self.pool.nodes().find(|n| n.report.name == place.node).expect("its node is known");
-                assert!(node.gpu(&place.gpu).is_some(), "on a GPU that is gone");
+                assert_eq!(node.number(&place.gpu), Some(place.number as usize), "on a GPU that is gone, or elsewhere");
             }
         }
         // What is stored is what is.
