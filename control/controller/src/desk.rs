@@ -133,9 +133,10 @@ impl Serving {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             self.desk.now = self.clock.elapsed().as_millis() as Time;
-            if let Err(why) = self.freshen() {
-                // Dropped, and with them what would have answered: the callers hear that.
-                drop((first, self.inbox.try_iter().count(), why));
+            if self.freshen().is_err() {
+                // With the operations goes what would have answered: the callers hear that.
+                drop(first);
+                self.inbox.try_iter().for_each(drop);
                 continue;
             }
             for id in std::mem::take(&mut self.unheard) {

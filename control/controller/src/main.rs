@@ -60,7 +60,8 @@ fn main() -> ExitCode {
 fn run(start: &Start) -> Result<(), String> {
     if let Some(url) = &start.kv {
         return Err(format!(
-            "--kv {url}: this controller cannot keep the pool in an etcd yet; without it the pool is in database.data-dir"
+            "--kv {url}: this controller cannot keep the pool in an etcd yet; without it the pool is in \
+             database.data-dir"
         ));
     }
     let config = Config::read(start.config_file.as_deref())?;
