@@ -1,10 +1,9 @@
 //! How long an allocation takes in a large pool: see the controller's README.
 //!
-//! Starts a controller with a store in a folder of its own, registers 1,000 nodes of 8 GPUs that say every three
-//! seconds
-//! what they have, holds 10,000 vGPUs, and then allocates and releases one after the other, and from several clients at
-//! once. Prints percentiles of the time that a client waits for the answer to an allocation, which is on the disk by
-//! then.
+//! Starts a controller with a store in a folder of its own and registers 1,000 nodes of 8 GPUs, which say every three
+//! seconds what they have. Holds 10,000 vGPUs, and then allocates and releases one after the other, and from several
+//! clients at once. Prints percentiles of the time that a client waits for the answer to an allocation, which is on the
+//! disk by then.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
