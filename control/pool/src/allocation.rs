@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ask, Time};
+use crate::ask::Ask;
+use crate::units::Time;
 
 /// A random number that nobody guesses, written like a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::MIB;
+use crate::units::MIB;
 
 /// vGPUs of one program. More than any machine has is a mistake.
 pub const VGPUS_MAX: u32 = 64;

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::allocation::Allocation;
-use crate::node::{Node, Standing};
+use crate::ask::Ask;
+use crate::node::{Gpu, Node, Standing};
 use crate::placement::{Policy, place};
-use crate::{Ask, Gpu, MIB};
+use crate::units::MIB;
 
 /// GPUs and holders that are listed; of the others the number.
 const LISTED_MAX: usize = 16;

@@ -11,13 +11,11 @@ pub mod explain;
 pub mod node;
 pub mod placement;
 pub mod pool;
+pub mod units;
 
 pub use allocation::{Allocation, AllocationId, Lease, Place};
 pub use ask::{Ask, Gpus, Invalid};
 pub use node::{Gpu, Node, NodeReport, Standing};
 pub use placement::Policy;
 pub use pool::{Answer, Change, Event, Pool, Quota, Refused, Settings, Why};
-
-/// Milliseconds of some clock that never goes back.
-pub type Time = u64;
-pub const MIB: u64 = 1 << 20;
+pub use units::{MIB, Time};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Place;
-use crate::{Ask, Invalid, Time};
+use crate::ask::{Ask, Invalid};
+use crate::units::{MIB, Time};
 
 pub const VGPUS_OF_A_GPU_MAX: u32 = 100;
 pub const GPUS_MAX: usize = 64;
@@ -120,7 +121,7 @@ impl Node {
     /// Memory (without the reserve) and ratio that a vGPU of this ask has on this GPU.
     pub fn size(&self, gpu: &Gpu, ask: &Ask) -> (u64, u32) {
         let share = gpu.memory / self.report.split as u64;
-        let memory = ask.memory.unwrap_or(share.saturating_sub(gpu.reserve) / crate::MIB * crate::MIB);
+        let memory = ask.memory.unwrap_or(share.saturating_sub(gpu.reserve) / MIB * MIB);
         (memory, ask.ratio.unwrap_or(100 / self.report.split))
     }
 

@@ -1,7 +1,7 @@
 //! Where the vGPUs of an ask would lie.
 
+use crate::ask::{Ask, Gpus};
 use crate::node::Node;
-use crate::{Ask, Gpus};
 
 /// Which node and GPU to prefer where several have room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{Allocation, AllocationId, Lease, Place};
+use crate::ask::{Ask, Invalid};
+use crate::explain;
 use crate::node::{Node, NodeReport, Standing};
 use crate::placement::{Chosen, Policy, place};
-use crate::{Ask, Invalid, MIB, Time, explain};
+use crate::units::{MIB, Time};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
