@@ -7,10 +7,12 @@ use orion_cuda::sys::*;
 use orion_wire::activity::{Activity, COPIES, KERNELS, LOST, SETS};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::capture::StreamEndCapture;
+use orion_wire::message::field::{Existing, List, New};
 use orion_wire::record::op;
 use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, words};
+use crate::harness::{Client, Oriond, Transport, body, words};
 
 const ALL: u64 = KERNELS | COPIES | SETS;
 const FUNCTION: u64 = Handle::new(Kind::Function, 0, 0).0;
@@ -228,7 +230,8 @@ fn a_graph_s_nodes_belong_to_its_launch() {
             p.launch(grid, 1);
         }
         let graph = Handle::new(Kind::Graph, 0, 0).0;
-        p.done(ops::CU_STREAM_END_CAPTURE, &words(&[STREAM, 1, graph, 0]));
+        let end = StreamEndCapture { stream: Existing(STREAM), name: New(graph), set_aside: List::default() };
+        p.done(StreamEndCapture::OP, &body(&end));
         p.done(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &words(&[GRAPH_EXEC, graph, 0, 0]));
         p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
         for id in [21, 22] {

@@ -15,11 +15,13 @@ use orion_cuda::sys::{
 use orion_transport::stream::Frame;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::capture::StreamEndCapture;
+use orion_wire::message::field::{Existing, List, New};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
 
 use crate::death::{carried_with_key, join, stream_frame};
-use crate::harness::{Client, FILL, Oriond, Transport, wait_until, words};
+use crate::harness::{Client, FILL, Oriond, Transport, body, wait_until, words};
 
 /// A command that has the worker announce a range, unchanged.
 fn announcement(sequence: u64, offset: u64, bytes: u64) -> Vec<u8> {
@@ -182,7 +184,8 @@ fn what_a_captured_copy_read_goes_with_its_graph() {
         for _ in 0..300 {
             assert_eq!(client.ask(op::COPY_IN_INLINE, &copy).0, CUDA_SUCCESS);
         }
-        assert_eq!(client.ask(ops::CU_STREAM_END_CAPTURE, &words(&[STREAM, 1, graph, 0])).0, CUDA_SUCCESS);
+        let end = StreamEndCapture { stream: Existing(STREAM), name: New(graph), set_aside: List::default() };
+        assert_eq!(client.ask(StreamEndCapture::OP, &body(&end)).0, CUDA_SUCCESS);
         assert_eq!(client.ask(ops::CU_GRAPH_DESTROY, &words(&[graph])).0, CUDA_SUCCESS);
     };
     (0..2).for_each(&mut round);

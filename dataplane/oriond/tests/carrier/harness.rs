@@ -20,6 +20,7 @@ use orion_transport::proof::{Said, Token, fresh_nonce};
 use orion_wire::address::{self, Leads, Place};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, frame, kind};
+use orion_wire::message::field::Field;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::version::Version;
 use orion_wire::{Reader, Writer};
@@ -430,6 +431,13 @@ fn next(ring: &mut Consumer, carrier: &dyn Carrier) -> Option<(Header, Vec<u8>)>
 pub fn words(words: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     words.iter().for_each(|w| out.word(*w));
+    out
+}
+
+/// A message's body.
+pub fn body<'a>(message: &impl Field<'a>) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.put(&mut out);
     out
 }
 
