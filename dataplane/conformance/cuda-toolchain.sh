@@ -9,14 +9,23 @@ set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
 
+# what pip is asked: again when a download broke off, as pip itself does only before the first byte has come
+pip() {
+    local try
+    for try in 1 2 3; do
+        python3 -m pip "$@" --quiet --disable-pip-version-check --no-deps --only-binary=:all: >&2 && return
+        echo "pip $1 failed, try $try of 3" >&2
+    done
+    return 1
+}
+
 # folder wheel…: into the folder, in place of what is there
 download() {
     local folder=$1
     shift
     rm -rf "$folder"
     mkdir -p "$folder/wheels"
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-        --dest "$folder/wheels" "$@" >&2
+    pip download --dest "$folder/wheels" "$@"
     for wheel in "$folder"/wheels/*.whl; do
         python3 -m zipfile -e "$wheel" "$folder"
     done
@@ -78,8 +87,7 @@ if [ "${1:-}" = frameworks ]; then
     fi
     packages=$("$root/.frameworks/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     if [ ! -e "$root/.frameworks/complete" ]; then
-        python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
-            --target "$packages" -r "$list" >&2
+        pip install --no-cache-dir --target "$packages" -r "$list"
         cp "$list" "$root/.frameworks/complete"
     fi
     echo "$packages"
