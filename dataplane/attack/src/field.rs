@@ -434,12 +434,14 @@ impl Arsenal {
                 };
             }
             Shape::Several(of, count) => return (0..*count).for_each(|_| self.declared(of, out)),
+            Shape::List(Shape::Part("JitOption", _), _) => Field::Options,
             Shape::List(of, max) => {
                 let count = if self.is_fatal() { self.number(64) } else { self.random.below(3).min(*max as u64) };
                 out.word(count);
                 return (0..count.min(8)).for_each(|_| self.declared(of, out));
             }
             Shape::Part("Copy3D", _) => Field::Copy,
+            Shape::OneOf("Payload", _) => Field::Image,
             Shape::Part(_, parts) => return parts.iter().for_each(|part| self.declared(&part.shape, out)),
             Shape::OneOf(_, variants) => {
                 let (_, number, of) = &variants[self.random.below(variants.len() as u64) as usize];
@@ -482,14 +484,16 @@ impl Arsenal {
             let end = u64::from(CU_JIT_NUM_OPTIONS) + u64::from(self.is_fatal());
             let option = self.random.below(end);
             out.word(option);
-            match option as u32 {
-                CU_JIT_WALL_TIME => {}
+            let (way, value) = match option as u32 {
+                CU_JIT_WALL_TIME => (0, None),
                 CU_JIT_GLOBAL_SYMBOL_NAMES | CU_JIT_REFERENCED_KERNEL_NAMES | CU_JIT_REFERENCED_VARIABLE_NAMES => {
-                    self.put(Field::List(&[Field::Text]), out);
+                    (2, Some(Field::List(&[Field::Text])))
                 }
-                CU_JIT_GLOBAL_SYMBOL_ADDRESSES => self.put(Field::List(&[Field::Address]), out),
-                _ => out.word(self.number(64)),
-            }
+                CU_JIT_GLOBAL_SYMBOL_ADDRESSES => (3, Some(Field::List(&[Field::Address]))),
+                _ => (1, Some(Field::Word(64))),
+            };
+            self.put(Field::Exactly(way), out);
+            value.into_iter().for_each(|value| self.put(value, out));
         }
     }
 

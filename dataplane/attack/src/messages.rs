@@ -50,22 +50,6 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
     (op::ACTIVITY_ENABLE, &[SMALL]),
     // What does not fit into a reply ends a session.
     (op::COPY_OUT_INLINE, &[Address, Choice(4096), STREAM]),
-    // Modules.
-    (ops::CU_MODULE_LOAD_DATA_EX, &[New(Kind::Module), Image, Options]),
-    (ops::CU_MODULE_UNLOAD, &[Handle(Kind::Module)]),
-    (ops::CU_MODULE_GET_FUNCTION, &[Handle(Kind::Module), New(Kind::Function), Text]),
-    (ops::CU_MODULE_ENUMERATE_FUNCTIONS, &[Handle(Kind::Module)]),
-    (ops::CU_MODULE_GET_GLOBAL_V2, &[Handle(Kind::Module), Text]),
-    (ops::CU_LIBRARY_LOAD_DATA, &[New(Kind::Library), Image, Options]),
-    (ops::CU_LIBRARY_UNLOAD, &[Handle(Kind::Library)]),
-    (ops::CU_LIBRARY_GET_KERNEL, &[Handle(Kind::Library), New(Kind::Function), Text]),
-    (ops::CU_LIBRARY_ENUMERATE_KERNELS, &[Handle(Kind::Library)]),
-    (ops::CU_LIBRARY_GET_MODULE, &[Handle(Kind::Library), New(Kind::Module)]),
-    (ops::CU_LIBRARY_GET_GLOBAL, &[Handle(Kind::Library), Text]),
-    (ops::CU_LINK_CREATE_V2, &[New(Kind::LinkState), Options]),
-    (ops::CU_LINK_ADD_DATA_V2, &[Handle(Kind::LinkState), SMALL, Image, Text, Options]),
-    (ops::CU_LINK_COMPLETE, &[Handle(Kind::LinkState), Choice(2), Size, Size]),
-    (ops::CU_LINK_DESTROY, &[Handle(Kind::LinkState)]),
     // Functions.
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, WORD, WORD, WORD, Word(40), STREAM, Exactly(24), WORD, WORD, WORD]),
     (ops::CU_LAUNCH_KERNEL, &[FUNCTION, LINE, LINE, LINE, ONE, STREAM, BYTES_8, Address]),

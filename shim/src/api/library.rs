@@ -5,7 +5,6 @@
 use std::ffi::{c_char, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::write;
@@ -197,15 +196,14 @@ pub unsafe fn cuLibraryUnload(library: CUlibrary) -> CUresult {
     if !handle.is(Kind::Library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    unload(handle, ops::CU_LIBRARY_UNLOAD)
+    unload(handle)
 }
 
 /// # Safety
 /// As CUDA's `cuLibraryGetKernel`.
 pub unsafe fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }
-        .and_then(|name| find(library as u64, name, ops::CU_LIBRARY_GET_KERNEL).map(|h| h as CUkernel));
+    let answer = unsafe { name_of(name) }.and_then(|name| find(library as u64, name).map(|h| h as CUkernel));
     // SAFETY: the caller's promise.
     unsafe { write(kernel, answer) }
 }
@@ -214,7 +212,7 @@ pub unsafe fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name
 /// As CUDA's `cuLibraryGetKernelCount`.
 pub unsafe fn cuLibraryGetKernelCount(count: *mut u32, library: CUlibrary) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(count, names(library as u64, ops::CU_LIBRARY_ENUMERATE_KERNELS).map(|n| n.len() as u32)) }
+    unsafe { write(count, names(library as u64).map(|n| n.len() as u32)) }
 }
 
 /// # Safety
@@ -223,9 +221,9 @@ pub unsafe fn cuLibraryEnumerateKernels(out: *mut CUkernel, count: u32, library:
     if out.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let all = names(library as u64, ops::CU_LIBRARY_ENUMERATE_KERNELS).and_then(|names| {
+    let all = names(library as u64).and_then(|names| {
         let found = names.iter().take(count as usize);
-        found.map(|n| find(library as u64, n, ops::CU_LIBRARY_GET_KERNEL)).collect::<Result<Vec<_>, _>>()
+        found.map(|n| find(library as u64, n)).collect::<Result<Vec<_>, _>>()
     });
     match all {
         Ok(all) => {
@@ -255,7 +253,7 @@ pub unsafe fn cuLibraryGetGlobal(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n, ops::CU_LIBRARY_GET_GLOBAL));
+    let answer = unsafe { name_of(name) }.and_then(|n| global(library as u64, n));
     // SAFETY: the caller's promise.
     unsafe { write_global(address, size, answer) }
 }

@@ -5,9 +5,11 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::Existing;
+use orion_wire::message::image::Nothing;
+use orion_wire::message::link::{LinkAddData, LinkAddDataReply, LinkComplete, LinkCompleteReply, LinkCreate};
+use orion_wire::message::link::{LinkDestroy, LinkStep};
 
 use crate::answer::{code, posted, write};
 use crate::memory::payload::{Loan, Payload};
@@ -25,11 +27,6 @@ fn link(handle: CUlinkState) -> Result<&'static Link, CUresult> {
         .filter(|h| h.is(Kind::LinkState))
         .and_then(|h| state().links.table.get(h))
         .ok_or(CUDA_ERROR_INVALID_HANDLE)
-}
-
-/// Logs come back whatever the result is, unless the command failed before the driver was asked.
-fn absorb(options: &Options, r: &mut Reader<'_>) -> Result<(), Fault> {
-    if r.is_empty() { Ok(()) } else { options.absorb(r) }
 }
 
 /// # Safety
@@ -51,11 +48,9 @@ pub unsafe fn cuLinkCreate_v2(
         // SAFETY: the caller's promise: two arrays of `count` elements that outlive the link.
         let options = unsafe { Options::from_raw(count, options, values) }?;
         let handle = state().handles.reserve_in(Kind::LinkState, context::current_home());
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle.0);
-            options.encode(w);
-        };
-        crate::objects::handles::made(handle, call(ops::CU_LINK_CREATE_V2, request, |_| Ok(())))?;
+        let q = LinkCreate { link: handle.into(), options: options.told() };
+        crate::objects::handles::made(handle, call(LinkCreate::OP, |w| q.encode(w), |_| Ok(())))?;
+        drop(q);
         state().links.table.insert(
             handle,
             Link { options: Lock::new(Rank::Object, options), cubin: Lock::new(Rank::Leaf, Default::default()) },
@@ -95,18 +90,23 @@ fn add(handle: CUlinkState, kind: CUjitInputType, data: &[u8], name: &CStr, opti
     let link = link(handle)?;
     let payload = Payload::new(s, data)?;
     let of_link = link.options.lock();
+    let q = LinkAddData {
+        link: Existing(handle as u64),
+        input_type: kind,
+        data: payload.told(),
+        name: name.into(),
+        options: options.told(),
+    };
     let code = call_any(
-        ops::CU_LINK_ADD_DATA_V2,
-        |w| {
-            w.word(handle as u64);
-            w.word(kind as u64);
-            payload.encode(w);
-            w.bytes(name.to_bytes());
-            options.encode(w);
-        },
+        LinkAddData::OP,
+        |w| q.encode(w),
         |code, r| {
-            absorb(options, r)?;
-            absorb(&of_link, r)?;
+            // Logs come back whatever the result is, unless the command failed before the driver was asked.
+            if !r.is_empty() {
+                let q = LinkAddDataReply::decode(r)?;
+                options.absorb(&q.results);
+                of_link.absorb(&q.of_link);
+            }
             Ok(code)
         },
     )?;
@@ -151,23 +151,23 @@ pub unsafe fn cuLinkComplete(handle: CUlinkState, cubin: *mut *mut c_void, bytes
         let s = session()?;
         let link = link(handle)?;
         let of_link = link.options.lock();
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle as u64);
-            w.word(request::COMPLETE);
+        let request = |step| {
+            let q = LinkComplete { link: Existing(handle as u64), step };
+            move |w: &mut Vec<u8>| q.encode(w)
         };
-        let (code, size) = call_any(ops::CU_LINK_COMPLETE, request, |code, r| {
-            absorb(&of_link, r)?;
-            Ok((code, if code == CUDA_SUCCESS { r.word()? } else { 0 }))
-        })?;
+        let completed = call_any(LinkComplete::OP, request(LinkStep::Complete(Nothing {})), |code, r| {
+            if r.is_empty() && code != CUDA_SUCCESS {
+                return Ok((code, 0));
+            }
+            let q = LinkCompleteReply::decode(r)?;
+            of_link.absorb(&q.of_link);
+            Ok((code, q.bytes.0))
+        });
+        let (code, size) = completed?;
         posted(code)?;
         // Cubins are larger than a record: the worker writes this one to the heap.
         let loan = Loan::general(s, size as usize)?;
-        let request = |w: &mut Vec<u8>| {
-            w.word(handle as u64);
-            w.word(request::FETCH);
-            loan.range.put(w);
-        };
-        call(ops::CU_LINK_COMPLETE, request, |_| Ok(()))?;
+        call(LinkComplete::OP, request(LinkStep::Fetch(loan.range.into())), |_| Ok(()))?;
         let mut copy = vec![0u8; size as usize];
         // SAFETY: the loan has as many bytes, and the worker has written them.
         unsafe { std::ptr::copy_nonoverlapping(loan.pointer(), copy.as_mut_ptr(), copy.len()) };
@@ -192,12 +192,6 @@ pub unsafe fn cuLinkComplete(handle: CUlinkState, cubin: *mut *mut c_void, bytes
     }
 }
 
-/// The two halves of completing.
-mod request {
-    pub const COMPLETE: u64 = 0;
-    pub const FETCH: u64 = 1;
-}
-
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuLinkDestroy(handle: CUlinkState) -> CUresult {
@@ -205,7 +199,7 @@ pub unsafe fn cuLinkDestroy(handle: CUlinkState) -> CUresult {
         session()?;
         link(handle)?;
         let handle = Handle(handle as u64);
-        let destroyed = posted(post(ops::CU_LINK_DESTROY, |w| w.word(handle.0)));
+        let destroyed = posted(post(LinkDestroy::OP, |w| LinkDestroy { link: handle.into() }.encode(w)));
         crate::objects::handles::release(handle);
         destroyed
     })())

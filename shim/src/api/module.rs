@@ -6,7 +6,6 @@ use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 
 use crate::answer::{code, put, write};
@@ -70,15 +69,14 @@ pub unsafe fn cuModuleUnload(module: CUmodule) -> CUresult {
     if !handle.is(Kind::Module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    unload(handle, ops::CU_MODULE_UNLOAD)
+    unload(handle)
 }
 
 /// # Safety
 /// As CUDA's `cuModuleGetFunction`.
 pub unsafe fn cuModuleGetFunction(f: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }
-        .and_then(|name| find(module as u64, name, ops::CU_MODULE_GET_FUNCTION).map(|h| h as CUfunction));
+    let answer = unsafe { name_of(name) }.and_then(|name| find(module as u64, name).map(|h| h as CUfunction));
     // SAFETY: the caller's promise.
     unsafe { write(f, answer) }
 }
@@ -87,7 +85,7 @@ pub unsafe fn cuModuleGetFunction(f: *mut CUfunction, module: CUmodule, name: *c
 /// As CUDA's `cuModuleGetFunctionCount`.
 pub unsafe fn cuModuleGetFunctionCount(count: *mut u32, module: CUmodule) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { write(count, names(module as u64, ops::CU_MODULE_ENUMERATE_FUNCTIONS).map(|n| n.len() as u32)) }
+    unsafe { write(count, names(module as u64).map(|n| n.len() as u32)) }
 }
 
 /// # Safety
@@ -117,7 +115,7 @@ pub unsafe fn cuModuleGetGlobal_v2(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: the caller's promise.
-    let answer = unsafe { name_of(name) }.and_then(|n| global(module as u64, n, ops::CU_MODULE_GET_GLOBAL_V2));
+    let answer = unsafe { name_of(name) }.and_then(|n| global(module as u64, n));
     // SAFETY: the caller's promise.
     unsafe { write_global(address, size, answer) }
 }

@@ -3,8 +3,8 @@
 // UNSAFETY: copies between the application's memory and the heap.
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::message::carrier::HeapWritten;
+use orion_wire::message::image;
 use orion_wire::record::HeapRange;
 
 use crate::state::heap::PAGE;
@@ -65,17 +65,11 @@ impl<'a> Payload<'a> {
         Ok(Payload::Heap(loan))
     }
 
-    /// One word says which form follows.
-    pub fn encode(&self, w: &mut Vec<u8>) {
+    /// What the worker is told.
+    pub fn told(&self) -> image::Payload<'a> {
         match self {
-            Payload::Inline(bytes) => {
-                w.word(0);
-                w.bytes(bytes);
-            }
-            Payload::Heap(loan) => {
-                w.word(1);
-                loan.range.put(w);
-            }
+            Payload::Inline(bytes) => image::Payload::Inline((*bytes).into()),
+            Payload::Heap(loan) => image::Payload::Heap(loan.range.into()),
         }
     }
 }

@@ -5,9 +5,15 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::{Existing, Halves, Text};
+use orion_wire::message::library::{LibraryEnumerateKernels, LibraryEnumerateKernelsReply, LibraryGetGlobal};
+use orion_wire::message::library::{LibraryGetGlobalReply, LibraryGetKernel, LibraryGetKernelReply};
+use orion_wire::message::library::{LibraryGetModule, LibraryLoadData, LibraryLoadDataReply, LibraryUnload};
+use orion_wire::message::module::{ModuleEnumerateFunctions, ModuleEnumerateFunctionsReply, ModuleGetFunction};
+use orion_wire::message::module::{ModuleGetFunctionReply, ModuleGetGlobal, ModuleGetGlobalReply, ModuleLoadData};
+use orion_wire::message::module::{ModuleLoadDataReply, ModuleUnload};
+use orion_wire::{Fault, Reader};
 
 use crate::memory::payload::Payload;
 use crate::objects::image;
@@ -63,24 +69,38 @@ pub fn load(kind: Kind, image: &[u8], options: &mut jit::Options) -> Result<u64,
     if kind == Kind::Module && context::current() == 0 {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
-    let op = if kind == Kind::Module { ops::CU_MODULE_LOAD_DATA_EX } else { ops::CU_LIBRARY_LOAD_DATA };
     let payload = Payload::new(s, image)?;
     let handle = state().handles.reserve_in(kind, if kind == Kind::Module { context::current_home() } else { 0 });
-    let result = call_any(
-        op,
-        |w| {
-            w.word(handle.0);
-            payload.encode(w);
-            options.encode(w);
-        },
-        |result, r| {
-            // The logs come back whatever the result is.
-            if !r.is_empty() {
-                options.absorb(r)?;
-            }
-            Ok(result)
-        },
-    );
+    let (image, told) = (payload.told(), options.told());
+    // The logs come back whatever the result is, if the image got as far as the driver.
+    let result = match kind {
+        Kind::Module => {
+            let q = ModuleLoadData { module: handle.into(), image, options: told };
+            call_any(
+                ModuleLoadData::OP,
+                |w| q.encode(w),
+                |result, r| {
+                    if !r.is_empty() {
+                        options.absorb(&ModuleLoadDataReply::decode(r)?.results);
+                    }
+                    Ok(result)
+                },
+            )
+        }
+        _ => {
+            let q = LibraryLoadData { library: handle.into(), image, options: told };
+            call_any(
+                LibraryLoadData::OP,
+                |w| q.encode(w),
+                |result, r| {
+                    if !r.is_empty() {
+                        options.absorb(&LibraryLoadDataReply::decode(r)?.results);
+                    }
+                    Ok(result)
+                },
+            )
+        }
+    };
     match result {
         Ok(CUDA_SUCCESS) => {
             remember(handle, context::current_home());
@@ -130,11 +150,8 @@ pub fn module_of(library: u64) -> Result<CUmodule, CUresult> {
         return Ok(*known as CUmodule);
     }
     let handle = state().handles.reserve_in(Kind::Module, ctx);
-    let request = |w: &mut Vec<u8>| {
-        w.word(owner.handle);
-        w.word(handle.0);
-    };
-    if let Err(code) = call(ops::CU_LIBRARY_GET_MODULE, request, |_| Ok(())) {
+    let q = LibraryGetModule { library: Existing(owner.handle), module: handle.into() };
+    if let Err(code) = call(LibraryGetModule::OP, |w| q.encode(w), |_| Ok(())) {
         crate::objects::handles::release(handle);
         return Err(code);
     }
@@ -143,46 +160,49 @@ pub fn module_of(library: u64) -> Result<CUmodule, CUresult> {
     Ok(handle.0 as CUmodule)
 }
 
-pub fn unload(handle: Handle, op: u16) -> CUresult {
+pub fn unload(handle: Handle) -> CUresult {
     if let Err(code) = loaded(handle.0) {
         return code;
     }
-    let result = post(op, |w| w.word(handle.0));
+    let result = if handle.is(Kind::Module) {
+        post(ModuleUnload::OP, |w| ModuleUnload { module: handle.into() }.encode(w))
+    } else {
+        post(LibraryUnload::OP, |w| LibraryUnload { library: handle.into() }.encode(w))
+    };
     crate::objects::handles::release(handle);
     result
 }
 
 /// The most bytes that a kernel's parameters have.
-const PARAMETER_BYTES_MAX: u64 = 32_764;
+const PARAMETER_BYTES_MAX: u32 = 32_764;
 
 /// Offset and size of each parameter. They decide what is read of the application's memory, and how much room it needs.
-pub fn layout(r: &mut Reader<'_>, count_max: usize) -> Result<Vec<(u32, u32)>, Fault> {
-    r.list(count_max, |r| {
-        let word = r.word()?;
-        let (offset, size) = (word >> 32, word & 0xffff_ffff);
-        if offset + size > PARAMETER_BYTES_MAX {
-            return Err(Fault("a kernel's parameter lies outside of what a kernel can have"));
+pub fn layout(told: &[Halves]) -> Result<Vec<(u32, u32)>, Fault> {
+    let inside = |parameter: &Halves| {
+        let Halves(size, offset) = *parameter;
+        match offset.checked_add(size) {
+            Some(..=PARAMETER_BYTES_MAX) => Ok((offset, size)),
+            _ => Err(Fault("a kernel's parameter lies outside of what a kernel can have")),
         }
-        Ok((offset as u32, size as u32))
-    })
+    };
+    told.iter().map(inside).collect()
 }
 
 /// A function or kernel by name; the same handle each time, with its parameter layout.
-pub fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
+pub fn find(owner: u64, name: &CStr) -> Result<u64, CUresult> {
     let owner = loaded(owner)?;
     if let Some(known) = owner.functions.lock().get(name) {
         return Ok(*known);
     }
     let handle = state().handles.reserve(Kind::Function);
-    let answer = call(
-        op,
-        |w| {
-            w.word(owner.handle);
-            w.word(handle.0);
-            w.bytes(name.to_bytes());
-        },
-        |r| layout(r, 4096),
-    );
+    let (new, told) = (handle.into(), name.into());
+    let answer = if Handle(owner.handle).is(Kind::Module) {
+        let q = ModuleGetFunction { module: Existing(owner.handle), function: new, name: told };
+        call(ModuleGetFunction::OP, |w| q.encode(w), |r| layout(&ModuleGetFunctionReply::decode(r)?.layout))
+    } else {
+        let q = LibraryGetKernel { library: Existing(owner.handle), kernel: new, name: told };
+        call(LibraryGetKernel::OP, |w| q.encode(w), |r| layout(&LibraryGetKernelReply::decode(r)?.layout))
+    };
     let layout = match answer {
         Ok(layout) => layout,
         Err(code) => {
@@ -203,22 +223,26 @@ pub fn find(owner: u64, name: &CStr, op: u16) -> Result<u64, CUresult> {
 }
 
 /// The names of all functions, asked of the worker.
-pub fn names(owner: u64, op: u16) -> Result<Vec<CString>, CUresult> {
+pub fn names(owner: u64) -> Result<Vec<CString>, CUresult> {
     loaded(owner)?;
-    call(
-        op,
-        |w| w.word(owner),
-        |r| r.list(1 << 20, |r| CString::new(r.bytes()?).map_err(|_| Fault("function name holds a NUL"))),
-    )
+    let all = |names: &[Text<'_>]| names.iter().map(|name| name.to_c()).collect();
+    if Handle(owner).is(Kind::Module) {
+        let q = ModuleEnumerateFunctions { module: Existing(owner) };
+        let decode = |r: &mut Reader<'_>| Ok(all(&ModuleEnumerateFunctionsReply::decode(r)?.names));
+        call(ModuleEnumerateFunctions::OP, |w| q.encode(w), decode)
+    } else {
+        let q = LibraryEnumerateKernels { library: Existing(owner) };
+        let decode = |r: &mut Reader<'_>| Ok(all(&LibraryEnumerateKernelsReply::decode(r)?.names));
+        call(LibraryEnumerateKernels::OP, |w| q.encode(w), decode)
+    }
 }
 
 /// Every function of a module, found by name.
 pub fn functions_of(module: CUmodule) -> Result<Vec<CUfunction>, CUresult> {
-    let names = names(module as u64, ops::CU_MODULE_ENUMERATE_FUNCTIONS)?;
-    names.iter().map(|name| find(module as u64, name, ops::CU_MODULE_GET_FUNCTION).map(|h| h as CUfunction)).collect()
+    names(module as u64)?.iter().map(|name| find(module as u64, name).map(|h| h as CUfunction)).collect()
 }
 
-pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), CUresult> {
+pub fn global(owner: u64, name: &CStr) -> Result<(CUdeviceptr, usize), CUresult> {
     session()?;
     let owner = loaded(owner)?;
     let ctx = context::current_home();
@@ -229,14 +253,15 @@ pub fn global(owner: u64, name: &CStr, op: u16) -> Result<(CUdeviceptr, usize), 
     if let Some(known) = owner.globals.lock().get(&key) {
         return Ok(*known);
     }
-    let found = call(
-        op,
-        |w| {
-            w.word(owner.handle);
-            w.bytes(name.to_bytes());
-        },
-        |r| Ok((r.word()?, r.word()? as usize)),
-    )?;
+    let found = if Handle(owner.handle).is(Kind::Module) {
+        let q = ModuleGetGlobal { module: Existing(owner.handle), name: name.into() };
+        let found = call(ModuleGetGlobal::OP, |w| q.encode(w), ModuleGetGlobalReply::decode)?;
+        (found.address, found.bytes as usize)
+    } else {
+        let q = LibraryGetGlobal { library: Existing(owner.handle), name: name.into() };
+        let found = call(LibraryGetGlobal::OP, |w| q.encode(w), LibraryGetGlobalReply::decode)?;
+        (found.address, found.bytes as usize)
+    };
     let device = context::current_device().unwrap_or(0);
     state().addresses.insert_device(found.0, found.1 as u64, address_map::MemoryKind::ModuleGlobal, ctx, device);
     owner.globals.lock().insert(key, found);
@@ -276,14 +301,11 @@ mod tests {
 
     #[test]
     fn a_layout_that_no_kernel_has_is_a_fault() {
-        let decode = |parameters: &[(u64, u64)]| {
-            let mut w = Vec::new();
-            orion_wire::Writer::word(&mut w, parameters.len() as u64);
-            parameters.iter().for_each(|(offset, size)| orion_wire::Writer::word(&mut w, offset << 32 | size));
-            layout(&mut Reader::new(&w), 4096)
+        let decode = |parameters: &[(u32, u32)]| {
+            layout(&parameters.iter().map(|(offset, size)| Halves(*size, *offset)).collect::<Vec<_>>())
         };
         assert_eq!(decode(&[(0, 8), (8, 32_756)]), Ok(vec![(0, 8), (8, 32_756)]));
-        for bad in [(0, 32_765), (32_764, 1), (u32::MAX as u64, 8), (8, u32::MAX as u64)] {
+        for bad in [(0, 32_765), (32_764, 1), (u32::MAX, 8), (8, u32::MAX)] {
             assert!(decode(&[bad]).is_err(), "{bad:?}");
         }
     }

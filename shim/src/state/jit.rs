@@ -5,11 +5,9 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use orion_cuda::sys::*;
-use orion_wire::{Fault, Reader, Writer};
-
-/// The driver knows 35; a program that repeats one is not worth more.
-const OPTIONS_MAX: u32 = 64;
-const SYMBOLS_MAX: usize = 1024;
+use orion_wire::message::field::{List, Text};
+use orion_wire::message::image::{JitOption, JitOptions, JitResult, JitResults, JitValue};
+use orion_wire::message::image::{Nothing, OPTIONS_MAX, SYMBOLS_MAX};
 
 /// One application's options. Where results are expected the application's arrays stay valid for as long as
 /// this lives: that is CUDA's rule.
@@ -39,7 +37,7 @@ impl Options {
         if count == 0 {
             return Ok(Options::default());
         }
-        if count > OPTIONS_MAX || options.is_null() || values.is_null() {
+        if count as usize > OPTIONS_MAX || options.is_null() || values.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut all = Vec::new();
@@ -58,38 +56,37 @@ impl Options {
         Ok(Options { options: all })
     }
 
-    pub fn encode(&self, w: &mut Vec<u8>) {
-        w.word(self.options.len() as u64);
-        for e in &self.options {
-            w.word(e.option as u64);
-            match e.option {
-                CU_JIT_WALL_TIME => {}
-                CU_JIT_INFO_LOG_BUFFER | CU_JIT_ERROR_LOG_BUFFER => w.word((e.value != 0) as u64),
-                CU_JIT_GLOBAL_SYMBOL_NAMES => self.names(w, e, CU_JIT_GLOBAL_SYMBOL_COUNT),
-                CU_JIT_REFERENCED_KERNEL_NAMES => self.names(w, e, CU_JIT_REFERENCED_KERNEL_COUNT),
-                CU_JIT_REFERENCED_VARIABLE_NAMES => self.names(w, e, CU_JIT_REFERENCED_VARIABLE_COUNT),
-                CU_JIT_GLOBAL_SYMBOL_ADDRESSES => {
-                    let count = self.count(e, CU_JIT_GLOBAL_SYMBOL_COUNT);
-                    w.word(count as u64);
-                    for i in 0..count {
-                        // SAFETY: an array of as many addresses as the count option says.
-                        w.word(unsafe { (e.value as *const u64).add(i).read() });
-                    }
-                }
-                _ => w.word(e.value),
+    /// What the worker is told.
+    pub fn told(&self) -> JitOptions<'_> {
+        let told = |e: &Entry| JitOption { option: e.option, value: self.value_of(e) };
+        List::of(self.options.iter().map(told).collect()).expect("no more than were taken")
+    }
+
+    fn value_of(&self, e: &Entry) -> JitValue<'_> {
+        match e.option {
+            CU_JIT_WALL_TIME => JitValue::Nothing(Nothing {}),
+            CU_JIT_INFO_LOG_BUFFER | CU_JIT_ERROR_LOG_BUFFER => JitValue::Number((e.value != 0).into()),
+            CU_JIT_GLOBAL_SYMBOL_NAMES => self.names(e, CU_JIT_GLOBAL_SYMBOL_COUNT),
+            CU_JIT_REFERENCED_KERNEL_NAMES => self.names(e, CU_JIT_REFERENCED_KERNEL_COUNT),
+            CU_JIT_REFERENCED_VARIABLE_NAMES => self.names(e, CU_JIT_REFERENCED_VARIABLE_COUNT),
+            CU_JIT_GLOBAL_SYMBOL_ADDRESSES => {
+                // SAFETY: an array of as many addresses as the count option says.
+                let address = |i| unsafe { (e.value as *const u64).add(i).read() };
+                let addresses = (0..self.count(e, CU_JIT_GLOBAL_SYMBOL_COUNT)).map(address).collect();
+                JitValue::Addresses(List::of(addresses).expect("no more than are counted"))
             }
+            _ => JitValue::Number(e.value),
         }
     }
 
-    fn names(&self, w: &mut Vec<u8>, e: &Entry, count: CUjit_option) {
-        let count = self.count(e, count);
-        w.word(count as u64);
-        for i in 0..count {
+    fn names(&self, e: &Entry, count: CUjit_option) -> JitValue<'_> {
+        let name = |i| {
             // SAFETY: an array of as many C strings as the count option says.
             let name = unsafe { (e.value as *const *const c_char).add(i).read() };
             // SAFETY: as above.
-            w.bytes(if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() });
-        }
+            Text::from(if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } })
+        };
+        JitValue::Names(List::of((0..self.count(e, count)).map(name).collect()).expect("no more than are counted"))
     }
 
     /// Elements behind a list option, from its count option.
@@ -105,23 +102,28 @@ impl Options {
     }
 
     /// Writes what came back to the application: times, log texts and how long they are.
-    pub fn absorb(&self, r: &mut Reader<'_>) -> Result<(), Fault> {
-        for e in &self.options {
-            match e.option {
-                CU_JIT_WALL_TIME
-                | CU_JIT_THREADS_PER_BLOCK
-                | CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES
-                | CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
-                    let value = r.word()? as u32;
+    pub fn absorb(&self, results: &JitResults<'_>) {
+        for (e, result) in self.options.iter().zip(results.iter()) {
+            match (e.option, result) {
+                (
+                    CU_JIT_WALL_TIME
+                    | CU_JIT_THREADS_PER_BLOCK
+                    | CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES
+                    | CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+                    JitResult::Number(value),
+                ) => {
                     // SAFETY: the application's slot; these values are 32 bits wide.
-                    unsafe { e.slot.cast::<u32>().write(value) };
+                    unsafe { e.slot.cast::<u32>().write(*value) };
                 }
-                CU_JIT_INFO_LOG_BUFFER => self.log(e, r.bytes()?, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES),
-                CU_JIT_ERROR_LOG_BUFFER => self.log(e, r.bytes()?, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES),
+                (CU_JIT_INFO_LOG_BUFFER, JitResult::Log(text)) => {
+                    self.log(e, text.get(), CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
+                }
+                (CU_JIT_ERROR_LOG_BUFFER, JitResult::Log(text)) => {
+                    self.log(e, text.get(), CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+                }
                 _ => {}
             }
         }
-        Ok(())
     }
 
     /// Copies a text into the application's buffer, always with a NUL at its end.
@@ -164,19 +166,17 @@ mod tests {
             [0xdead_0000_0020u64 as *mut c_void, log.as_mut_ptr().cast(), 4 as *mut c_void, std::ptr::null_mut()];
         // SAFETY: two arrays of four.
         let options = unsafe { Options::from_raw(4, options.as_mut_ptr(), values.as_mut_ptr()) }.unwrap();
-        let mut w = Vec::new();
-        options.encode(&mut w);
-        let mut r = Reader::new(&w);
-        let words: Vec<u64> = std::iter::from_fn(|| r.word().ok()).collect();
-        assert_eq!(words, [4, 0, 0x20, 5, 1, 6, 4, 2]);
+        let told: Vec<_> = options.told().into_vec().into_iter().map(|o| (o.option, o.value)).collect();
+        let number = JitValue::Number;
+        assert_eq!(told, [(0, number(0x20)), (5, number(1)), (6, number(4)), (2, JitValue::Nothing(Nothing {}))]);
 
-        let mut reply = Vec::new();
-        reply.bytes(b"a long message");
-        reply.word(14);
-        reply.word(1.5f32.to_bits() as u64);
-        let mut r = Reader::new(&reply);
-        options.absorb(&mut r).unwrap();
-        assert!(r.is_empty());
+        let results = vec![
+            JitResult::Nothing(Nothing {}),
+            JitResult::Log((&b"a long message"[..]).into()),
+            JitResult::Number(14),
+            JitResult::Number(1.5f32.to_bits()),
+        ];
+        options.absorb(&List::of(results).unwrap());
         assert_eq!(&log, b"a l\0\xff\xff\xff\xff");
         assert_eq!(values[2] as u64, 14);
         assert_eq!(values[3] as u64, 1.5f32.to_bits() as u64);

@@ -22,16 +22,10 @@ const FILES: &[u64] = &[
     0xd672084a5f95ba6f,
     // dataplane/oriond/src/worker/calls/host_memory.rs
     0x379e3d1ffd40111b,
-    // dataplane/oriond/src/worker/calls/images.rs
-    0x123b8accb2a76bbd,
-    // dataplane/oriond/src/worker/calls/library.rs
-    0x634ef59a4f851858,
     // dataplane/oriond/src/worker/calls/link.rs
-    0x7f5d3c4c9b23897c,
-    // dataplane/oriond/src/worker/calls/module.rs
-    0x0978979bcdb40eaf,
+    0x230f0b7b48bdec0e,
     // dataplane/oriond/src/worker/calls/payload.rs
-    0x463a2581a86f6bd9,
+    0x230f0b7b48bdec0e,
     // dataplane/oriond/src/worker/dispatch.rs
     0x85de06c213123ec7,
     // dataplane/oriond/src/worker/driver/activity.rs
@@ -40,8 +34,6 @@ const FILES: &[u64] = &[
     0x85a643f625e345a6,
     // dataplane/oriond/src/worker/driver/image.rs
     0x51ab9941d0790a90,
-    // dataplane/oriond/src/worker/driver/jit.rs
-    0xab247db26a26d41d,
     // dataplane/oriond/src/worker/driver/log.rs
     0xd0865ce7fefa40cb,
     // dataplane/oriond/src/worker/executor.rs
@@ -101,15 +93,9 @@ const FILES: &[u64] = &[
     // shim/src/api/graph/nodes.rs
     0x200b27043d0c3379,
     // shim/src/api/graph/params.rs
-    0xdd55e2b2166b1d39,
+    0xbf5af14bbaa9e41e,
     // shim/src/api/green_context.rs
     0x065aacbc85aaea24,
-    // shim/src/api/library.rs
-    0xc402cecc5281b647,
-    // shim/src/api/link.rs
-    0x2fc4408508d72d96,
-    // shim/src/api/module.rs
-    0x677947a1629c16fb,
     // shim/src/api/tensor_map.rs
     0xd7a46094b2d1f766,
     // shim/src/api/texture.rs
@@ -118,16 +104,12 @@ const FILES: &[u64] = &[
     0x8f2e3ba4fc0cb4b7,
     // shim/src/memory/in_step.rs
     0x86f8f4c53ef0280e,
-    // shim/src/memory/payload.rs
-    0x6729505e2d1b7f32,
     // shim/src/objects/capture.rs
     0xd67e3015ac7c1cfc,
     // shim/src/objects/function.rs
     0x865ebb156d1485bb,
     // shim/src/objects/graph.rs
     0x0464c13f89fdd6b7,
-    // shim/src/objects/module.rs
-    0x5dcc802357cabc57,
     // shim/src/session/call.rs
     0xf1e10732d2a45f6b,
     // shim/src/session/poison.rs
@@ -144,8 +126,6 @@ const FILES: &[u64] = &[
     0xb52d3a2f915a2e1b,
     // shim/src/state/context.rs
     0xa5b5753d9999cd4f,
-    // shim/src/state/jit.rs
-    0x0998f79e7979ea1d,
     // shim/src/state/lock.rs
     0x5d8eab14f404243b,
     // shim/src/state/table.rs

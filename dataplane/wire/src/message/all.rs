@@ -4,7 +4,8 @@ use crate::generated::ops;
 use crate::message::layout::{self, Description, Direction};
 use crate::message::{
     activity, callback, calls, capture, carrier, context, copy, event, execution, graph, green_context, host_memory,
-    ipc, log, memory, occupancy, pool, stream, tensor_map, texture, user_object, virtual_memory,
+    image, ipc, library, link, log, memory, module, occupancy, pool, stream, tensor_map, texture, user_object,
+    virtual_memory,
 };
 
 /// By subject.
@@ -21,9 +22,13 @@ const SUBJECTS: &[&[Description]] = &[
     graph::ALL,
     green_context::ALL,
     host_memory::ALL,
+    image::ALL,
     ipc::ALL,
+    library::ALL,
+    link::ALL,
     log::ALL,
     memory::ALL,
+    module::ALL,
     occupancy::ALL,
     pool::ALL,
     stream::ALL,

@@ -415,7 +415,7 @@ impl<'a> Field<'a> for Rest<'a> {
 }
 
 /// A count of at most `MAX`, and the elements.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List<T, const MAX: usize = { RECORD_BYTES_MAX / 8 }>(Vec<T>);
 
 impl<T, const MAX: usize> List<T, MAX> {
@@ -434,6 +434,12 @@ impl<T, const MAX: usize> List<T, MAX> {
 impl<T> From<Vec<T>> for List<T> {
     fn from(elements: Vec<T>) -> Self {
         List(elements)
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        List(Vec::new())
     }
 }
 

@@ -8,6 +8,7 @@ use orion_cuda::sys::*;
 use orion_wire::Writer;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::field::{Field, Halves};
 
 use crate::answer::{code, write};
 use crate::memory::{graph_copies, in_step};
@@ -340,7 +341,7 @@ fn kernel_of(node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS, CUresult> {
             for v in &mut geometry {
                 *v = r.word()? as u32;
             }
-            let layout = crate::objects::module::layout(r, 32_764)?;
+            let layout = crate::objects::module::layout(&r.list(32_764, Halves::get)?)?;
             Ok(Kernel { function, kernel, context, geometry, layout, packed: r.bytes()?.to_vec() })
         },
     )?;

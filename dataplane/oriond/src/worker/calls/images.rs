@@ -2,15 +2,18 @@
 
 // UNSAFETY: hands images to the driver; a hostile image can at worst break this worker's own session.
 
-use std::ffi::CString;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::{Halves, List};
+use orion_wire::message::image::{JitOptions, Layout, PARAMETERS_MAX, Payload};
+use orion_wire::message::library::LibraryLoadDataReply;
+use orion_wire::message::module::ModuleLoadDataReply;
 use orion_wire::record::Header;
-use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::calls::payload::payload;
 use crate::worker::driver::globals;
@@ -24,18 +27,25 @@ use crate::worker::state::ledger::What;
 struct Load {
     handle: usize,
     image: Image,
-    results: Vec<u8>,
+    /// The options' values, as the driver left them.
+    values: Vec<AtomicPtr<std::ffi::c_void>>,
 }
 
 /// Loads on a helper thread: the driver may wait for the device in there, and the device for another thread of
 /// the client. XLA loads modules while a kernel spins on memory that its own host code will write.
-pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> Handled {
-    let word = r.word()?;
-    let image = Image::new(payload(s, &mut r)?)?;
-    // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
-    let options = r.rest().to_vec();
-    jit::Decoded::decode(&mut r)?;
-    let loaded = Arc::new(Mutex::new(Load { handle: 0, image, results: Vec::new() }));
+pub fn load(
+    s: &mut Session,
+    header: &Header,
+    kind: Kind,
+    word: u64,
+    image: &Payload<'_>,
+    told: &JitOptions<'_>,
+) -> Handled {
+    let image = Image::new(payload(s, image)?)?;
+    // A fault ends the session here, ahead of the work.
+    let options = Arc::new(jit::Decoded::of(told)?);
+    let theirs = options.clone();
+    let loaded = Arc::new(Mutex::new(Load { handle: 0, image, values: Vec::new() }));
     let mine = loaded.clone();
     let (vgpu, context) = s.place();
     // A library is in every context, and ends when it is unloaded.
@@ -49,9 +59,6 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
             driver_log::refuse(&format!("the image {why}; it is not loaded"));
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else {
-            return CUDA_ERROR_INVALID_VALUE;
-        };
         // Variables are memory of the session's, and nothing is loaded whose variables do not fit.
         if let Some((reserves, rounding)) = &charged {
             let bytes = globals::bytes_in(&load.image, &capabilities);
@@ -60,7 +67,7 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
         }
-        let (mut keys, mut values) = options.arrays();
+        let (mut keys, mut values) = theirs.arrays();
         let mut handle: *mut std::ffi::c_void = ptr::null_mut();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
         // SAFETY: the image is a copy that is kept while the object lives; the option arrays have as many elements as
@@ -79,12 +86,17 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
             let loaded = (code == CUDA_SUCCESS).then_some(What::Globals(load.handle));
             reserves.settle(What::Loading(word), loaded);
         }
-        options.encode_results(&mut load.results, &values);
+        load.values = values.into_iter().map(AtomicPtr::new).collect();
         code
     };
     s.park_blocking(header, job, move |s, code, reply| {
         let mut load = mine.lock().expect("no panic happens under this lock");
-        reply.extend_from_slice(&load.results);
+        let values: Vec<_> = load.values.iter().map(|value| value.load(Ordering::Relaxed)).collect();
+        let results = options.results(&values);
+        match kind {
+            Kind::Module => ModuleLoadDataReply { results }.encode(reply),
+            _ => LibraryLoadDataReply { results }.encode(reply),
+        }
         if code == CUDA_SUCCESS {
             if s.bind(kind, word, load.handle as *mut _).is_err() {
                 return CUDA_ERROR_INVALID_HANDLE;
@@ -97,14 +109,10 @@ pub fn load(s: &mut Session, header: &Header, mut r: Reader<'_>, kind: Kind) -> 
     })
 }
 
-pub fn text(r: &mut Reader<'_>) -> Result<CString, Fault> {
-    CString::new(r.bytes()?).map_err(|_| Fault("name holds a NUL"))
-}
-
 /// Parameter layout of a function or kernel: offset and size of each, until the driver knows no more.
-pub fn layout(s: &Session, f: *mut std::ffi::c_void, is_kernel: bool, reply: &mut Vec<u8>) -> CUresult {
+pub fn layout(s: &Session, f: *mut std::ffi::c_void, is_kernel: bool) -> Result<Layout, CUresult> {
     let mut found = Vec::new();
-    let result = loop {
+    loop {
         let (mut offset, mut size) = (0usize, 0usize);
         // SAFETY: a function of the kind the call takes; valid out pointers.
         let code = unsafe {
@@ -115,21 +123,11 @@ pub fn layout(s: &Session, f: *mut std::ffi::c_void, is_kernel: bool, reply: &mu
             }
         };
         match code {
-            CUDA_SUCCESS if found.len() < 4096 => found.push((offset as u64) << 32 | size as u64),
-            CUDA_SUCCESS | CUDA_ERROR_INVALID_VALUE => break CUDA_SUCCESS,
-            code => break code,
+            CUDA_SUCCESS if found.len() < PARAMETERS_MAX => found.push(Halves(size as u32, offset as u32)),
+            CUDA_SUCCESS | CUDA_ERROR_INVALID_VALUE => {
+                return Ok(List::of(found).expect("no more than there is room for"));
+            }
+            code => return Err(code),
         }
-    };
-    reply.word(found.len() as u64);
-    for v in found {
-        reply.word(v);
-    }
-    result
-}
-
-pub fn put_names(reply: &mut Vec<u8>, names: Vec<Vec<u8>>) {
-    reply.word(names.len() as u64);
-    for name in names {
-        reply.bytes(&name);
     }
 }

@@ -6,22 +6,27 @@ use std::ffi::CStr;
 use std::ptr;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::field::Text;
+use orion_wire::message::library::{LibraryEnumerateKernels, LibraryEnumerateKernelsReply, LibraryGetGlobal};
+use orion_wire::message::library::{LibraryGetGlobalReply, LibraryGetKernel, LibraryGetKernelReply};
+use orion_wire::message::library::{LibraryGetModule, LibraryLoadData, LibraryUnload};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
-use crate::worker::calls::images::{layout, load, put_names, text};
+use crate::worker::calls::images::{layout, load};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::addresses::Of;
 use crate::worker::state::retired::Retired;
 
-pub fn cuLibraryLoadData(s: &mut Session, header: &Header, r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    load(s, header, r, Kind::Library)
+pub fn cuLibraryLoadData(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let q = LibraryLoadData::decode(&mut r)?;
+    load(s, header, Kind::Library, q.library.0, &q.image, &q.options)
 }
 
 pub fn cuLibraryUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
+    let word = LibraryUnload::decode(&mut r)?.library.0;
     let library = s.handle(Kind::Library, word)?;
     s.addresses.unloaded(word);
     let image = s.images.remove(&word);
@@ -34,29 +39,31 @@ pub fn cuLibraryUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _re
 const ANY_CONTEXT: u64 = Handle::primary_context(0).0;
 
 pub fn cuLibraryGetKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (owner, word, name) = (r.word()?, r.word()?, text(&mut r)?);
-    let library = s.handle(Kind::Library, owner)?;
+    let q = LibraryGetKernel::decode(&mut r)?;
+    let (library, name) = (s.handle(Kind::Library, q.library.0)?, q.name.to_c());
     let mut kernel = ptr::null_mut();
     // SAFETY: a looked-up library, a NUL-terminated name, a valid out pointer.
-    let mut code = unsafe { s.driver.cuLibraryGetKernel(&mut kernel, library.cast(), name.as_ptr()) };
-    if code == CUDA_SUCCESS {
-        code = layout(s, kernel.cast(), true, reply);
+    let code = unsafe { s.driver.cuLibraryGetKernel(&mut kernel, library.cast(), name.as_ptr()) };
+    if code != CUDA_SUCCESS {
+        return Ok(Outcome::Done(code));
+    }
+    let layout = match layout(s, kernel.cast(), true) {
         // The driver wants some context to look a kernel's parameters up in; the client need not have one.
-        if code == CUDA_ERROR_INVALID_CONTEXT && header.context == 0 && s.make_current(ANY_CONTEXT).is_ok() {
-            reply.clear();
-            code = layout(s, kernel.cast(), true, reply);
+        Err(CUDA_ERROR_INVALID_CONTEXT) if header.context == 0 && s.make_current(ANY_CONTEXT).is_ok() => {
+            layout(s, kernel.cast(), true)?
         }
-    }
-    if code == CUDA_SUCCESS {
-        s.bind_inside(owner, Kind::Function, word, kernel.cast())?;
-        s.kernels.insert(kernel as usize);
-    }
-    Ok(Outcome::Done(code))
+        layout => layout?,
+    };
+    s.bind_inside(q.library.0, Kind::Function, q.kernel.0, kernel.cast())?;
+    s.kernels.insert(kernel as usize);
+    LibraryGetKernelReply { layout }.encode(reply);
+    Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 /// Names of all kernels of a library.
 pub fn cuLibraryEnumerateKernels(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let library = s.handle(Kind::Library, r.word()?)?;
+    let q = LibraryEnumerateKernels::decode(&mut r)?;
+    let library = s.handle(Kind::Library, q.library.0)?;
     let mut count = 0;
     // SAFETY: a looked-up library and a valid out pointer.
     let mut code = unsafe { s.driver.cuLibraryGetKernelCount(&mut count, library.cast()) };
@@ -68,37 +75,33 @@ pub fn cuLibraryEnumerateKernels(s: &mut Session, _header: &Header, mut r: Reade
     let names = kernels.iter().filter_map(|k| {
         let mut name = ptr::null();
         // SAFETY: a kernel of the driver's own list; its name lives as long as the library.
-        unsafe {
-            (s.driver.cuKernelGetName(&mut name, *k) == CUDA_SUCCESS).then(|| CStr::from_ptr(name).to_bytes().to_vec())
-        }
+        unsafe { (s.driver.cuKernelGetName(&mut name, *k) == CUDA_SUCCESS).then(|| Text::from(CStr::from_ptr(name))) }
     });
-    put_names(reply, names.collect());
+    LibraryEnumerateKernelsReply { names: names.collect::<Vec<_>>().into() }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuLibraryGetModule(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let (owner, word) = (r.word()?, r.word()?);
-    let library = s.handle(Kind::Library, owner)?;
+    let q = LibraryGetModule::decode(&mut r)?;
+    let library = s.handle(Kind::Library, q.library.0)?;
     let mut module = ptr::null_mut();
     // SAFETY: a looked-up library and a valid out pointer.
     let code = unsafe { s.driver.cuLibraryGetModule(&mut module, library.cast()) };
     if code == CUDA_SUCCESS {
-        s.bind_inside(owner, Kind::Module, word, module.cast())?;
+        s.bind_inside(q.library.0, Kind::Module, q.module.0, module.cast())?;
     }
     Ok(Outcome::Done(code))
 }
 
 pub fn cuLibraryGetGlobal(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (word, name) = (r.word()?, text(&mut r)?);
-    let library = s.handle(Kind::Library, word);
-    let library = library?;
+    let q = LibraryGetGlobal::decode(&mut r)?;
+    let (library, name) = (s.handle(Kind::Library, q.library.0)?, q.name.to_c());
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up library, a NUL-terminated name, valid out pointers.
     let code = unsafe { s.driver.cuLibraryGetGlobal(&mut address, &mut size, library.cast(), name.as_ptr()) };
     if code == CUDA_SUCCESS {
-        s.addresses.given(address, size as u64, Of::Globals(word));
+        s.addresses.given(address, size as u64, Of::Globals(q.library.0));
     }
-    reply.word(address);
-    reply.word(size as u64);
+    LibraryGetGlobalReply { address, bytes: size as u64 }.encode(reply);
     Ok(Outcome::Done(code))
 }

@@ -2,16 +2,20 @@
 
 // UNSAFETY: hands inputs to the driver and copies the cubin it made.
 
-use std::ffi::CString;
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
-use orion_wire::record::{Header, HeapRange};
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::Size;
+use orion_wire::message::image::JitResults;
+use orion_wire::message::link::{LinkAddData, LinkAddDataReply, LinkComplete, LinkCompleteReply, LinkCreate};
+use orion_wire::message::link::{LinkDestroy, LinkStep};
+use orion_wire::record::Header;
 
 use crate::worker::calls::payload::payload;
 use crate::worker::driver::capture_mode::in_mode;
@@ -26,8 +30,8 @@ use crate::worker::state::waits::Wait;
 const LINKS_MAX: usize = 1024;
 
 pub fn cuLinkCreate_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
-    let options = jit::Decoded::decode(&mut r)?;
+    let q = LinkCreate::decode(&mut r)?;
+    let (word, options) = (q.link.0, jit::Decoded::of(&q.options)?);
     if s.links.len() >= LINKS_MAX {
         driver_log::refuse(&format!("of {LINKS_MAX} links none was destroyed; no further one is made"));
         return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
@@ -53,11 +57,14 @@ pub fn cuLinkCreate_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _rep
     })
 }
 
-fn logs(s: &Session, word: u64, reply: &mut Vec<u8>) {
-    if let Some(link) = s.links.get(&word) {
-        let values: Vec<_> = link.kept.values.iter().map(|value| value.load(Ordering::Relaxed)).collect();
-        link.kept.options.encode_results(reply, &values);
-    }
+fn results<'a>(options: &'a jit::Decoded, values: &[AtomicPtr<c_void>]) -> JitResults<'a> {
+    let values: Vec<_> = values.iter().map(|value| value.load(Ordering::Relaxed)).collect();
+    options.results(&values)
+}
+
+/// What the driver has said of all inputs together.
+fn logs(s: &Session, word: u64) -> JitResults<'_> {
+    s.links.get(&word).map(|link| results(&link.kept.options, &link.kept.values)).unwrap_or_default()
 }
 
 /// What a helper thread compiles with, and what comes of it.
@@ -65,7 +72,8 @@ fn logs(s: &Session, word: u64, reply: &mut Vec<u8>) {
 struct Made {
     cubin: usize,
     bytes: usize,
-    results: Vec<u8>,
+    /// The options' values, as the driver left them.
+    values: Vec<AtomicPtr<c_void>>,
 }
 
 /// What the link's own thread does. `finish` writes the reply.
@@ -92,43 +100,38 @@ fn compile(
 }
 
 pub fn cuLinkAddData_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
-    let kind = r.word()? as u32;
-    let mut data = payload(s, &mut r)?;
-    let name = CString::new(r.bytes()?).map_err(|_| Fault("name of a linker input holds a NUL"))?;
-    // Checked here, where a fault ends the session; decoded again where it is used, because it holds pointers.
-    let options = r.rest().to_vec();
-    jit::Decoded::decode(&mut r)?;
+    let q = LinkAddData::decode(&mut r)?;
+    let (word, kind, name) = (q.link.0, q.input_type, q.name.to_c());
+    let mut data = payload(s, &q.data)?;
+    let options = Arc::new(jit::Decoded::of(&q.options)?);
+    let theirs = options.clone();
     let bytes = data.len();
     // A text that lost its NUL would be read beyond its end.
     data.push(0);
     let job = move |driver: &'static Driver, kept: &Kept, made: &mut Made| {
-        let Ok(options) = jit::Decoded::decode(&mut Reader::new(&options)) else { return CUDA_ERROR_INVALID_VALUE };
         if let Some(why) = extents::objection(&data) {
             driver_log::refuse(&format!("the linker's input {why}; it is not linked"));
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        let (mut keys, mut values) = options.arrays();
+        let (mut keys, mut values) = theirs.arrays();
         let (count, keys, of) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
         let at = data.as_mut_ptr().cast();
         // SAFETY: a live link: one is destroyed behind this. Input, name and arrays are our own during the call.
         let code = kept
             .with(|state| unsafe { driver.cuLinkAddData_v2(state, kind, at, bytes, name.as_ptr(), count, keys, of) });
-        options.encode_results(&mut made.results, &values);
+        made.values = values.into_iter().map(AtomicPtr::new).collect();
         code
     };
     compile(s, header, word, job, move |s, _, made, reply| {
-        reply.extend_from_slice(&made.results);
-        logs(s, word, reply);
+        LinkAddDataReply { results: results(&options, &made.values), of_link: logs(s, word) }.encode(reply);
     })
 }
 
-/// Completes, or copies what was completed: see the shim's `link::request`.
 pub fn cuLinkComplete(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
-    let is_fetch = r.word()? != 0;
-    if is_fetch {
-        let range = HeapRange::get(&mut r)?.check(s.heap.bytes())?;
+    let q = LinkComplete::decode(&mut r)?;
+    let word = q.link.0;
+    if let LinkStep::Fetch(range) = q.step {
+        let range = range.check(s.heap.bytes())?;
         let to = s.heap_pointer(range)?;
         let Some((cubin, bytes)) = s.links.get(&word).and_then(|l| l.cubin) else {
             return Ok(Outcome::Done(CUDA_ERROR_INVALID_HANDLE));
@@ -149,18 +152,17 @@ pub fn cuLinkComplete(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         code
     };
     compile(s, header, word, job, move |s, code, made, reply| {
-        logs(s, word, reply);
-        if code == CUDA_SUCCESS {
-            if let Some(link) = s.links.get_mut(&word) {
-                link.cubin = Some((made.cubin as *const u8, made.bytes));
-            }
-            reply.word(made.bytes as u64);
+        if code == CUDA_SUCCESS
+            && let Some(link) = s.links.get_mut(&word)
+        {
+            link.cubin = Some((made.cubin as *const u8, made.bytes));
         }
+        LinkCompleteReply { of_link: logs(s, word), bytes: Size::of(made.bytes) }.encode(reply);
     })
 }
 
 pub fn cuLinkDestroy(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
+    let word = LinkDestroy::decode(&mut r)?.link.0;
     let job = |driver: &'static Driver, kept: &Kept, _: &mut Made| {
         // SAFETY: a live link, whose options are dropped after it.
         kept.with(|state| unsafe { driver.cuLinkDestroy(state) })

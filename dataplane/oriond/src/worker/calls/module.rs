@@ -6,22 +6,27 @@ use std::ffi::CStr;
 use std::ptr;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::Text;
+use orion_wire::message::module::ModuleUnload;
+use orion_wire::message::module::{ModuleEnumerateFunctions, ModuleEnumerateFunctionsReply, ModuleGetFunction};
+use orion_wire::message::module::{ModuleGetFunctionReply, ModuleGetGlobal, ModuleGetGlobalReply, ModuleLoadData};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
-use crate::worker::calls::images::{layout, load, put_names, text};
+use crate::worker::calls::images::{layout, load};
 use crate::worker::outcome::{Handled, Outcome};
 use crate::worker::session::Session;
 use crate::worker::state::addresses::Of;
 use crate::worker::state::retired::Retired;
 
-pub fn cuModuleLoadDataEx(s: &mut Session, header: &Header, r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    load(s, header, r, Kind::Module)
+pub fn cuModuleLoadDataEx(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+    let q = ModuleLoadData::decode(&mut r)?;
+    load(s, header, Kind::Module, q.module.0, &q.image, &q.options)
 }
 
 pub fn cuModuleUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
-    let word = r.word()?;
+    let word = ModuleUnload::decode(&mut r)?.module.0;
     let module = s.handle(Kind::Module, word)?;
     let context = s.objects.context_of(Kind::Module, word);
     s.addresses.unloaded(word);
@@ -32,18 +37,18 @@ pub fn cuModuleUnload(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
 }
 
 pub fn cuModuleGetFunction(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (owner, word, name) = (r.word()?, r.word()?, text(&mut r)?);
-    let module = s.handle(Kind::Module, owner)?;
+    let q = ModuleGetFunction::decode(&mut r)?;
+    let (module, name) = (s.handle(Kind::Module, q.module.0)?, q.name.to_c());
     let mut f = ptr::null_mut();
     // SAFETY: a looked-up module, a NUL-terminated name, a valid out pointer.
-    let mut code = unsafe { s.driver.cuModuleGetFunction(&mut f, module.cast(), name.as_ptr()) };
-    if code == CUDA_SUCCESS {
-        code = layout(s, f.cast(), false, reply);
+    let code = unsafe { s.driver.cuModuleGetFunction(&mut f, module.cast(), name.as_ptr()) };
+    if code != CUDA_SUCCESS {
+        return Ok(Outcome::Done(code));
     }
-    if code == CUDA_SUCCESS {
-        s.bind_inside(owner, Kind::Function, word, f.cast())?;
-    }
-    Ok(Outcome::Done(code))
+    let layout = layout(s, f.cast(), false)?;
+    s.bind_inside(q.module.0, Kind::Function, q.function.0, f.cast())?;
+    ModuleGetFunctionReply { layout }.encode(reply);
+    Ok(Outcome::Done(CUDA_SUCCESS))
 }
 
 /// Names of all functions of a module.
@@ -53,7 +58,8 @@ pub fn cuModuleEnumerateFunctions(
     mut r: Reader<'_>,
     reply: &mut Vec<u8>,
 ) -> Handled {
-    let module = s.handle(Kind::Module, r.word()?)?;
+    let q = ModuleEnumerateFunctions::decode(&mut r)?;
+    let module = s.handle(Kind::Module, q.module.0)?;
     let mut count = 0;
     // SAFETY: a looked-up module and a valid out pointer.
     let mut code = unsafe { s.driver.cuModuleGetFunctionCount(&mut count, module.cast()) };
@@ -65,25 +71,21 @@ pub fn cuModuleEnumerateFunctions(
     let names = functions.iter().filter_map(|f| {
         let mut name = ptr::null();
         // SAFETY: a function of the driver's own list; its name lives as long as the module.
-        unsafe {
-            (s.driver.cuFuncGetName(&mut name, *f) == CUDA_SUCCESS).then(|| CStr::from_ptr(name).to_bytes().to_vec())
-        }
+        unsafe { (s.driver.cuFuncGetName(&mut name, *f) == CUDA_SUCCESS).then(|| Text::from(CStr::from_ptr(name))) }
     });
-    put_names(reply, names.collect());
+    ModuleEnumerateFunctionsReply { names: names.collect::<Vec<_>>().into() }.encode(reply);
     Ok(Outcome::Done(code))
 }
 
 pub fn cuModuleGetGlobal_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-    let (word, name) = (r.word()?, text(&mut r)?);
-    let module = s.handle(Kind::Module, word);
-    let module = module?;
+    let q = ModuleGetGlobal::decode(&mut r)?;
+    let (module, name) = (s.handle(Kind::Module, q.module.0)?, q.name.to_c());
     let (mut address, mut size) = (0, 0);
     // SAFETY: a looked-up module, a NUL-terminated name, valid out pointers.
     let code = unsafe { s.driver.cuModuleGetGlobal_v2(&mut address, &mut size, module.cast(), name.as_ptr()) };
     if code == CUDA_SUCCESS {
-        s.addresses.given(address, size as u64, Of::Globals(word));
+        s.addresses.given(address, size as u64, Of::Globals(q.module.0));
     }
-    reply.word(address);
-    reply.word(size as u64);
+    ModuleGetGlobalReply { address, bytes: size as u64 }.encode(reply);
     Ok(Outcome::Done(code))
 }

@@ -4,17 +4,17 @@
 
 use std::ptr;
 
-use orion_wire::record::HeapRange;
-use orion_wire::{Fault, Reader};
+use orion_wire::Fault;
+use orion_wire::message::image::Payload;
 
 use crate::worker::session::Session;
 
 /// A client's byte string, from the record or from the heap, as a copy of our own.
-pub fn payload(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
-    match r.word()? {
-        0 => Ok(r.bytes()?.to_vec()),
-        1 => {
-            let range = HeapRange::get(r)?.check(s.heap.bytes())?;
+pub fn payload(s: &Session, payload: &Payload<'_>) -> Result<Vec<u8>, Fault> {
+    match payload {
+        Payload::Inline(bytes) => Ok(bytes.get().to_vec()),
+        Payload::Heap(range) => {
+            let range = range.check(s.heap.bytes())?;
             let from = s.heap_pointer(range)?;
             let mut copy = Vec::with_capacity(range.bytes as usize + 8);
             // SAFETY: the range lies inside the heap; the client may still write to it, and the copy is what
@@ -25,6 +25,5 @@ pub fn payload(s: &Session, r: &mut Reader<'_>) -> Result<Vec<u8>, Fault> {
             }
             Ok(copy)
         }
-        _ => Err(Fault("payload of an unknown form")),
     }
 }

@@ -1,0 +1,56 @@
+//! Libraries, and what is in them.
+
+use crate::generated::ops;
+use crate::message::declare::messages;
+use crate::message::field::{Existing, FUNCTION, LIBRARY, List, MODULE, New, Text};
+use crate::message::image::{JitOptions, JitResults, Layout, Payload};
+
+messages! {
+    command LibraryLoadData<'a>(ops::CU_LIBRARY_LOAD_DATA) {
+        library: New<LIBRARY>,
+        image: Payload<'a>,
+        options: JitOptions<'a>,
+    }
+
+    /// Whatever the result is.
+    reply LibraryLoadDataReply<'a>(ops::CU_LIBRARY_LOAD_DATA) {
+        results: JitResults<'a>,
+    }
+
+    command LibraryUnload(ops::CU_LIBRARY_UNLOAD) {
+        library: Existing<LIBRARY>,
+    }
+
+    command LibraryGetKernel<'a>(ops::CU_LIBRARY_GET_KERNEL) {
+        library: Existing<LIBRARY>,
+        kernel: New<FUNCTION>,
+        name: Text<'a>,
+    }
+
+    reply LibraryGetKernelReply(ops::CU_LIBRARY_GET_KERNEL) {
+        layout: Layout,
+    }
+
+    command LibraryEnumerateKernels(ops::CU_LIBRARY_ENUMERATE_KERNELS) {
+        library: Existing<LIBRARY>,
+    }
+
+    reply LibraryEnumerateKernelsReply<'a>(ops::CU_LIBRARY_ENUMERATE_KERNELS) {
+        names: List<Text<'a>>,
+    }
+
+    command LibraryGetModule(ops::CU_LIBRARY_GET_MODULE) {
+        library: Existing<LIBRARY>,
+        module: New<MODULE>,
+    }
+
+    command LibraryGetGlobal<'a>(ops::CU_LIBRARY_GET_GLOBAL) {
+        library: Existing<LIBRARY>,
+        name: Text<'a>,
+    }
+
+    reply LibraryGetGlobalReply(ops::CU_LIBRARY_GET_GLOBAL) {
+        address: u64,
+        bytes: u64,
+    }
+}
