@@ -5,7 +5,6 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use orion_cuda::sys::*;
 use orion_ring::{Consumer, Spin};
 use orion_wire::Fault;
 use orion_wire::record::{Header, op};
@@ -36,7 +35,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             #[cfg(debug_assertions)]
             if header.op == crate::cell::takeover::OP && crate::cell::takeover::is_on() {
                 let answer = crate::cell::takeover::run(&body)?;
-                s.replies.send(&header, CUDA_SUCCESS, 0, &answer)?;
+                s.replies.send(&header, orion_cuda::sys::CUDA_SUCCESS, 0, &answer)?;
                 continue;
             }
             execute(s, &header, &body, &mut reply)?;
