@@ -41,21 +41,23 @@ pub fn cuCtxDestroy_v2(s: &mut Session, header: &Header, mut r: Reader<'_>, _rep
         Ok(c) if !c.is_null() && s.green.home(word) == word => c,
         _ => return Ok(Outcome::Done(CUDA_ERROR_INVALID_CONTEXT)),
     };
-    // Destroying waits for the context's work, which may wait for the client. No context is current to the command
-    // meanwhile: whether it is done is asked when other threads' contexts have been current, and this one may be gone.
-    s.park_blocking(
-        &Header { context: 0, ..*header },
+    let destroy = move |s: &mut Session| {
+        // What is kept for the session in this context is asked by this thread between any two commands, so no other
+        // thread may be ending it meanwhile.
         // SAFETY: a context of this session that the client gives up.
-        {
-            let context = context as usize;
-            move |d| unsafe { d.cuCtxDestroy_v2(context as CUcontext) }
-        },
-        move |s, code, _| {
-            s.context_gone(word, code);
-            s.unbind(Kind::Context, word);
-            code
-        },
-    )
+        let code = unsafe { s.driver.cuCtxDestroy_v2(context) };
+        s.context_gone(word, code);
+        s.unbind(Kind::Context, word);
+        code
+    };
+    if s.captures.forbids(header.thread) {
+        return Ok(Outcome::Done(destroy(s)));
+    }
+    // Destroying waits for the context's work, which may wait for the client: so that is over first.
+    let mut streams: Vec<(u64, CUstream)> = s.busy_streams_of(word).into_iter().map(|stream| (word, stream)).collect();
+    streams.push((word, ptr::null_mut()));
+    let header = Header { context: word, ..*header };
+    Ok(s.park(&header, Wait::Then(streams, Waiting::Synchronize), move |s, _, _| destroy(s)))
 }
 
 /// Nothing to do but to have it: the worker holds a primary context from its first use until it is released.
