@@ -14,11 +14,12 @@ pub(crate) const SHARED_PER_SM: u32 = 228 << 10;
 
 pub fn blocks_per_sm(f: &Function, threads: u32, shared: u32) -> u32 {
     let func = &f.program.funcs[f.index as usize];
-    let threads = threads.max(1).next_multiple_of(32);
-    let shared = func.static_shared + shared + 1024;
+    // First of all, because rounding a number of threads that no block has could overflow.
     if threads > 1024 {
         return 0;
     }
+    let threads = threads.max(1).next_multiple_of(32);
+    let shared = func.static_shared + shared + 1024;
     BLOCKS_PER_SM.min(THREADS_PER_SM / threads).min(SHARED_PER_SM / shared)
 }
 

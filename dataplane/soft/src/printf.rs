@@ -65,7 +65,7 @@ struct Arguments<'a> {
 
 impl Arguments<'_> {
     fn take(&mut self, n: usize) -> Option<u64> {
-        self.at = self.at.next_multiple_of(n as u64);
+        self.at = self.at.checked_next_multiple_of(n as u64)?;
         let v = self.reader.bytes(self.at, n)?;
         self.at += n as u64;
         self.count += 1;

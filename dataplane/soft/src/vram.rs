@@ -84,9 +84,9 @@ fn space() -> &'static Mutex<Space> {
 /// Takes address space without making it legal to touch.
 pub fn reserve(bytes: u64, align: u64, fixed: u64) -> Option<u64> {
     let mut s = space().lock().ok()?;
-    let bytes = bytes.next_multiple_of(GRANULE);
+    let bytes = bytes.checked_next_multiple_of(GRANULE)?;
     let fits = |start: u64, len: u64| {
-        let at = if fixed != 0 { fixed } else { start.next_multiple_of(align) };
+        let at = if fixed != 0 { fixed } else { start.checked_next_multiple_of(align)? };
         (at >= start && at.checked_add(bytes)? <= start + len).then_some(at)
     };
     let hit = s.free.iter().find_map(|(&start, &len)| Some((start, len, fits(start, len)?)));
@@ -196,9 +196,9 @@ pub fn generation() -> u64 {
 
 /// Allocates and publishes a range. A granule of unused space after it catches overruns.
 pub fn allocate(bytes: u64, kind: Kind, device: i32, context: u64) -> Option<Range> {
-    let reach = bytes.max(1).next_multiple_of(GRANULE);
+    let reach = bytes.max(1).checked_next_multiple_of(GRANULE)?;
     let align = if bytes >= 2 << 20 { 2 << 20 } else { GRANULE };
-    let base = reserve(reach + GRANULE, align, 0)?;
+    let base = reserve(reach.checked_add(GRANULE)?, align, 0)?;
     Some(insert(Range { base, bytes, reach, kind, device, context, flags: 0, id: 0, writable: true, pool: 0 }))
 }
 

@@ -5,9 +5,17 @@ use crate::{device, vram};
 
 /// Device-side `malloc`. Zero when the device is out of memory, as the C function answers.
 pub fn heap_allocate(l: &Launch, bytes: u64) -> u64 {
-    device::charge(l.device, bytes.max(1).next_multiple_of(512))
-        .and_then(|()| vram::allocate(bytes, vram::Kind::Internal, l.device, l.context))
-        .map_or(0, |r| r.base)
+    let Some(rounded) = bytes.max(1).checked_next_multiple_of(512) else { return 0 };
+    if device::charge(l.device, rounded).is_none() {
+        return 0;
+    }
+    match vram::allocate(bytes, vram::Kind::Internal, l.device, l.context) {
+        Some(r) => r.base,
+        None => {
+            device::refund(l.device, rounded);
+            0
+        }
+    }
 }
 
 pub fn heap_free(l: &Launch, at: u64) {
