@@ -44,7 +44,7 @@ step() {
 # The sum of cargo's "test result: … N passed; N failed" lines, and of the "N passed, N failed" lines with which facts
 # and programs end.
 counted() {
-    grep -E '^test result:|^[0-9]+ passed, [0-9]+ failed$' "$log" | grep -oE "[0-9]+ $1" |
+    grep -aE '^test result:|^[0-9]+ passed, [0-9]+ failed$' "$log" | grep -aoE "[0-9]+ $1" |
         awk '{ sum += $1 } END { print sum + 0 }'
 }
 

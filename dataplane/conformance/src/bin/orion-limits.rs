@@ -4,6 +4,9 @@
 //!
 //! It runs against any `libcuda.so.1`; the device should be small, as a vGPU with a limit is
 //! (`orion-run --memory-limit "256 MiB" -- orion-limits`).
+//!
+//! `orphan` takes memory out of pools that are destroyed while it lives. NVIDIA's driver 580 by itself ends such a
+//! program with a segmentation fault, so leave that way out there.
 
 // UNSAFETY: asks the driver how many devices there are.
 
@@ -45,7 +48,7 @@ struct Options {
     /// The same numbers again
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What the driver may round each piece up by: 512 on the software GPU, 2 MiB on NVIDIA's
+    /// What the driver may round each piece up by: 512 on the software GPU, 2 MiB on NVIDIA's, 32 MiB for its pools
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     rounding: u64,
     /// Only these ways
@@ -104,7 +107,11 @@ fn run(options: &Options) -> Result<String, String> {
                 options.most_mib
             ));
         }
-        models.push(Mutex::new(Model::new(total, options.rounding)));
+        let mut model = Model::new(total, options.rounding);
+        if ways.contains(&"context") {
+            model.context_bytes = bench.context_bytes()?;
+        }
+        models.push(Mutex::new(model));
     }
     let deadline = start + Duration::from_secs_f64(options.seconds);
     let common = Common { options, driver, ways: &ways, models, done: AtomicU64::new(0), deadline };
@@ -119,7 +126,7 @@ fn run(options: &Options) -> Result<String, String> {
     let mut said = Vec::new();
     for (device, model) in common.models.iter().enumerate() {
         let bench = Bench::new(driver, device as i32, &ways)?;
-        bench.wait()?;
+        bench.trim()?;
         let ((free, total), model) = (bench.info()?, model.lock().expect("no thread panicked"));
         if free != total {
             return Err(format!("all was given back, and {free} of {total} bytes are free"));
@@ -152,6 +159,7 @@ fn work(common: &Common, number: u64, in_turn: bool) -> Result<(), String> {
     let device = number as usize % common.models.len();
     let model = &common.models[device];
     let mut bench = Bench::new(common.driver, device as i32, common.ways)?;
+    bench.expect(&*model.lock().map_err(|_| "another thread panicked")?);
     for _ in 0..options.operations / options.threads / 2 {
         if Instant::now() > common.deadline {
             break;

@@ -8,6 +8,8 @@ const GRANULE: u64 = 512;
 pub struct Model {
     pub total: u64,
     rounding: u64,
+    /// What a context takes by itself.
+    pub context_bytes: u64,
     /// In use now: as asked for, rounded up to the granule, and in how many pieces.
     live: u64,
     pieces: u64,
@@ -22,7 +24,7 @@ pub fn rounded(bytes: u64) -> u64 {
 
 impl Model {
     pub fn new(total: u64, rounding: u64) -> Model {
-        Model { total, rounding, live: 0, pieces: 0, most: 0, refused: 0, ways: BTreeMap::new() }
+        Model { total, rounding, context_bytes: 0, live: 0, pieces: 0, most: 0, refused: 0, ways: BTreeMap::new() }
     }
 
     pub fn live(&self) -> u64 {

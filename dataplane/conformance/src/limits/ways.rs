@@ -30,7 +30,8 @@ enum Piece {
     FromPool(CUdeviceptr),
     /// Taken out of a pool that was destroyed.
     Orphan(CUdeviceptr),
-    Graph(CUgraph),
+    /// What was made of it, where that has memory only once it ran, and where that is.
+    Graph(CUgraph, Option<(CUgraphExec, CUdeviceptr)>),
     Module(CUmodule),
     Context(CUcontext),
 }
@@ -45,6 +46,10 @@ pub struct Bench<'a> {
     unit: usize,
     heap: u64,
     steps: u64,
+    /// Whether a graph has memory only once it was launched, as on NVIDIA's driver.
+    launches: bool,
+    /// What a context takes by itself.
+    context_bytes: u64,
 }
 
 /// What became of an attempt: the piece with the bytes it takes, or a refusal for want of memory.
@@ -81,8 +86,18 @@ pub const WAYS: [&str; 11] =
 
 impl<'a> Bench<'a> {
     pub fn new(driver: &'static Driver, device: CUdevice, ways: &'a [&'static str]) -> Result<Bench<'a>, String> {
-        let mut bench =
-            Bench { ways, driver, device, context: null_mut(), pieces: Vec::new(), unit: 0, heap: 0, steps: 0 };
+        let mut bench = Bench {
+            ways,
+            driver,
+            device,
+            context: null_mut(),
+            pieces: Vec::new(),
+            unit: 0,
+            heap: 0,
+            steps: 0,
+            launches: false,
+            context_bytes: 0,
+        };
         ok!(bench.cuDevicePrimaryCtxRetain(&mut bench.context, device));
         ok!(bench.cuCtxSetCurrent(bench.context));
         let prop = bench.prop();
@@ -106,8 +121,32 @@ impl<'a> Bench<'a> {
         Ok(total as u64)
     }
 
+    /// For a driver on which a piece may be larger than was asked for.
+    pub fn expect(&mut self, model: &Model) {
+        self.launches = !model.is_exact();
+        self.context_bytes = model.context_bytes;
+    }
+
+    /// What a context takes that has nothing in it.
+    pub fn context_bytes(&self) -> Result<u64, String> {
+        let (before, _) = self.info()?;
+        let mut context = null_mut();
+        ok!(self.cuCtxCreate_v2(&mut context, 0, self.device));
+        let (after, _) = self.info()?;
+        ok!(self.cuCtxDestroy_v2(context));
+        ok!(self.cuCtxSetCurrent(self.context));
+        Ok(before.saturating_sub(after))
+    }
+
     pub fn wait(&self) -> Result<(), String> {
         ok!(self.cuCtxSynchronize());
+        Ok(())
+    }
+
+    /// Has the driver give back what it keeps of graphs whose memory was freed.
+    pub fn trim(&self) -> Result<(), String> {
+        self.wait()?;
+        ok!(self.cuDeviceGraphMemTrim(self.device));
         Ok(())
     }
 
@@ -346,12 +385,35 @@ impl<'a> Bench<'a> {
         // SAFETY: see the head of this module.
         let code = unsafe { self.driver.cuGraphAddMemAllocNode(&mut node, graph, null(), 0, (&raw mut params).cast()) };
         match code {
-            CUDA_SUCCESS => Ok(Ok((Piece::Graph(graph), bytes))),
+            CUDA_SUCCESS if self.launches => self.launched(graph, params.dptr, bytes),
+            CUDA_SUCCESS => Ok(Ok((Piece::Graph(graph, None), bytes))),
             CUDA_ERROR_OUT_OF_MEMORY => {
                 ok!(self.cuGraphDestroy(graph));
                 Ok(Err(bytes))
             }
             code => Err(format!("cuGraphAddMemAllocNode of {bytes} bytes answered {code}")),
+        }
+    }
+
+    /// Has a graph allocate its memory. A launch may be refused when it is waited for.
+    fn launched(&self, graph: CUgraph, at: CUdeviceptr, bytes: u64) -> Result<Taken, String> {
+        let mut exec = null_mut();
+        ok!(self.cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+        // SAFETY: see the head of this module.
+        let code = unsafe {
+            match self.driver.cuGraphLaunch(exec, null_mut()) {
+                CUDA_SUCCESS => self.driver.cuCtxSynchronize(),
+                code => code,
+            }
+        };
+        match code {
+            CUDA_SUCCESS => Ok(Ok((Piece::Graph(graph, Some((exec, at))), bytes))),
+            CUDA_ERROR_OUT_OF_MEMORY => {
+                ok!(self.cuGraphExecDestroy(exec));
+                ok!(self.cuGraphDestroy(graph));
+                Ok(Err(bytes))
+            }
+            code => Err(format!("the launch of a graph that allocates {bytes} bytes answered {code}")),
         }
     }
 
@@ -370,7 +432,8 @@ impl<'a> Bench<'a> {
     /// Another context, with memory of its own or a heap for its kernels.
     fn context(&self, bytes: u64, is_heap: bool) -> Result<Taken, String> {
         let (mut context, mut at, bytes) = (null_mut(), 0, rounded(bytes));
-        ok!(self.cuCtxCreate_v2(&mut context, 0, self.device));
+        let taken = bytes + self.context_bytes;
+        take!(taken, self.cuCtxCreate_v2(&mut context, 0, self.device));
         // SAFETY: see the head of this module.
         let code = unsafe {
             match is_heap {
@@ -383,8 +446,8 @@ impl<'a> Bench<'a> {
         }
         ok!(self.cuCtxSetCurrent(self.context));
         match code {
-            CUDA_SUCCESS => Ok(Ok((Piece::Context(context), bytes))),
-            CUDA_ERROR_OUT_OF_MEMORY => Ok(Err(bytes)),
+            CUDA_SUCCESS => Ok(Ok((Piece::Context(context), taken))),
+            CUDA_ERROR_OUT_OF_MEMORY => Ok(Err(taken)),
             code => Err(format!("{bytes} bytes in a context of their own were answered {code}")),
         }
     }
@@ -402,7 +465,13 @@ impl<'a> Bench<'a> {
             }
             Piece::Mapped(at, bytes) => self.unmap(at, bytes)?,
             Piece::FromPool(at) | Piece::Orphan(at) => ok!(self.cuMemFreeAsync(at, null_mut())),
-            Piece::Graph(graph) => ok!(self.cuGraphDestroy(graph)),
+            Piece::Graph(graph, launched) => {
+                if let Some((exec, at)) = launched {
+                    ok!(self.cuMemFree_v2(at));
+                    ok!(self.cuGraphExecDestroy(exec));
+                }
+                ok!(self.cuGraphDestroy(graph));
+            }
             Piece::Module(module) => ok!(self.cuModuleUnload(module)),
             Piece::Context(context) => {
                 ok!(self.cuCtxDestroy_v2(context));

@@ -2,8 +2,10 @@
 
 // UNSAFETY: calls the driver with handles that were looked up here.
 
+use std::cell::Cell;
 use std::ptr;
 
+use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
@@ -20,16 +22,25 @@ pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
     let q = CtxCreate::decode(&mut r)?;
     let (word, flags, vgpu) = (q.context.0, q.flags, s.vgpus.at(q.device.0)?);
     let device = s.vgpus.get(vgpu).device;
-    let mut context = ptr::null_mut();
-    // Creating makes it current here; which one is current is the client's business.
+    let context = Cell::new(ptr::null_mut());
     s.forget_current();
-    // SAFETY: a device of this session and a valid out pointer.
-    let code = s.making_context(word, vgpu, |d| unsafe { d.cuCtxCreate_v2(&mut context, flags, device) });
+    let create = |d: &Driver| {
+        let (mut created, mut popped) = (ptr::null_mut(), ptr::null_mut());
+        // Creating makes it current here; which one is current is the client's business.
+        // SAFETY: a device of this session and valid out pointers; the context is on top of this thread's stack.
+        let code = unsafe {
+            match d.cuCtxCreate_v2(&mut created, flags, device) {
+                CUDA_SUCCESS => d.cuCtxPopCurrent_v2(&mut popped),
+                code => code,
+            }
+        };
+        context.set(created);
+        code
+    };
+    // SAFETY: a context that was just made, and that nobody has been told of.
+    let code = s.making_context(word, vgpu, create, |d| unsafe { _ = d.cuCtxDestroy_v2(context.get()) });
     if code == CUDA_SUCCESS {
-        let mut popped = ptr::null_mut();
-        // SAFETY: the context just created is on top of this thread's stack.
-        unsafe { s.driver.cuCtxPopCurrent_v2(&mut popped) };
-        s.bind(Kind::Context, word, context.cast())?;
+        s.bind(Kind::Context, word, context.get().cast())?;
     }
     Ok(Outcome::Done(code))
 }

@@ -171,20 +171,27 @@ impl Session {
         code
     }
 
-    /// Calls what makes a context of a vGPU's, under the client's name for it.
+    /// Calls what makes a context of a vGPU's, under the client's name for it, and charges what it took. What it takes
+    /// is known only afterwards: `undo` ends one that is beyond the limit.
     pub fn making_context(
         &mut self,
         name: u64,
         vgpu: usize,
         call: impl FnOnce(&'static Driver) -> CUresult,
+        undo: impl FnOnce(&'static Driver),
     ) -> CUresult {
         let driver = self.driver;
         let before = self.device_free();
         let code = call(driver);
         let taken = before.saturating_sub(self.device_free()).min(CONTEXT_BYTES_MAX);
-        if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
+        let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) else { return code };
+        let bytes = accounts.context_bytes(taken);
+        if bytes > 0 && !self.make_room(vgpu, bytes) {
+            undo(driver);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if let Some(accounts) = &mut self.accounts {
             accounts.contexts.insert(name, vgpu);
-            let bytes = if accounts.is_software { 0 } else { taken };
             accounts.ledger().note(vgpu, What::Context(name), bytes, name);
         }
         code

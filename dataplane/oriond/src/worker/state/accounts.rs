@@ -25,6 +25,8 @@ pub struct Accounts {
     pub from_pools: HashMap<CUdeviceptr, (usize, u64)>,
     /// The vGPU of each context that the client has made.
     pub contexts: HashMap<u64, usize>,
+    /// The least that one of them took. Other programs on the GPU allocate meanwhile, so a single one may seem larger.
+    context_bytes: Option<u64>,
     /// Values that limits of contexts had before they were set.
     pub defaults: HashMap<(u64, CUlimit), u64>,
     /// The software GPU gives graphs their memory when the node is added, NVIDIA's driver when they are launched, and
@@ -40,9 +42,19 @@ impl Accounts {
             pools: HashMap::new(),
             from_pools: HashMap::new(),
             contexts: HashMap::new(),
+            context_bytes: None,
             defaults: HashMap::new(),
             is_software,
         }
+    }
+
+    /// What a context costs, when as much was missing on the GPU after one was made.
+    pub fn context_bytes(&mut self, missing: u64) -> u64 {
+        if self.is_software {
+            return 0;
+        }
+        let least = self.context_bytes.map_or(missing, |least| least.min(missing));
+        *self.context_bytes.insert(least)
     }
 
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -57,4 +69,26 @@ impl Accounts {
 
 pub fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().expect("no panic happens under this lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts(is_software: bool) -> Accounts {
+        Accounts::new(Arc::new(Mutex::new(Ledger::new(&[]))), Rounding { granule: 512, page: 2 << 20 }, is_software)
+    }
+
+    #[test]
+    fn a_context_costs_what_the_smallest_one_took() {
+        let mut accounts = accounts(false);
+        assert_eq!(accounts.context_bytes(900 << 20), 900 << 20);
+        assert_eq!(accounts.context_bytes(300 << 20), 300 << 20);
+        assert_eq!(accounts.context_bytes(700 << 20), 300 << 20);
+    }
+
+    #[test]
+    fn a_context_of_the_software_gpu_costs_nothing() {
+        assert_eq!(accounts(true).context_bytes(700 << 20), 0);
+    }
 }
