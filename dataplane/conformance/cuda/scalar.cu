@@ -162,7 +162,11 @@ THREE(SubMin, "vsub.s32.u32.u32.sat.min %0, %1, %2, %3;",
 THREE(DifferenceByte, "vabsdiff.u32.u32.u32.sat %0.b2, %1.h0, %2.h1, %3;",
       (c & 0xff00ffff) | std::min(255u, a % 65536 > b >> 16 ? a % 65536 - (b >> 16) : (b >> 16) - a % 65536) << 16)
 THREE(MinHalf, "vmin.s32.s32.u32 %0.h1, %1.b3, %2.b0, %3;",
-      (c & 0xffff) | u32(std::min(part(a, 8, 3, true), part(b, 8, 0, false))) << 16)
+      // The upper half of the result: ptxas differs from PTX's description.
+      (c & 0xffff) | (u32(std::min(part(a, 8, 3, true), part(b, 8, 0, false))) & 0xffff0000))
+THREE(MinLowerHalf, "vmin.s32.s32.u32 %0.h0, %1.b3, %2.b0, %3;",
+      (c & 0xffff0000) | (u32(std::min(part(a, 8, 3, true), part(b, 8, 0, false))) & 0xffff))
+THREE(SumHalf, "vadd.u32.u32.u32 %0.h1, %1, %2, %3;", (c & 0xffff) | ((a + b) & 0xffff0000))
 THREE(SetAdd, "vset.u32.s32.lt.add %0, %1, %2, %3;", u32(int64_t(a) < int64_t(int(b))) + c)
 THREE(Product, "vmad.s32.s32.s32.sat.shr7 %0, %1, %2, %3;",
       clamp((int64_t(int(a)) * int(b) + int(c)) >> 7, INT32_MIN, INT32_MAX))
@@ -243,7 +247,9 @@ int main() {
     check<AddClamped>("vadd.sat", words);
     check<SubMin>("vsub.sat.min", words);
     check<DifferenceByte>("vabsdiff.sat into a byte", words);
-    check<MinHalf>("vmin into a half", words);
+    check<MinHalf>("vmin into an upper half", words);
+    check<MinLowerHalf>("vmin into a lower half", words);
+    check<SumHalf>("vadd into an upper half", words);
     check<SetAdd>("vset.lt.add", words);
     check<Product>("vmad.sat.shr7", words);
     check<ProductNegated>("vmad of a negated product", words);

@@ -169,6 +169,10 @@ fn scalar_forms_compute_what_ptx_says() {
             if sat == "sat" {
                 v = saturated(v, bits_of(dsel), signed);
             }
+            // Where NVIDIA's assembler differs from PTX's description: the upper half goes into the upper half.
+            if dsel == "h1" {
+                v = i128::from(v as u32 >> 16);
+            }
             if dsel.is_empty() { second(op2, v, part(c, "", signed)) as u32 } else { merged(c, dsel, v) }
         };
         forms.push((body, Box::new(model)));

@@ -30,7 +30,8 @@ fn lane(op: &Video, a: u32, b: u32, c: u32) -> u32 {
         match op.second {
             Second::Merge => {
                 let mask = (u32::MAX >> (32 - to.bits)) << to.shift;
-                d = d & !mask | (v as u32) << to.shift & mask;
+                let v = if op.goes_up() { v as u32 } else { (v as u32) << to.shift };
+                d = d & !mask | v & mask;
             }
             Second::Add => sum += v,
             Second::Min => sum = sum.min(v),
