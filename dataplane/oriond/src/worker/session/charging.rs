@@ -153,22 +153,74 @@ impl Session {
     /// Calls what sets a limit of the current context, for which the driver sets memory aside.
     pub fn limiting(&mut self, limit: CUlimit, value: u64, call: impl FnOnce(&'static Driver) -> CUresult) -> CUresult {
         let ((vgpu, context), driver) = (self.place(), self.driver);
-        let Some(accounts) = &mut self.accounts else { return call(driver) };
+        let Some(accounts) = &self.accounts else { return call(driver) };
+        let wanted = match limit {
+            CU_LIMIT_STACK_SIZE => accounts.stacks.with_limit(context, value),
+            _ => value,
+        };
+        let Some((more, bytes)) = self.set_aside(vgpu, context, limit, wanted) else {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        };
+        let code = call(driver);
+        if let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) {
+            if limit == CU_LIMIT_STACK_SIZE {
+                accounts.stacks.limited(context, value);
+            }
+            accounts.ledger().note(vgpu, What::Limit(context, limit), bytes, context);
+        }
+        self.settle_reserved(more, None);
+        code
+    }
+
+    /// Whether there is room for a kernel's local memory. The driver takes it when the kernel first runs in a context,
+    /// and keeps it.
+    pub fn has_stacks_for(&mut self, function: CUfunction) -> bool {
+        if self.accounts.as_ref().is_none_or(|accounts| accounts.is_software) {
+            return true;
+        }
+        let ((vgpu, context), name) = (self.place(), function as usize);
+        let Some(accounts) = self.accounts.as_ref().filter(|a| !a.stacks.has_seen(name, context)) else { return true };
+        let local = self.local_bytes(function, self.vgpus.get(vgpu).device);
+        let wanted = accounts.stacks.with_kernel(context, local);
+        let Some((more, bytes)) = self.set_aside(vgpu, context, CU_LIMIT_STACK_SIZE, wanted) else { return false };
+        if let Some(accounts) = &mut self.accounts {
+            accounts.stacks.see(name, context, local);
+            accounts.ledger().note(vgpu, What::Limit(context, CU_LIMIT_STACK_SIZE), bytes, context);
+        }
+        self.settle_reserved(more, None);
+        true
+    }
+
+    /// Bytes of local memory that each thread of a kernel has.
+    fn local_bytes(&self, function: CUfunction, device: CUdevice) -> u64 {
+        let mut bytes = 0;
+        // SAFETY: a handle that was looked up, of the kind the function takes, and a valid out pointer. What has no such
+        // number has none of this memory, and the launch will say why.
+        unsafe {
+            match self.kernels.contains(&(function as usize)) {
+                true => {
+                    let id = CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+                    self.driver.cuKernelGetAttribute(&mut bytes, id, function.cast(), device)
+                }
+                false => self.driver.cuFuncGetAttribute(&mut bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
+            }
+        };
+        bytes.max(0) as u64
+    }
+
+    /// Reserves what a limit of the current context takes beyond what it has been charged, and says what that is in all.
+    fn set_aside(&mut self, vgpu: usize, context: u64, limit: CUlimit, value: u64) -> Option<(What, u64)> {
+        let (driver, device) = (self.driver, self.vgpus.get(vgpu).device);
+        let accounts = self.accounts.as_mut()?;
         let default = *accounts.defaults.entry((context, limit)).or_insert_with(|| {
             let mut value = 0;
             // SAFETY: a valid out pointer; what is not known has no default.
             unsafe { driver.cuCtxGetLimit(&mut value, limit) };
             value as u64
         });
-        let bytes = set_aside(driver, self.vgpus.get(vgpu).device, limit, value.saturating_sub(default));
+        let bytes = bytes_beyond(driver, device, limit, value.saturating_sub(default));
         let before = accounts.ledger().charged(What::Limit(context, limit));
-        let Some(more) = self.reserve(vgpu, bytes.saturating_sub(before), 0) else { return CUDA_ERROR_OUT_OF_MEMORY };
-        let code = call(driver);
-        if let (CUDA_SUCCESS, Some(accounts)) = (code, &self.accounts) {
-            accounts.ledger().note(vgpu, What::Limit(context, limit), bytes, context);
-        }
-        self.settle_reserved(more, None);
-        code
+        Some((self.reserve(vgpu, bytes.saturating_sub(before), 0)?, bytes))
     }
 
     /// Calls what makes a context of a vGPU's, under the client's name for it, and charges what it took. What it takes
@@ -262,6 +314,7 @@ impl Session {
             Kind::MipmappedArray => accounts.ledger().release(What::MipmappedArray(pointer)),
             Kind::MemAllocation => accounts.ledger().handle_released(pointer as u64),
             Kind::Context => _ = accounts.contexts.remove(&word),
+            Kind::Function => accounts.stacks.function_gone(pointer),
             _ => {}
         }
     }
@@ -289,6 +342,7 @@ impl Session {
         let Some(accounts) = &mut self.accounts else { return };
         accounts.ledger().context_gone(context);
         accounts.defaults.retain(|(of, _), _| *of != context);
+        accounts.stacks.context_gone(context);
     }
 
     /// The vGPU that the current context is on, and the context that its memory ends with.
@@ -459,7 +513,7 @@ fn graph_bytes(driver: &Driver, device: CUdevice, attribute: CUgraphMem_attribut
 }
 
 /// What a limit beyond its default takes. A stack is one for each thread that the device can hold.
-fn set_aside(driver: &Driver, device: CUdevice, limit: CUlimit, beyond: u64) -> u64 {
+fn bytes_beyond(driver: &Driver, device: CUdevice, limit: CUlimit, beyond: u64) -> u64 {
     let attribute = |attribute| {
         let mut value = 0;
         // SAFETY: a device of this session and a valid out pointer.

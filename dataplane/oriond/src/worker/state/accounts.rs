@@ -7,6 +7,7 @@ use orion_cuda::sys::*;
 
 use crate::worker::driver::rounding::Rounding;
 use crate::worker::state::ledger::Ledger;
+use crate::worker::state::stacks::Stacks;
 
 /// A pool that the session takes memory out of.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,7 @@ pub struct Accounts {
     context_bytes: Option<u64>,
     /// Values that limits of contexts had before they were set.
     pub defaults: HashMap<(u64, CUlimit), u64>,
+    pub stacks: Stacks,
     /// The software GPU gives graphs their memory when the node is added, NVIDIA's driver when they are launched, and
     /// only there a context has memory.
     pub is_software: bool,
@@ -44,6 +46,7 @@ impl Accounts {
             contexts: HashMap::new(),
             context_bytes: None,
             defaults: HashMap::new(),
+            stacks: Stacks::default(),
             is_software,
         }
     }

@@ -13,6 +13,7 @@ pub mod links;
 pub mod objects;
 pub mod pinned;
 pub mod retired;
+pub mod stacks;
 pub mod streams;
 pub mod vgpus;
 pub mod waits;
