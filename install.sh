@@ -2,25 +2,65 @@
 # Builds Orion and puts it into a folder, under the names by which programs ask for it:
 #   FOLDER/bin        orion-run, oriond, and orion-ptxas, by which compilers in a program reach the software GPU
 #   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13, libnvidia-ml.so.1, and python, for JAX and numba
+#   with --system also server.conf, units of systemd and a rule for logrotate, at their places under /
 # The folder may be moved or copied. What runs from it keeps the files that it has loaded when they are replaced.
 #   ./install.sh FOLDER              for this machine and those whose C library is not older
 #   ./install.sh --portable FOLDER   orion-run and the libraries for any x86-64 Linux with glibc 2.17 or newer (CentOS
 #                                    7, Ubuntu 16.04); oriond for this machine. Needs python3 with pip and readelf, and
 #                                    downloads zig and cargo-zigbuild from PyPI, once, into .zig/ (420 MB)
+#   ./install.sh --system            into /usr, with oriond and orion-controller as services, which it does not start.
+#                                    A server.conf that is there stays. DESTDIR is put before every path
+#   ./install.sh --uninstall         removes what --system has put, but a server.conf that was changed
+#   ./install.sh --deb FILE          the same as a Debian package, which dpkg installs and removes
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)
 
-portable=
-if [ "${1:-}" = --portable ]; then
-    portable=yes
-    shift
-fi
-if [ $# -ne 1 ] || [[ "$1" == -* ]]; then
+usage() {
     sed -n '2,/^set/{/^set/!s/^# \?//p}' "$0" >&2
     exit 2
+}
+mode=folder
+case "${1:-}" in
+    --portable | --deb) mode=${1#--}; shift; [ $# -eq 1 ] || usage ;;
+    --system | --uninstall) [ $# -eq 1 ] || usage; mode=${1#--} ;;
+    *) [ $# -eq 1 ] || usage ;;
+esac
+[ "$mode" = system ] || [ "$mode" = uninstall ] || [[ "$1" != -* ]] || usage
+service=$root/control/service
+# what --system puts, but for the libraries' folder
+files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller
+    etc/orion/server.conf etc/logrotate.d/orion
+    usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service)
+
+uninstall() {
+    local root=${DESTDIR:-}/ kept=
+    if [ -z "${DESTDIR:-}" ] && command -v systemctl >/dev/null; then
+        systemctl disable --now oriond orion-controller 2>/dev/null || true
+    fi
+    if [ -e "$root"etc/orion/server.conf ] && ! cmp -s "$service/server.conf" "$root"etc/orion/server.conf; then
+        kept=${root}etc/orion/server.conf
+    fi
+    for file in "${files[@]}"; do
+        [ "$root$file" = "$kept" ] || rm -f "$root$file"
+    done
+    rm -rf "${root}usr/lib/orion"
+    for folder in etc/orion etc/logrotate.d etc usr/bin usr/lib/systemd/system usr/lib/systemd usr/lib usr; do
+        rmdir "$root$folder" 2>/dev/null || true
+    done
+    echo "uninstalled from $root${kept:+, but for $kept, which was changed}"
+}
+if [ "$mode" = uninstall ]; then
+    uninstall
+    exit
 fi
-mkdir -p "$1/bin" "$1/lib/orion"
-folder=$(cd "$1" && pwd)
+
+case "$mode" in
+    system) prefix=${DESTDIR:-}/usr ;;
+    deb) DESTDIR=$(mktemp -d) && chmod 755 "$DESTDIR" && trap 'rm -rf "$DESTDIR"' EXIT && prefix=${DESTDIR:-}/usr ;;
+    *) prefix=$1 ;;
+esac
+mkdir -p "$prefix/bin" "$prefix/lib/orion"
+folder=$(cd "$prefix" && pwd)
 
 target=${CARGO_TARGET_DIR:-$root/target}
 users=(-p orion-shim -p orion-cupti -p orion-nvml -p orion-run)
@@ -41,7 +81,7 @@ fetch_zig() {
     echo "${tools[*]}" >"$zig/complete"
 }
 
-if [ -n "$portable" ]; then
+if [ "$mode" = portable ]; then
     fetch_zig
     (
         cd "$root"
@@ -54,6 +94,7 @@ if [ -n "$portable" ]; then
     libraries=("$built"/lib{cuda,cupti,nvidia_ml}.so)
     "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
+    [ "$mode" = folder ] || users+=(-p orion-controller)
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
@@ -72,5 +113,61 @@ for module in jax_plugins/orion/__init__.py orion_numba.py; do
     install -D -m 644 "$root/control/run/python/$module" "$folder/lib/orion/python/$module"
 done
 ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
-echo "installed into $folder: bin/orion-run, bin/oriond, lib/orion/libcuda.so.1 and what goes with it"
-[ -z "$portable" ] || echo "all but bin/oriond runs with glibc 2.17 and newer"
+
+if [ "$mode" = system ] || [ "$mode" = deb ]; then
+    put 755 "$built/orion-controller" bin/orion-controller
+    install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
+    install -m 644 "$service"/*.service "${DESTDIR:-}/usr/lib/systemd/system/"
+    install -m 644 "$service/orion.logrotate" "${DESTDIR:-}/etc/logrotate.d/orion"
+    [ -e "${DESTDIR:-}/etc/orion/server.conf" ] || install -m 644 "$service/server.conf" "${DESTDIR:-}/etc/orion/server.conf"
+fi
+
+# dpkg-deb over the same files: cargo-deb would want a second list of them.
+package() {
+    local version glibc control=$DESTDIR/DEBIAN
+    version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    glibc=$(LC_ALL=C readelf --version-info --wide "$built"/{oriond,orion-controller,orion-run,libcuda.so} |
+        grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
+    mkdir "$control"
+    cat >"$control/control" <<END
+Package: orion
+Version: $version
+Architecture: amd64
+Maintainer: Orion
+Depends: libc6 (>= ${glibc#GLIBC_}), libgcc-s1
+Section: admin
+Priority: optional
+Description: pools GPUs and lends them to programs here and elsewhere
+END
+    printf '/etc/orion/server.conf\n/etc/logrotate.d/orion\n' >"$control/conffiles"
+    cat >"$control/postinst" <<'END'
+#!/bin/sh
+set -e
+[ ! -d /run/systemd/system ] || systemctl daemon-reload
+END
+    cat >"$control/prerm" <<'END'
+#!/bin/sh
+set -e
+[ "$1" != remove ] || [ ! -d /run/systemd/system ] || systemctl disable --now oriond orion-controller || true
+END
+    cat >"$control/postrm" <<'END'
+#!/bin/sh
+set -e
+[ "$1" != purge ] || rm -rf /var/log/orion /var/lib/orion
+[ ! -d /run/systemd/system ] || systemctl daemon-reload
+END
+    chmod 755 "$control"/{postinst,prerm,postrm}
+    dpkg-deb --root-owner-group --build "$DESTDIR" "$1"
+}
+
+case "$mode" in
+    deb) package "$1" ;;
+    system)
+        echo "installed under ${DESTDIR:-/}: \`systemctl daemon-reload && systemctl enable --now oriond\` serves; see" \
+            "${DESTDIR:-}/etc/orion/server.conf"
+        ;;
+    *)
+        echo "installed into $folder: bin/orion-run, bin/oriond, lib/orion/libcuda.so.1 and what goes with it"
+        [ "$mode" = folder ] || echo "all but bin/oriond runs with glibc 2.17 and newer"
+        ;;
+esac

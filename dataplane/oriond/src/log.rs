@@ -1,16 +1,22 @@
-//! oriond's own log: lines on standard error, which may be a full disk, a closed pipe or a pipe that nobody reads.
+//! oriond's own log: lines on standard error and in a file, which may be a full disk, a closed pipe or a pipe that nobody
+//! reads.
 //!
 //! ```text
 //! any thread -> tracing -> at most so many of a kind -> queue -> thread "log" -> standard error
+//!                                                    -> queue -> thread "log file" -> the file
 //! ```
-//! Only that thread ever waits for the descriptor. What finds no room in the queue, or cannot be written, is counted,
+//! Only those threads ever wait for their descriptor. What finds no room in the queue, or cannot be written, is counted,
 //! and the count is the next line that gets through.
 
-// UNSAFETY: writes to descriptor 2 by system calls, because the standard library's macros panic when that fails.
+// UNSAFETY: writes to descriptors by system calls, because the standard library's macros panic when that fails.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -19,6 +25,7 @@ use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Registry;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -42,49 +49,52 @@ pub const OF_A_WORKER: &str = "worker";
 
 /// The log of this process; lines that are still on their way are written when it is dropped.
 pub struct Log {
-    queue: Queue,
+    queues: Vec<Queue>,
 }
 
-/// Logs what is at least of this level from now on.
-pub fn start(level: LevelFilter) -> Result<Log, String> {
-    let (sender, receiver) = sync_channel(LINES_MAX);
-    let queue = Queue { sender, lost: Arc::default() };
-    let kinds = Kinds::default();
-    let (lost, alike) = (queue.lost.clone(), kinds.clone());
-    std::thread::Builder::new()
-        .name("log".into())
-        .spawn(move || write_all(&receiver, &lost, &alike))
-        .map_err(|e| format!("starting the log's thread failed: {e}"))?;
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(queue.clone())
-        .with_ansi(false)
-        .with_target(false)
-        .log_internal_errors(false);
-    tracing_subscriber::registry().with(level).with(kinds).with(lines).init();
-    Ok(Log { queue })
+/// What is written where.
+pub struct Settings {
+    /// On standard error: what is at least of this level.
+    pub screen: Option<LevelFilter>,
+    /// Added at the end of a file, which is made if there is none.
+    pub file: Option<(PathBuf, LevelFilter)>,
+    pub with_time: bool,
+}
+
+/// Logs from now on.
+pub fn start(settings: &Settings) -> Result<Log, String> {
+    let (kinds, mut queues, mut layers) = (Kinds::default(), Vec::new(), Vec::new());
+    if let Some(level) = settings.screen {
+        let queue = Queue::start("log", None, kinds.clone())?;
+        layers.push(queue.layer(level, settings.with_time));
+        queues.push(queue);
+    }
+    if let Some((path, level)) = &settings.file {
+        let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+        let file = opened.map_err(|e| {
+            let folder = path.parent().unwrap_or(path).display();
+            format!(
+                "opening the log file {} failed: {e}; make the folder {folder}, or name another file",
+                path.display()
+            )
+        })?;
+        let queue = Queue::start("log file", Some(file), kinds.clone())?;
+        layers.push(queue.layer(*level, settings.with_time));
+        queues.push(queue);
+    }
+    tracing_subscriber::registry().with(layers).with(kinds).init();
+    Ok(Log { queues })
 }
 
 /// One line on standard error, whatever becomes of it. For what has to be said where there is no log.
 pub fn say(text: &str) {
-    let _ = put(format!("{text}\n").as_bytes());
+    let _ = put(libc::STDERR_FILENO, format!("{text}\n").as_bytes());
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let (done, written) = sync_channel(1);
-        let mut last = Message::Flush(done);
         let begin = Instant::now();
-        while begin.elapsed() < FLUSH_TIMEOUT {
-            match self.queue.sender.try_send(last) {
-                Ok(()) => {
-                    let _ = written.recv_timeout(FLUSH_TIMEOUT.saturating_sub(begin.elapsed()));
-                    return;
-                }
-                Err(TrySendError::Full(back)) => last = back,
-                Err(TrySendError::Disconnected(_)) => return,
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.queues.iter().for_each(|queue| queue.flush_by(begin + FLUSH_TIMEOUT));
     }
 }
 
@@ -99,6 +109,45 @@ enum Message {
 struct Queue {
     sender: SyncSender<Message>,
     lost: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// With the thread that writes what comes through it, to standard error if there is no file.
+    fn start(name: &str, file: Option<File>, kinds: Kinds) -> Result<Queue, String> {
+        let (sender, receiver) = sync_channel(LINES_MAX);
+        let queue = Queue { sender, lost: Arc::default() };
+        let lost = queue.lost.clone();
+        std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || write_all(&receiver, file.as_ref(), &lost, &kinds))
+            .map_err(|e| format!("starting the log's thread failed: {e}"))?;
+        Ok(queue)
+    }
+
+    fn layer(&self, level: LevelFilter, with_time: bool) -> Box<dyn Layer<Registry> + Send + Sync> {
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(self.clone())
+            .with_ansi(false)
+            .with_target(false)
+            .log_internal_errors(false);
+        if with_time { lines.with_filter(level).boxed() } else { lines.without_time().with_filter(level).boxed() }
+    }
+
+    fn flush_by(&self, end: Instant) {
+        let (done, written) = sync_channel(1);
+        let mut last = Message::Flush(done);
+        while Instant::now() < end {
+            match self.sender.try_send(last) {
+                Ok(()) => {
+                    let _ = written.recv_timeout(end.saturating_duration_since(Instant::now()));
+                    return;
+                }
+                Err(TrySendError::Full(back)) => last = back,
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 impl<'a> MakeWriter<'a> for Queue {
@@ -128,15 +177,16 @@ impl io::Write for &Queue {
     }
 }
 
-/// The thread "log".
-fn write_all(from: &Receiver<Message>, lost: &AtomicU64, kinds: &Kinds) {
+/// The thread "log", or "log file".
+fn write_all(from: &Receiver<Message>, file: Option<&File>, lost: &AtomicU64, kinds: &Kinds) {
     let mut torn = false;
+    let to = file.map_or(libc::STDERR_FILENO, AsRawFd::as_raw_fd);
     let mut put_line = |line: &[u8]| {
         // What was cut off in the middle of a line is not continued in it.
-        if torn && put(b"\n").is_err() {
+        if torn && put(to, b"\n").is_err() {
             return false;
         }
-        let written = put(line);
+        let written = put(to, line);
         torn = written.as_ref().is_err_and(|some| *some > 0);
         written.is_ok()
     };
@@ -168,12 +218,12 @@ fn line_of(text: &str) -> Vec<u8> {
 }
 
 /// Everything, or how many bytes were written before it failed.
-fn put(bytes: &[u8]) -> Result<(), usize> {
+fn put(to: RawFd, bytes: &[u8]) -> Result<(), usize> {
     let mut done = 0;
     while done < bytes.len() {
         let rest = &bytes[done..];
         // SAFETY: reads the bytes of a slice.
-        let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+        let n = unsafe { libc::write(to, rest.as_ptr().cast(), rest.len()) };
         if n > 0 {
             done += n as usize;
             continue;
@@ -182,7 +232,7 @@ fn put(bytes: &[u8]) -> Result<(), usize> {
             Some(libc::EINTR) => {}
             // Somebody else made the descriptor non-blocking; waiting is what this thread is for.
             Some(libc::EAGAIN) => {
-                let mut fd = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+                let mut fd = libc::pollfd { fd: to, events: libc::POLLOUT, revents: 0 };
                 // SAFETY: one valid entry.
                 unsafe { libc::poll(&raw mut fd, 1, 1000) };
             }

@@ -2,17 +2,20 @@
 
 // UNSAFETY: takes over descriptors that its starter passed by number, and waits for signals.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use orion_transport::proof::Token;
+use sd_notify::NotifyState;
 use tracing::level_filters::LevelFilter;
 
 mod attach;
 mod cell;
+mod config;
 mod engine;
 mod lines;
 mod log;
@@ -37,6 +40,13 @@ enum Command {
 
 #[derive(Args)]
 struct Serve {
+    /// Take settings from this file, as Orion vGPU's server.conf has them and, in [server], by the names of these
+    /// options (memory_limit for --memory-limit). Options given here as well decide
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings that result, and end
+    #[arg(long)]
+    show_config: bool,
     /// UNIX socket for programs on this machine, or "none"
     /// [default: $XDG_RUNTIME_DIR/orion/oriond.sock, /run/orion/oriond.sock for root, else /tmp/orion-UID/oriond.sock]
     #[arg(long, value_name = "PATH")]
@@ -88,6 +98,18 @@ struct Serve {
     /// error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
+    /// Log to the end of this file too
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// As --log-level, of the file
+    #[arg(long, default_value = "info", value_name = "LEVEL", requires = "log_file")]
+    log_file_level: LevelFilter,
+    /// Do not log on standard error
+    #[arg(long)]
+    no_log_screen: bool,
+    /// Log without times, for a journal that has its own
+    #[arg(long)]
+    no_log_time: bool,
     #[command(flatten)]
     worker: WorkerOptions,
 }
@@ -154,14 +176,19 @@ impl WorkerOptions {
 }
 
 fn main() -> std::process::ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Serve(options) => {
-            // Before any thread starts, the log's too, so that all of them leave these to this one.
-            let signals = block_signals();
-            log::start(options.log_level).and_then(|_log| serve(*options, &signals))
+    let outcome = config::expand(std::env::args_os().collect(), &choices()).and_then(|(arguments, settings)| {
+        match Cli::parse_from(&arguments).command {
+            Command::Serve(options) if options.show_config => show_config(&arguments, &settings),
+            Command::Serve(options) => {
+                // Before any thread starts, the log's too, so that all of them leave these to this one.
+                let signals = block_signals();
+                let _log = log::start(&log_settings(&options))?;
+                settings.notices.iter().for_each(|notice| tracing::warn!("{notice}"));
+                serve(*options, &signals)
+            }
+            Command::Worker(options) => work(options),
         }
-        Command::Worker(options) => work(options),
-    };
+    });
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(reason) => {
@@ -169,6 +196,43 @@ fn main() -> std::process::ExitCode {
             lines::warn(&reason);
             std::process::ExitCode::FAILURE
         }
+    }
+}
+
+/// The options of `serve` that server.conf may have.
+fn choices() -> Vec<config::Choice> {
+    let serve = Cli::command();
+    let serve = serve.find_subcommand("serve").expect("a command of this program");
+    let choice = |option: &clap::Arg| {
+        let name = option.get_long()?.to_owned();
+        let is_flag = matches!(option.get_action(), clap::ArgAction::SetTrue);
+        let is_of_the_start = matches!(name.as_str(), "config" | "show-config" | "ready-fd" | "share");
+        (!is_of_the_start).then_some(config::Choice { name, is_flag })
+    };
+    serve.get_arguments().filter_map(choice).collect()
+}
+
+/// Every setting as server.conf would have it; what is at its default is a comment.
+fn show_config(arguments: &[OsString], settings: &config::Settings) -> Result<(), String> {
+    let matches = Cli::command().get_matches_from(arguments);
+    let (_, serve) = matches.subcommand().expect("parsed before");
+    settings.notices.iter().for_each(|notice| println!("; {notice}"));
+    println!("[server]");
+    for choice in choices() {
+        let id = choice.name.replace('-', "_");
+        let is_default = serve.value_source(&id).is_none_or(|from| from == clap::parser::ValueSource::DefaultValue);
+        let values = serve.get_raw(&id).into_iter().flatten().map(|value| value.to_string_lossy());
+        let value = values.collect::<Vec<_>>().join(" ");
+        println!("{}{id} = {value}", if is_default { ";" } else { "" });
+    }
+    Ok(())
+}
+
+fn log_settings(options: &Serve) -> log::Settings {
+    log::Settings {
+        screen: (!options.no_log_screen).then_some(options.log_level),
+        file: options.log_file.clone().map(|path| (path, options.log_file_level)),
+        with_time: !options.no_log_time,
     }
 }
 
@@ -268,10 +332,20 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         writeln!(ready, "{}", engines.addresses.join(" "))
             .map_err(|e| format!("writing to --ready-fd {fd} failed: {e}"))?;
     }
+    let status = format!("serving {}", engines.addresses.join(" "));
+    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     wait_for_signal(signals);
     tracing::info!("stopping");
+    notify(&[NotifyState::Stopping]);
     engines.stop();
     Ok(())
+}
+
+/// Tells the service manager, if it asked to be told.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "telling the service manager failed");
+    }
 }
 
 /// Whether all who are let in are the same: without a token oriond's own user, without a socket who has the token.

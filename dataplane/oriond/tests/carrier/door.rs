@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -270,6 +271,73 @@ fn tcp_without_a_token_has_to_be_asked_for() {
         panic!("it was believed")
     };
     assert!(no.text.contains("has no token"), "{}", no.text);
+}
+
+/// A folder with a server.conf in it.
+fn configured(name: &str, text: &str) -> (PathBuf, String) {
+    let folder = std::env::temp_dir().join(format!("orion-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("making a folder");
+    let file = folder.join("server.conf");
+    std::fs::write(&file, text).expect("writing");
+    (folder, file.to_str().expect("a plain path").to_owned())
+}
+
+#[test]
+fn a_file_of_settings_is_served_by_and_the_command_line_decides() {
+    let text = "[server]\n  bind_addr = 127.0.0.1 ; here\n  listen_port = 1\n  insecure = \"true\"\n  vgpu_count = 4\n\
+                [server-log]\n  log_level = WARNING\n";
+    let (folder, file) = configured("settings", text);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
+    command.args(["serve", "--driver", "echo", "--warm", "0", "--socket", "none", "--listen", "127.0.0.1:0"]);
+    let log = folder.join("server.log");
+    let server = Oriond::start_as(command.args(["--config", &file, "--log-file", log.to_str().unwrap()]));
+    server.wait_for_log(&["server.conf:5: vgpu_count has no meaning here"]);
+    server.wait_for_log(&["INSECURE"]);
+    let stranger = Caller { token: None, ..hello() };
+    let attached = carrier::attach(&over_tcp(&server.tcp), &stranger, Tuning::default(), Listener::NOBODY);
+    assert!(attached.map_err(|no| no.text).expect("attaching").insecure);
+    // The levels of the two logs are their own.
+    let kept = std::fs::read_to_string(&log).expect("a log file");
+    assert!(kept.contains("INFO serving"), "{kept}");
+    assert!(!server.log().contains("INFO serving"));
+    let shown = Command::new(env!("CARGO_BIN_EXE_oriond")).args(["serve", "--show-config", "--config", &file]).output();
+    let shown = String::from_utf8(shown.expect("starting oriond").stdout).expect("text");
+    for line in ["listen = 127.0.0.1:1", "insecure = true", "log_level = warn", ";heap = 64 GiB"] {
+        assert!(shown.lines().any(|one| one == line), "{line} is not in\n{shown}");
+    }
+    std::fs::remove_dir_all(folder).expect("removing");
+}
+
+#[test]
+fn a_setting_that_cannot_be_kept_is_refused_with_its_line() {
+    let (folder, file) = configured("refused", "[server]\nenable_rdma = true\n");
+    let text = refuses_to_start(&["--config", &file]);
+    assert!(text.contains("server.conf:2: enable_rdma = true: this version has no RDMA"), "{text}");
+    let text = refuses_to_start(&["--log-file", "/proc/none/server.log", "--listen", "127.0.0.1:0", "--insecure"]);
+    assert!(text.contains("opening the log file /proc/none/server.log failed"), "{text}");
+    std::fs::remove_dir_all(folder).expect("removing");
+}
+
+#[test]
+fn a_service_manager_is_told_when_it_serves_and_when_it_stops() {
+    let folder = std::env::temp_dir().join(format!("orion-notify-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("making a folder");
+    let place = folder.join("notify");
+    let manager = UnixDatagram::bind(&place).expect("a socket");
+    manager.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
+    command.args(["serve", "--driver", "echo", "--warm", "0", "--socket", "none", "--listen", "127.0.0.1:0"]);
+    let server = Oriond::start_as(command.arg("--insecure").env("NOTIFY_SOCKET", &place));
+    let heard = || {
+        let mut text = [0; 256];
+        let bytes = manager.recv(&mut text).expect("a line");
+        String::from_utf8_lossy(&text[..bytes]).into_owned()
+    };
+    let ready = heard();
+    assert!(ready.contains("READY=1") && ready.contains(&format!("STATUS=serving tcp:{}", server.tcp)), "{ready}");
+    server.terminate();
+    assert!(heard().contains("STOPPING=1"));
+    std::fs::remove_dir_all(folder).expect("removing");
 }
 
 #[test]

@@ -1,0 +1,110 @@
+use super::*;
+
+fn options() -> Vec<Choice> {
+    [("socket", false), ("listen", false), ("token-file", false), ("memory-limit", false), ("insecure", true)]
+        .map(|(name, is_flag)| Choice { name: name.to_owned(), is_flag })
+        .to_vec()
+}
+
+fn read(text: &str) -> Result<Settings, String> {
+    File { path: "server.conf", text }.settings(&options())
+}
+
+#[track_caller]
+fn arguments(text: &str) -> String {
+    read(text).expect("it is right").arguments.join(" ")
+}
+
+/// As the first edition's documents give it.
+const FIRST: &str = r#"[server]
+    listen_port = 9960
+    bind_addr = 127.0.0.1
+    enable_shm = "true"
+    enable_rdma = "false"
+    enable_kvm = "false"
+
+[server-log]
+    log_with_time = 1
+    log_to_screen = 0
+    log_to_file = 1
+    log_level = INFO
+    file_log_level = INFO
+
+[server-shm]
+    shm_path_base = "/dev/shm/"
+    shm_group_name = "kvm"
+    shm_user_name = "libvirt-qemu"
+    shm_buffer_size = 134217728
+
+[controller]
+    controller_addr = 127.0.0.1:9123
+"#;
+
+#[test]
+fn the_first_editions_file_serves_the_socket_and_logs_to_its_file() {
+    let settings = read(FIRST).unwrap();
+    let said = "--no-log-screen --log-file /var/log/orion/server.log --log-level info --log-file-level info";
+    assert_eq!(settings.arguments.join(" "), said);
+    assert!(settings.notices.iter().any(|n| n.starts_with("server.conf:3: TCP on 127.0.0.1:9960 needs token_file")));
+    assert_eq!(settings.notices.len(), 6, "{:?}", settings.notices);
+}
+
+#[test]
+fn the_second_editions_file_is_refused_for_what_there_is_not_line_by_line() {
+    let text = "[log]\nlog_level = DEBUG ; which\n[server]\n vgpu_count = 4\n;bind_net =\n enable_rdma = true  ; yes\n";
+    assert_eq!(
+        read(text).unwrap_err(),
+        "server.conf:6: enable_rdma = true: this version has no RDMA; programs elsewhere use TCP; set it to false"
+    );
+    let refused = read("[throttle]\nthrottle_level = 100\nenable_computation_throttle = true\n").unwrap_err();
+    assert!(refused.starts_with("server.conf:3: enable_computation_throttle = true: "), "{refused}");
+    assert_eq!(arguments(&text.replace("true", "off")), "--log-level debug");
+}
+
+#[test]
+fn options_have_their_own_names_and_stand_before_the_command_line() {
+    let text = "[server]\nbind_addr = 10.0.0.7\ntoken_file = \"/etc/orion/a token\"\nmemory_limit = 4 GiB\n";
+    let all = "--token-file /etc/orion/a token --memory-limit 4 GiB --listen 10.0.0.7:9960";
+    assert_eq!(arguments(text), all);
+    assert_eq!(arguments("[server]\nbind_addr = ::1\nlisten_port = 7\ninsecure = 1"), "--insecure --listen [::1]:7");
+    assert_eq!(arguments("[server]\nlisten = 1.2.3.4:5\nbind_addr = 10.0.0.7\n"), "--listen 1.2.3.4:5");
+    let path = std::env::temp_dir().join(format!("orion-config-{}.conf", std::process::id()));
+    std::fs::write(&path, "[server]\nsocket = /a\n").unwrap();
+    let path = path.to_str().unwrap();
+    for given in [vec!["--config".to_owned(), path.to_owned()], vec![format!("--config={path}")]] {
+        let line = ["oriond", "serve", "--socket", "/b"].map(str::to_owned).into_iter().chain(given);
+        let (all, _) = expand(line.map(OsString::from).collect(), &options()).unwrap();
+        assert_eq!(all[..6], ["oriond", "serve", "--socket", "/a", "--socket", "/b"]);
+    }
+    std::fs::remove_file(path).unwrap();
+    let missing = ["oriond", "serve", "--config", "/nowhere.conf"].map(OsString::from).to_vec();
+    assert!(expand(missing, &options()).unwrap_err().starts_with("reading --config /nowhere.conf failed: "));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    for (text, said) in [
+        ("[server]\n\nlisten_prot = 9960\n", "server.conf:3: nobody knows [server] listen_prot"),
+        ("[sever]\nsocket = /a\n", "server.conf:2: nobody knows [sever] socket"),
+        ("[server]\nlisten_port = 99600\n", "server.conf:2: listen_port = \"99600\" is not a port from 1 to 65535"),
+        ("[server]\nbind_addr = here\n", "server.conf:2: bind_addr = \"here\" is not an IP address"),
+        ("[server]\nbind_addr = 1.2.3.4\nbind_net = lo\n", "server.conf:3: bind_net contradicts bind_addr"),
+        ("[server]\nbind_net = none0\n", "server.conf:2: bind_net = \"none0\": no such interface has an address"),
+        ("[server]\nenable_shm = perhaps\n", "server.conf:2: enable_shm = \"perhaps\" is neither true nor false"),
+        ("[server]\nsocket = /a\nenable_shm = false\n", "server.conf:2: socket contradicts enable_shm = false"),
+        (
+            "[server]\nsocket = /a\n[server]\nsocket = /b\n",
+            "server.conf:4: socket is given a second time, after line 2",
+        ),
+        ("[log]\nlog_level = LOUD\n", "server.conf:2: log_level = \"LOUD\" is none of ERROR, WARNING"),
+        ("[server\n", "reading server.conf: "),
+    ] {
+        let refused = read(text).expect_err(text);
+        assert!(refused.starts_with(said), "{text:?}: {refused}");
+    }
+}
+
+#[test]
+fn an_interface_has_an_address() {
+    assert_eq!(arguments("[server]\nbind_net = lo\ninsecure = true\n"), "--insecure --listen 127.0.0.1:9960");
+}
