@@ -1,0 +1,111 @@
+//! `install.sh` puts Orion at its places in a system, as a package too, and takes all of it away again.
+
+#[allow(dead_code, reason = "what other tests need of it")]
+mod orion;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn install(destination: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(orion::root().join("install.sh"));
+    command.args(arguments).env("DESTDIR", destination).output().expect("install.sh starts")
+}
+
+#[track_caller]
+fn installed(destination: &Path, arguments: &[&str]) -> String {
+    let output = install(destination, arguments);
+    assert!(output.status.success(), "install.sh {arguments:?}: {}", orion::complaint(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// All files and links below a folder, by their names in it.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let (mut found, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(&next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else {
+                found.insert(path.strip_prefix(folder).expect("below it").to_string_lossy().into_owned());
+            }
+        }
+    }
+    found
+}
+
+fn empty_folder() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("orion-install-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("making a folder");
+    folder
+}
+
+#[test]
+fn a_system_has_what_it_needs_and_nothing_afterwards() {
+    let folder = empty_folder();
+    let system = folder.join("system");
+    installed(&system, &["--system"]);
+    let there = files(&system);
+    for file in ["usr/bin/oriond", "usr/lib/orion/libcuda.so.1", "etc/orion/server.conf", "etc/logrotate.d/orion"] {
+        assert!(there.contains(file), "{file} is not among {there:?}");
+    }
+    units_start_what_there_is(&system);
+    it_runs(&system);
+
+    let package = folder.join("orion.deb");
+    installed(&folder, &["--deb", package.to_str().expect("a plain path")]);
+    let unpacked = folder.join("unpacked");
+    let status = Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&unpacked).status();
+    assert!(status.expect("dpkg-deb starts").success());
+    assert_eq!(files(&unpacked), there, "the package has other files than the system");
+
+    let conf = system.join("etc/orion/server.conf");
+    let text = std::fs::read_to_string(&conf).expect("installed");
+    std::fs::write(&conf, format!("{text}; mine\n")).expect("writing");
+    installed(&system, &["--system"]);
+    assert!(std::fs::read_to_string(&conf).expect("kept").ends_with("; mine\n"), "a changed file was replaced");
+    assert!(installed(&system, &["--uninstall"]).contains("server.conf, which was changed"));
+    assert_eq!(files(&system), BTreeSet::from(["etc/orion/server.conf".to_owned()]));
+    std::fs::write(&conf, text).expect("writing");
+    installed(&system, &["--uninstall"]);
+    assert_eq!(std::fs::read_dir(&system).expect("the folder itself stays").count(), 0);
+    std::fs::remove_dir_all(folder).expect("removing");
+}
+
+fn units_start_what_there_is(system: &Path) {
+    for unit in ["oriond", "orion-controller"] {
+        let file = system.join(format!("usr/lib/systemd/system/{unit}.service"));
+        let text = std::fs::read_to_string(&file).expect("a unit");
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/")).expect("it starts something");
+        let mut words = line.split(' ');
+        let program = system.join(words.next().expect("a program"));
+        let output = Command::new(&program).args(words.take(1)).arg("--help").output();
+        assert!(output.expect("the program starts").status.success(), "{line}");
+    }
+}
+
+/// A program through what was installed, and oriond with the file that it would have.
+fn it_runs(system: &Path) {
+    let program = orion::build(&["-p", "orion-conformance", "--example", "hello_cudarc"]).join("examples/hello_cudarc");
+    let mut command = Command::new(system.join("usr/bin/orion-run"));
+    let output = command.args(["--software-gpu", "--"]).arg(program).output().expect("orion-run starts");
+    assert!(output.status.success(), "{}", orion::complaint(&output));
+    let mut command = Command::new(system.join("usr/bin/oriond"));
+    command.args(["serve", "--show-config", "--config"]).arg(system.join("etc/orion/server.conf"));
+    let output = command.output().expect("oriond starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in ["driver = libcuda.so.1", "socket = /run/orion/oriond.sock", "log_file = /var/log/orion/server.log"] {
+        assert!(said.lines().any(|one| one == line), "{line} is not in\n{said}");
+    }
+}
+
+#[test]
+fn what_is_no_way_to_install_is_refused_and_touches_nothing() {
+    for arguments in [&["--sytem"][..], &["--system", "/there"], &["--deb"], &[], &["a", "b"]] {
+        let output = install(Path::new("/nowhere"), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("./install.sh --system"), "{arguments:?}");
+    }
+}
