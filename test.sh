@@ -123,7 +123,7 @@ step loom loom
 step facts cargo test -p orion-conformance --test facts --test heap --test matrix --test rounds -- --nocapture
 step facts cargo test -p orion-conformance --test limits --test lost -- --nocapture
 step programs cargo test -p orion-conformance --test programs -- --nocapture
-step readme cargo test -p orion-conformance --test readme -- --nocapture
+step readme cargo test -p orion-conformance --test readme --test install -- --nocapture
 step frameworks cargo test -p orion-conformance --test frameworks --test coverage -- --nocapture
 step fuzz fuzz
 step attack attack

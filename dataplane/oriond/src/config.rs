@@ -258,8 +258,8 @@ impl File<'_> {
         Ok(())
     }
 
-    /// The original lets whoever reaches the port in. Here that takes a token, or `insecure`; within the machine there is
-    /// the socket.
+    /// The original lets whoever reaches the port in. Here that takes a token, or `insecure`; programs of this machine
+    /// have the socket.
     fn listen(&self, address: Option<(IpAddr, u16, usize)>, settings: &mut Settings) {
         let Some((address, port, line)) = address else { return };
         let place = std::net::SocketAddr::new(address, port).to_string();

@@ -1,12 +1,12 @@
-//! oriond's own log: lines on standard error and in a file, which may be a full disk, a closed pipe or a pipe that nobody
-//! reads.
+//! oriond's own log: lines on standard error and in a file, which may be a full disk, a closed pipe or a pipe that
+//! nobody reads.
 //!
 //! ```text
 //! any thread -> tracing -> at most so many of a kind -> queue -> thread "log" -> standard error
 //!                                                    -> queue -> thread "log file" -> the file
 //! ```
-//! Only those threads ever wait for their descriptor. What finds no room in the queue, or cannot be written, is counted,
-//! and the count is the next line that gets through.
+//! Only those threads ever wait for their descriptor. What finds no room in the queue, or cannot be written, is
+//! counted, and the count is the next line that gets through.
 
 // UNSAFETY: writes to descriptors by system calls, because the standard library's macros panic when that fails.
 

@@ -194,8 +194,8 @@ impl Session {
     /// Bytes of local memory that each thread of a kernel has.
     fn local_bytes(&self, function: CUfunction, device: CUdevice) -> u64 {
         let mut bytes = 0;
-        // SAFETY: a handle that was looked up, of the kind the function takes, and a valid out pointer. What has no such
-        // number has none of this memory, and the launch will say why.
+        // SAFETY: a handle that was looked up, of the kind the function takes, and a valid out pointer. What has no
+        // such number has none of this memory, and the launch will say why.
         unsafe {
             match self.kernels.contains(&(function as usize)) {
                 true => {
@@ -208,7 +208,8 @@ impl Session {
         bytes.max(0) as u64
     }
 
-    /// Reserves what a limit of the current context takes beyond what it has been charged, and says what that is in all.
+    /// Reserves what a limit of the current context takes beyond what it has been charged, and says what that is in
+    /// all.
     fn set_aside(&mut self, vgpu: usize, context: u64, limit: CUlimit, value: u64) -> Option<(What, u64)> {
         let (driver, device) = (self.driver, self.vgpus.get(vgpu).device);
         let accounts = self.accounts.as_mut()?;
