@@ -119,7 +119,8 @@ if [ "$mode" = system ] || [ "$mode" = deb ]; then
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
     install -m 644 "$service"/*.service "${DESTDIR:-}/usr/lib/systemd/system/"
     install -m 644 "$service/orion.logrotate" "${DESTDIR:-}/etc/logrotate.d/orion"
-    [ -e "${DESTDIR:-}/etc/orion/server.conf" ] || install -m 644 "$service/server.conf" "${DESTDIR:-}/etc/orion/server.conf"
+    conf=${DESTDIR:-}/etc/orion/server.conf
+    [ -e "$conf" ] || install -m 644 "$service/server.conf" "$conf"
 fi
 
 # dpkg-deb over the same files: cargo-deb would want a second list of them.

@@ -113,9 +113,9 @@ impl Decoder<'_> {
 }
 
 impl Video {
-    /// Whether a result's upper half is what goes into the upper half of the destination. PTX's description says that it
-    /// is the lower one, as SIMD forms have it; of scalar forms every ptxas from 11.8 to 13.0 takes the upper one for
-    /// compute capabilities 7.5 and 9.0 (`PRMT d, result, 0x3254, c`), and so does an H200.
+    /// Whether a result's upper half is what goes into the upper half of the destination. PTX's description says that
+    /// it is the lower one, as SIMD forms have it; of scalar forms every ptxas from 11.8 to 13.0 takes the upper one
+    /// for compute capabilities 7.5 and 9.0 (`PRMT d, result, 0x3254, c`), and so does an H200.
     pub fn goes_up(&self) -> bool {
         matches!(self.to[..], [Some(Part { shift: 16, bits: 16 })])
     }
