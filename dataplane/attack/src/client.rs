@@ -213,11 +213,15 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.carrier.close();
-        // Threads of the carrier may still be looking at pages of its own; those of the worker can go.
-        if !self.carrier.pages().are_separate()
-            && let Some(memory) = self.memory.take()
-        {
-            // SAFETY: this client has no threads and is not used any more.
+        // Threads of the carrier look at pages until they end, and each of them holds the carrier. Pages that stayed mapped
+        // would add up: an hour of sessions has more than a process may have.
+        let began = Instant::now();
+        while Arc::strong_count(&self.carrier) > 1 && began.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_last = Arc::strong_count(&self.carrier) == 1;
+        if let Some(memory) = self.memory.take().filter(|_| is_last) {
+            // SAFETY: this client has no threads, its carrier has none left, and neither is used any more.
             unsafe { memory.unmap_all() };
         }
     }
