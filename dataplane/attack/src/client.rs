@@ -213,8 +213,8 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.carrier.close();
-        // Threads of the carrier look at pages until they end, and each of them holds the carrier. Pages that stayed mapped
-        // would add up: an hour of sessions has more than a process may have.
+        // Threads of the carrier look at pages until they end, and each of them holds the carrier. Pages that stayed
+        // mapped would add up: an hour of sessions has more than a process may have.
         let began = Instant::now();
         while Arc::strong_count(&self.carrier) > 1 && began.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(1));

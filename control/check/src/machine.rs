@@ -1,0 +1,224 @@
+//! What the machine has: the system, the kernel's parts that Orion uses, GPUs, networks.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::finding::Report;
+
+/// The first kernel with all of io_uring that oriond uses: waiting for a futex came last.
+const KERNEL_WHOLE: (u32, u32) = (6, 7);
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The first line that a program prints, if it is there and succeeds.
+pub fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
+    String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
+}
+
+/// Name of the distribution in `/etc/os-release`.
+fn distribution(text: &str) -> Option<String> {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    value("PRETTY_NAME").map(|name| name.trim_matches('"').to_owned())
+}
+
+/// Major and minor number of `6.1.0-17-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+pub fn system(report: &mut Report) {
+    let name = read("/etc/os-release").and_then(|text| distribution(&text)).unwrap_or_else(|| "unknown".to_owned());
+    let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    report.well("os", format!("OS information : {name}"));
+    let text = format!("               : Kernel {kernel}");
+    match version(&kernel) {
+        Some(version) if version >= KERNEL_WHOLE => report.well("kernel", text),
+        _ => report.warn(
+            "kernel",
+            text,
+            "oriond works; since Linux 6.7 it sleeps until it is rung, before it looks each ms",
+        ),
+    }
+}
+
+/// Parts of the kernel that oriond cannot do without, or does less without.
+pub fn kernel(report: &mut Report) {
+    report.say("\nChecking the kernel ...");
+    match read("/proc/sys/kernel/io_uring_disabled").as_deref() {
+        Some("0") | None => report.well("io_uring", "io_uring is on."),
+        Some("1") => report.warn("io_uring", "io_uring is for privileged users only.", "run oriond as root"),
+        Some(_) => report.fail("io_uring", "io_uring is off.", "set sysctl kernel.io_uring_disabled=0"),
+    }
+    let modules = read("/sys/kernel/security/lsm").unwrap_or_default();
+    match modules.split(',').any(|name| name == "landlock") {
+        true => report.well("landlock", "Landlock is on."),
+        false => report.warn(
+            "landlock",
+            "Landlock is off.",
+            "workers see the files that their user may; add landlock to the kernel's lsm= to change that",
+        ),
+    }
+    match Path::new("/sys/kernel/btf/vmlinux").exists() {
+        true => report.well("bpf", "The kernel describes its types (BTF)."),
+        false => {
+            report.warn("bpf", "The kernel does not describe its types (BTF).", "probes need CONFIG_DEBUG_INFO_BTF")
+        }
+    }
+}
+
+pub fn rdma(report: &mut Report) {
+    report.say("\nChecking RDMA network support ...");
+    let devices = names_in("/sys/class/infiniband");
+    for device in &devices {
+        for port in names_in(&format!("/sys/class/infiniband/{device}/ports")) {
+            let of =
+                |file: &str| read(&format!("/sys/class/infiniband/{device}/ports/{port}/{file}")).unwrap_or_default();
+            report.say(&format!(" {device}/{port}    {}    {}", of("rate"), of("state")));
+        }
+    }
+    match devices.is_empty() {
+        true => report.warn("rdma", "No RDMA device is found.", "sessions go over shared memory or TCP"),
+        false => report.warn(
+            "rdma",
+            format!("RDMA devices : {}", devices.join(", ")),
+            "this version of Orion does not use them; sessions go over shared memory or TCP",
+        ),
+    }
+}
+
+/// Version of NVIDIA's kernel module.
+fn driver_version(text: &str) -> Option<&str> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    line.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+}
+
+pub fn gpus(report: &mut Report) {
+    report.say("\nSearching NVIDIA GPU ...");
+    let text = read("/proc/driver/nvidia/version").unwrap_or_default();
+    let Some(version) = driver_version(&text) else {
+        return report.warn(
+            "gpu",
+            "NVIDIA's driver is not installed.",
+            "oriond has the software GPU here; on a GPU's node install NVIDIA's driver",
+        );
+    };
+    report.say(&format!("CUDA driver {version} is installed."));
+    let model = |folder: &String| {
+        let text = read(&format!("/proc/driver/nvidia/gpus/{folder}/information"))?;
+        text.lines().find_map(|line| line.strip_prefix("Model:")).map(|name| name.trim().to_owned())
+    };
+    let names: Vec<String> = names_in("/proc/driver/nvidia/gpus").iter().filter_map(model).collect();
+    let found = match names.len() {
+        0 => return report.fail("gpu", "No NVIDIA GPU is found.", "look into dmesg for what NVIDIA's driver says"),
+        1 => "1 NVIDIA GPU is found :".to_owned(),
+        n => format!("{n} NVIDIA GPUs are found :"),
+    };
+    let list: String = names.iter().enumerate().map(|(i, name)| format!("\n    {i} : {name}")).collect();
+    report.well("gpu", found + &list);
+}
+
+pub fn mps(report: &mut Report) {
+    report.say("\nChecking NVIDIA MPS ...");
+    match processes("nvidia-cuda-mps").first() {
+        None => report.well("mps", "NVIDIA CUDA MPS is off."),
+        Some(process) => report.warn(
+            "mps",
+            format!("NVIDIA CUDA MPS is running by Linux account : {}", process.user),
+            "a fault of one session then ends those of all; stop it with `echo quit | nvidia-cuda-mps-control`",
+        ),
+    }
+}
+
+pub fn virtual_machines(report: &mut Report) {
+    report.say("\nSearching VM support ...");
+    let kvm = if Path::new("/dev/kvm").exists() { "KVM is there" } else { "there is no KVM" };
+    let qemu = first_line("qemu-system-x86_64", &["--version"]);
+    report.well("kvm", qemu.map_or_else(|| format!("No QEMU is found; {kvm}."), |text| format!("{text}; {kvm}.")));
+}
+
+pub fn containers(report: &mut Report) {
+    report.say("\nSearching Docker container environment ...");
+    match ["docker", "podman"].iter().find_map(|program| first_line(program, &["--version"])) {
+        Some(version) => report.well("docker", version),
+        None => report.well("docker", "No Docker is found."),
+    }
+}
+
+pub fn server_binary(report: &mut Report) {
+    report.say("\nChecking Orion Server binary ...");
+    match first_line("oriond", &["--version"]) {
+        Some(version) => report.well("oriond", version),
+        None => report.fail("oriond", "oriond is not found, or does not start.", "run ./install.sh --system"),
+    }
+}
+
+pub struct Process {
+    pub user: String,
+    pub program: std::path::PathBuf,
+    pub arguments: Vec<String>,
+}
+
+/// Processes whose program begins with this name.
+pub fn processes(name: &str) -> Vec<Process> {
+    let of = |pid: &String| {
+        let own = pid.parse::<u32>().ok()?;
+        let file = |file: &str| std::fs::read(format!("/proc/{own}/{file}")).ok();
+        let words: Vec<String> =
+            String::from_utf8_lossy(&file("cmdline")?).split_terminator('\0').map(str::to_owned).collect();
+        let is_named = Path::new(words.first()?).file_name()?.to_str()?.starts_with(name);
+        let uid = String::from_utf8_lossy(&file("status")?)
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1).map(str::to_owned))?;
+        is_named.then(|| Process {
+            user: user_name(&uid),
+            program: format!("/proc/{own}/exe").into(),
+            arguments: words,
+        })
+    };
+    names_in("/proc").iter().filter_map(of).collect()
+}
+
+fn user_name(uid: &str) -> String {
+    let text = read("/etc/passwd").unwrap_or_default();
+    let name = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| uid.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_read() {
+        assert_eq!(version("6.1.0-17-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("nonsense"), None);
+        let nvidia =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build\nGCC version: 13\n";
+        assert_eq!(driver_version(nvidia), Some("580.159.03"));
+        assert_eq!(driver_version(""), None);
+        assert_eq!(distribution("ID=debian\nPRETTY_NAME=\"Debian 12\"\n").as_deref(), Some("Debian 12"));
+    }
+
+    #[test]
+    fn this_process_is_found_with_its_user() {
+        let name = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        let found = processes(&name);
+        assert!(found.iter().any(|process| !process.user.is_empty()), "{name} is not among the processes");
+    }
+}

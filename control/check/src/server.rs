@@ -1,0 +1,119 @@
+//! oriond on this machine, as it runs.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::client;
+use crate::finding::{Report, row};
+use crate::machine::{self, Process};
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+pub fn check(report: &mut Report) {
+    machine::gpus(report);
+    machine::mps(report);
+    report.say("\nChecking Orion Server status ...");
+    let serving = |process: &Process| process.arguments.get(1).is_some_and(|word| word == "serve");
+    let servers: Vec<Process> = machine::processes("oriond").into_iter().filter(serving).collect();
+    if servers.is_empty() {
+        report.fail("server", "Orion Server is not running.", "start it: systemctl start oriond, or oriond serve");
+    }
+    for server in &servers {
+        one(report, server);
+    }
+    client::controller(report);
+}
+
+fn one(report: &mut Report, server: &Process) {
+    report.say(&format!("Orion Server is running with Linux user   : {}", server.user));
+    report.well("server", format!("Orion Server is running with command line : {}", server.arguments.join(" ")));
+    let settings = match settings(server) {
+        Ok(settings) => settings,
+        Err(reason) => {
+            let text = format!("What Orion Server was told is not known: {reason}");
+            return report.warn("settings", text, "run orion-check as the user of Orion Server, or as root");
+        }
+    };
+    let of = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    let (socket, listen) = (of("socket"), of("listen"));
+    let yes_no = |is: bool| if is { "Yes" } else { "No" };
+    report.say(&row("Enable SHM", yes_no(socket != "none")));
+    report.say(&row("Enable RDMA", "No"));
+    report.say(&row("Enable Local QEMU-KVM with SHM", "No"));
+    if let Ok(address) = listen.parse::<SocketAddr>() {
+        report.say(&format!("{:<40}{}", "Binding IP Address :", address.ip()));
+        report.say(&format!("{:<40}{}", "Listening Port :", address.port()));
+    }
+    if of("insecure") == "true" {
+        report.warn(
+            "insecure",
+            "INSECURE : whoever reaches the TCP address can use the GPUs.",
+            "give oriond a token_file in place of insecure",
+        );
+    }
+    report.say("\nTesting the Orion Server network ...");
+    if !socket.is_empty() && socket != "none" {
+        match UnixStream::connect(socket) {
+            Ok(_) => report.well("socket", format!("Orion Server can be reached through {socket}")),
+            Err(e) => report.fail(
+                "socket",
+                format!("Orion Server cannot be reached through {socket}: {e}"),
+                "look into its log: journalctl -u oriond",
+            ),
+        }
+    }
+    if let Ok(mut address) = listen.parse::<SocketAddr>() {
+        if address.ip().is_unspecified() {
+            address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { "::1".parse().expect("an address") });
+        }
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Ok(_) => report.well("tcp", format!("Orion Server can be reached through {address}")),
+            Err(e) => report.fail(
+                "tcp",
+                format!("Orion Server cannot be reached through {address}: {e}"),
+                "look for a firewall, and into its log: journalctl -u oriond",
+            ),
+        }
+    }
+}
+
+/// What its program makes of the same words and files, which may have changed since it was started.
+fn settings(server: &Process) -> Result<BTreeMap<String, String>, String> {
+    let output = Command::new(&server.program)
+        .args(&server.arguments[1..])
+        .arg("--show-config")
+        .output()
+        .map_err(|e| format!("starting {} failed: {e}", server.program.display()))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(parse(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Settings at their defaults too, which stand behind a semicolon.
+fn parse(text: &str) -> BTreeMap<String, String> {
+    let pair = |line: &str| {
+        let (name, value) = line.trim_start_matches(';').split_once(" =")?;
+        (!name.contains(' ')).then(|| (name.to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_with_their_defaults() {
+        let text = "; /etc/orion/server.conf:6: vgpu_count has no meaning here: see\n[server]\nlisten = 0.0.0.0:9960\n\
+                    ;insecure = false\n;vgpus = \n";
+        let settings = parse(text);
+        assert_eq!(settings["listen"], "0.0.0.0:9960");
+        assert_eq!(settings["insecure"], "false");
+        assert_eq!(settings["vgpus"], "");
+        assert_eq!(settings.len(), 3);
+    }
+}

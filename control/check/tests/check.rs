@@ -1,0 +1,174 @@
+//! `orion-check` beside a real oriond and a real controller.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The programs it looks at, built as this test is.
+fn built() -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "-p", "oriond", "-p", "orion-controller"]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo starts").success());
+    Path::new(env!("CARGO_BIN_EXE_orion-check")).parent().expect("a folder").to_owned()
+}
+
+struct Scene {
+    folder: PathBuf,
+    children: Vec<Child>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        let folder = std::env::temp_dir().join(format!("orion-check-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join(".orion")).expect("making folders");
+        Scene { folder, children: Vec::new() }
+    }
+
+    fn check(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orion-check"));
+        command.args(arguments).env("HOME", &self.folder).env("XDG_RUNTIME_DIR", &self.folder);
+        for name in ["ORION_SERVER", "ORION_CONTROLLER", "ORION_TOKEN", "ORION_TOKEN_FILE", "LD_LIBRARY_PATH"] {
+            command.env_remove(name);
+        }
+        command.envs(environment.iter().copied()).output().expect("orion-check starts")
+    }
+
+    /// Starts a program and waits for the first line with a word.
+    fn start(&mut self, command: &mut Command, word: &str) -> String {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        self.children.push(child);
+        let line = lines.map_while(Result::ok).find(|line| line.contains(word));
+        line.unwrap_or_else(|| panic!("{command:?} never says {word:?}"))
+    }
+
+    fn oriond(&mut self) -> PathBuf {
+        let socket = self.folder.join("orion/oriond.sock");
+        std::fs::create_dir_all(socket.parent().expect("a folder")).expect("making a folder");
+        let mut command = Command::new(built().join("oriond"));
+        // The line with its addresses comes on standard output.
+        command.args(["serve", "--driver", "echo", "--warm", "0", "--insecure", "--listen", "127.0.0.1:0"]);
+        command.args(["--log-file", "/dev/stdout", "--no-log-screen", "--socket"]).arg(&socket);
+        self.start(&mut command, "serving");
+        socket
+    }
+
+    fn controller(&mut self) -> String {
+        let config = self.folder.join("controller.yaml");
+        let text = format!(
+            "controller:\n  listen_port: 0\ndatabase:\n  name: embedded\n  data-dir: {}\n",
+            self.folder.join("pool").display()
+        );
+        std::fs::write(&config, text).expect("writing");
+        let mut command = Command::new(built().join("orion-controller"));
+        let line = self.start(command.arg("start").arg("--config-file").arg(config), "listening on");
+        line.rsplit(' ').next().expect("an address").to_owned()
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_running_server_is_shown_as_the_documents_have_it() {
+    let mut scene = Scene::new("server");
+    let socket = scene.oriond();
+    let controller = scene.controller();
+    let output = scene.check(&["runtime", "server"], &[("ORION_CONTROLLER", &controller)]);
+    let said = text(&output);
+    let mut lines = said.lines().peekable();
+    for line in [
+        "Checking NVIDIA MPS ...",
+        "Orion Server is running with Linux user   : ",
+        "Orion Server is running with command line : ",
+        "Enable SHM                              [Yes]",
+        "Enable RDMA                             [No]",
+        "Enable Local QEMU-KVM with SHM          [No]",
+        "Binding IP Address :                    127.0.0.1",
+        "[Warning] INSECURE : whoever reaches the TCP address can use the GPUs.",
+        "Testing the Orion Server network ...",
+        &format!("Orion Server can be reached through {}", socket.display()),
+        &format!("Orion Controller address is set as {controller} in environment variable."),
+        &format!("Address {controller} is reached."),
+        "Orion Controller Version Information : ",
+        "[Warning] There are 0 vGPU under management",
+    ] {
+        assert!(lines.any(|one| one.starts_with(line)), "{line:?} does not come in its turn in\n{said}");
+    }
+}
+
+#[test]
+fn a_client_is_told_what_it_would_find_and_what_to_do() {
+    let mut scene = Scene::new("client");
+    let output = scene.check(&["runtime", "client"], &[]);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("[Error] No Orion Server is named"), "{said}");
+    assert!(said.contains("set ORION_SERVER=tcp:HOST:PORT or ORION_CONTROLLER=HOST"), "{said}");
+
+    let socket = scene.oriond();
+    let said = text(&scene.check(&["runtime", "client"], &[]));
+    assert!(said.contains(&format!("Orion Server can be reached through {} (SHM).", socket.display())), "{said}");
+
+    // A way over the network to where there is a shorter one is no error, and is told.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = format!("tcp:{}", listener.local_addr().expect("bound"));
+    let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
+    let said = text(&output);
+    assert!(
+        output.status.success() && said.contains("[Warning] Orion Server can be reached through 127.0.0.1"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("where shared memory is faster: ORION_SERVER=unix:{}", socket.display())), "{said}");
+    drop(listener);
+    let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
+    assert!(!output.status.success() && text(&output).contains("[Error] Orion Server cannot be reached"));
+}
+
+#[test]
+fn the_environment_is_before_the_users_file() {
+    let mut scene = Scene::new("address");
+    let controller = scene.controller();
+    let file = scene.folder.join(".orion/client.conf");
+    std::fs::write(&file, format!("[controller]\n    controller_addr = {controller} ; the pool\n")).expect("writing");
+    let said = text(&scene.check(&["runtime", "client"], &[]));
+    assert!(said.contains(&format!("is set as {controller} in configuration file.")), "{said}");
+    assert!(said.contains(&format!("Address {controller} is reached.")), "{said}");
+    let output = scene.check(&["runtime", "client"], &[("ORION_CONTROLLER", "127.0.0.1:1")]);
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("[Error] Address 127.0.0.1:1 is not reached: "), "{said}");
+    assert!(said.contains("look whether orion-controller runs there"), "{said}");
+}
+
+#[test]
+fn an_installation_has_its_summary_in_words_and_in_json() {
+    let scene = Scene::new("install");
+    let said = text(&scene.check(&["install", "all"], &[("PATH", built().to_str().expect("a plain path"))]));
+    assert!(said.starts_with("OS information : "), "{said}");
+    for line in ["Installation summaries :", "OS :                                    [Yes]"] {
+        assert!(said.lines().any(|one| one == line), "{line:?} is not in\n{said}");
+    }
+    assert!(said.contains("Orion Server binary:                    [Yes]"), "{said}");
+    let output = scene.check(&["install", "server", "--json"], &[("PATH", "/nowhere")]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((json["ok"].as_bool(), output.status.code()), (Some(false), Some(1)));
+    let findings = json["findings"].as_array().expect("a list");
+    let binary = findings.iter().find(|finding| finding["check"] == "oriond").expect("it looks for oriond");
+    assert_eq!(binary["status"], "failed");
+    assert_eq!(binary["advice"], "run ./install.sh --system");
+    assert_eq!(scene.check(&["install", "everything"], &[]).status.code(), Some(2));
+}
