@@ -1,0 +1,150 @@
+//! `orionctl`: what an operator does with a pool.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use orion_ctl::{Place, Pool, mib, said, smi};
+use orion_proto::{
+    AllocationName, DrainRequest, ListAllocationsRequest, ListDevicesRequest, ListQuotasRequest, NodeName, Quota,
+    SetQuotaRequest, WatchRequest,
+};
+use tokio_stream::StreamExt;
+
+/// Looks after a pool of vGPUs
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// GPUs, and what is free on each
+    Devices,
+    /// What is lent, and to whom
+    Allocations {
+        /// Only this tenant's
+        #[arg(long, default_value = "", hide_default_value = true)]
+        tenant: String,
+    },
+    /// What happens from now on, a line each, until it is interrupted
+    Watch,
+    /// Nothing new on a node; what runs there goes on
+    Drain {
+        node: String,
+        /// Take it back
+        #[arg(long)]
+        undo: bool,
+    },
+    /// A node that will not come back, and is empty
+    Forget { node: String },
+    /// End an allocation, and the session that has it
+    Kill { allocation: String },
+    /// How much each tenant may have
+    Quotas,
+    /// Say how much a tenant may have; without a limit he may have all there is
+    Quota {
+        tenant: String,
+        /// vGPUs
+        #[arg(long)]
+        vgpus: Option<u32>,
+        /// MiB of all of them together
+        #[arg(long, value_name = "MIB")]
+        memory: Option<u64>,
+        /// Percent of a GPU, of all of them together
+        #[arg(long, value_name = "PERCENT")]
+        ratio: Option<u32>,
+    },
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match options.place.connect().await {
+        Ok(mut pool) => run(&mut pool, options.command).await.map_err(|status| said(&status)),
+        Err(why) => Err(why),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("orionctl: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(pool: &mut Pool, command: Command) -> Result<(), tonic::Status> {
+    match command {
+        Command::Devices => {
+            let devices = pool.list_devices(ListDevicesRequest {}).await?.into_inner().devices;
+            let lent = pool.list_allocations(ListAllocationsRequest::default()).await?.into_inner();
+            print!("{}", smi::pool_table(&devices, lent.waiting));
+        }
+        Command::Allocations { tenant } => allocations(pool, tenant).await?,
+        Command::Watch => {
+            let mut events = pool.watch(WatchRequest {}).await?.into_inner();
+            while let Some(event) = events.next().await {
+                let event = event?;
+                let parts = [event.what, event.node, event.gpu_uuid, event.allocation, event.detail];
+                println!("{}", parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" "));
+            }
+        }
+        Command::Drain { node, undo } => {
+            let left = pool.drain(DrainRequest { node: node.clone(), undo }).await?.into_inner().left;
+            match undo {
+                true => println!("{node} takes part again; {left} allocations are there"),
+                false => println!("{node} gets nothing new; {left} allocations are still there"),
+            }
+        }
+        Command::Forget { node } => {
+            pool.forget(NodeName { node: node.clone() }).await?;
+            println!("{node} is forgotten");
+        }
+        Command::Kill { allocation } => match pool.kill(AllocationName { allocation: allocation.clone() }).await? {
+            was if was.get_ref().was_there => println!("{allocation} is over"),
+            _ => return Err(tonic::Status::not_found(format!("there is no allocation {allocation}"))),
+        },
+        Command::Quotas => {
+            for quota in pool.list_quotas(ListQuotasRequest {}).await?.into_inner().quotas {
+                println!("{}", words(&quota));
+            }
+        }
+        Command::Quota { tenant, vgpus, memory, ratio } => {
+            let quota = Quota { tenant, vgpus, memory_mib: memory, ratio };
+            println!("{}", words(&quota));
+            pool.set_quota(SetQuotaRequest { quota: Some(quota) }).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn allocations(pool: &mut Pool, tenant: String) -> Result<(), tonic::Status> {
+    let lent = pool.list_allocations(ListAllocationsRequest { tenant }).await?.into_inner();
+    for one in &lent.allocations {
+        let state = if one.confirmed { "runs" } else { "granted" };
+        println!("{} {state} tenant={} client={}", one.allocation, one.tenant, one.client);
+        for place in &one.vgpus {
+            let (memory, ratio) = (mib(place.memory_bytes), place.ratio);
+            println!("    {} GPU {} vGPU {} {memory} {ratio}%", place.node, place.gpu, place.vgpu);
+        }
+    }
+    println!("{} allocations; {} asks wait for room", lent.allocations.len(), lent.waiting);
+    Ok(())
+}
+
+fn words(quota: &Quota) -> String {
+    let limit = |value: Option<u64>, unit: &str| value.map(|value| format!("{value} {unit}"));
+    let limits = [
+        limit(quota.vgpus.map(u64::from), "vGPUs"),
+        limit(quota.memory_mib, "MiB"),
+        limit(quota.ratio.map(u64::from), "% of a GPU"),
+    ];
+    let limits: Vec<_> = limits.into_iter().flatten().collect();
+    match limits.is_empty() {
+        true => format!("{}: no limit", quota.tenant),
+        false => format!("{}: {}", quota.tenant, limits.join(", ")),
+    }
+}

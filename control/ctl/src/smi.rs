@@ -1,0 +1,176 @@
+//! The tables of `orion-smi`, with the columns of the original's.
+
+use std::fmt::Write;
+
+use orion_proto::{Allocation, Device, Place};
+
+use crate::mib;
+
+const RULE: &str = "+-------------------------------+----------------------+----------------------+\n";
+const WIDE: &str = "+-----------------------------------------------------------------------------+\n";
+
+/// One vGPU that somebody has.
+pub struct Used<'a> {
+    pub place: &'a Place,
+    pub allocation: &'a Allocation,
+}
+
+/// All of them, by node, GPU and vGPU.
+#[must_use]
+pub fn used(allocations: &[Allocation]) -> Vec<Used<'_>> {
+    let all = allocations.iter();
+    let mut used: Vec<_> =
+        all.flat_map(|allocation| allocation.vgpus.iter().map(move |place| Used { place, allocation })).collect();
+    used.sort_by(|a, b| {
+        let key = |u: &Used<'_>| (u.place.address.clone(), u.place.gpu, u.place.vgpu);
+        key(a).cmp(&key(b))
+    });
+    used
+}
+
+/// A cell of so many characters; what is longer loses its end.
+fn cell(text: &str, width: usize) -> String {
+    let kept: String = text.chars().take(width).collect();
+    format!("{kept:<width$}")
+}
+
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// What the pool has lent, and to whom.
+#[must_use]
+pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> String {
+    let used = used(allocations);
+    let mut out = String::from(WIDE);
+    let head = format!("ORION-SMI {:<10} Time: {time:<22} CUDA Version: N/A", env!("CARGO_PKG_VERSION"));
+    let _ = write!(out, "| {} |\n{RULE}", cell(&head, 75));
+    out += "| IP             vGPU Name      | Bus-Id        Disp.A | Volatile Uncorr. ECC |\n";
+    out += "| pGPU vGPU      Physical GPU   |     Memory of vGPU   | Share    Compute M.  |\n";
+    out += "|===============================+======================+======================|\n";
+    for Used { place, .. } in &used {
+        let device = devices.iter().find(|device| device.uuid == place.gpu_uuid && device.node == place.node);
+        let name = device.map_or("a GPU that is gone", |device| device.name.as_str());
+        let (ip, numbers) = (cell(host(&place.address), 14), format!("{:>4} {:>4}", place.gpu, place.vgpu));
+        let _ = writeln!(out, "| {ip} {} | N/A              Off |                  N/A |", cell("Orion vGPU", 14));
+        let share = format!("{}%", place.ratio);
+        let _ = writeln!(
+            out,
+            "| {} {} | {:>20} | {:<8} {:>11} |\n{}",
+            cell(&numbers, 14),
+            cell(name, 14),
+            mib(place.memory_bytes),
+            share,
+            "Default",
+            RULE.trim_end()
+        );
+    }
+    if used.is_empty() {
+        let _ = write!(out, "| {} |\n{WIDE}", cell("No vGPU is lent.", 75));
+    }
+    let _ = write!(
+        out,
+        "\n{WIDE}| {} |\n",
+        cell("Processes:                                                    vGPU Memory", 75)
+    );
+    let _ = writeln!(out, "| {} |", cell(" IP             pGPU  vGPU  Process", 75));
+    out += "|=============================================================================|\n";
+    for Used { place, allocation } in &used {
+        let line = format!(
+            " {} {:>4}  {:>4}  {} {:>10}",
+            cell(host(&place.address), 14),
+            place.gpu,
+            place.vgpu,
+            cell(&allocation.client, 34),
+            mib(place.memory_bytes)
+        );
+        let _ = writeln!(out, "| {} |", cell(&line, 75));
+    }
+    out + WIDE
+}
+
+/// The GPUs of the pool.
+#[must_use]
+pub fn pool_table(devices: &[Device], waiting: u32) -> String {
+    let mut out = format!(
+        "{:<20} {:>4} {:<24} {:<9} {:>9} {:>19} {:>10}\n",
+        "NODE", "pGPU", "Physical GPU Name", "Standing", "vGPU free", "Memory free", "Share free"
+    );
+    for device in devices {
+        let vgpus = format!("{}/{}", device.free_vgpus, device.vgpus);
+        let memory = format!("{}/{}", mib(device.free_bytes), mib(device.memory_bytes));
+        let _ = writeln!(
+            out,
+            "{} {:>4} {} {:<9} {vgpus:>9} {memory:>19} {:>9}%",
+            cell(&device.node, 20),
+            device.gpu,
+            cell(&device.name, 24),
+            device.standing,
+            device.free_ratio
+        );
+    }
+    let _ = writeln!(out, "{} GPUs; {waiting} asks wait for room", devices.len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str) -> Device {
+        Device {
+            node: "n0".into(),
+            address: "10.0.0.7:9960".into(),
+            gpu: 0,
+            uuid: "GPU-1".into(),
+            name: name.into(),
+            memory_bytes: 16 << 30,
+            free_bytes: 8 << 30,
+            free_ratio: 50,
+            vgpus: 4,
+            free_vgpus: 2,
+            standing: "up".into(),
+        }
+    }
+
+    fn allocation(vgpu: u32) -> Allocation {
+        let place = Place {
+            node: "n0".into(),
+            address: "10.0.0.7:9960".into(),
+            gpu_uuid: "GPU-1".into(),
+            gpu: 0,
+            vgpu,
+            memory_bytes: 7800 << 20,
+            ratio: 50,
+        };
+        let client = "trainer 4711 python3 train.py --with-a-long-command-line-of-many-words".into();
+        Allocation { vgpus: vec![place], client, ..Allocation::default() }
+    }
+
+    #[test]
+    fn every_line_is_as_wide_as_the_frame() {
+        for name in ["Tesla P100-PCIE-16GB", "x", "ein Gerät mit einem sehr langen Namen"] {
+            let text = table(&[device(name)], &[allocation(1), allocation(0)], "2026-11-24 00:00:00");
+            for line in text.lines().filter(|line| !line.is_empty()) {
+                assert_eq!(line.chars().count(), 79, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn vgpus_stand_in_order_with_what_they_have() {
+        let text = table(&[device("Tesla P100-PCIE-16GB")], &[allocation(1), allocation(0)], "now");
+        let rows: Vec<_> = text.lines().filter(|line| line.contains("Tesla")).collect();
+        assert_eq!(rows.len(), 2);
+        assert!(rows[0].starts_with("|    0    0      Tesla P100-PCI |"), "{}", rows[0]);
+        assert!(rows[0].contains("7800MiB") && rows[0].contains("50%"), "{}", rows[0]);
+        assert!(table(&[], &[], "now").contains("No vGPU is lent."));
+    }
+
+    #[test]
+    fn the_pool_says_what_is_free() {
+        let text = pool_table(&[device("Tesla P100-PCIE-16GB")], 3);
+        assert!(text.contains("2/4") && text.contains("8192MiB/16384MiB"), "{text}");
+        assert!(text.ends_with("1 GPUs; 3 asks wait for room\n"), "{text}");
+    }
+}

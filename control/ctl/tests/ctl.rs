@@ -1,0 +1,151 @@
+//! The operators' tools beside a real controller, with a node that a test stands in for.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use orion_proto::pool_client::PoolClient;
+use orion_proto::{AllocateRequest, Gpu, RegisterRequest};
+
+struct Scene {
+    folder: PathBuf,
+    controller: Child,
+    address: String,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.controller.kill();
+        let _ = self.controller.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+const KEY: &str = "administrator-key";
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "orion-controller"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().expect("cargo starts").success());
+        let folder = std::env::temp_dir().join(format!("orion-ctl-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("making a folder");
+        let config = folder.join("controller.yaml");
+        let text = format!(
+            "controller:\n  listen_port: 0\n  authentication:\n    administrator-key: {KEY}\ndatabase:\n  name: embedded\n  \
+             data-dir: {}\n",
+            folder.join("pool").display()
+        );
+        std::fs::write(&config, text).expect("writing");
+        std::fs::write(folder.join("key"), format!("{KEY}\n")).expect("writing");
+        let program = Path::new(env!("CARGO_BIN_EXE_orionctl")).with_file_name("orion-controller");
+        let mut command = Command::new(program);
+        command.arg("start").arg("--config-file").arg(config).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut controller = command.spawn().expect("the controller starts");
+        let lines = BufReader::new(controller.stdout.take().expect("piped")).lines();
+        let line = lines.map_while(Result::ok).find(|line| line.contains("listening on")).expect("it listens");
+        let address = line.rsplit(' ').next().expect("an address").to_owned();
+        Scene { folder, controller, address }
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_orionctl")).with_file_name(program);
+        let mut command = Command::new(program);
+        command.args(arguments).env("ORION_CONTROLLER", &self.address).output().expect("it starts")
+    }
+
+    /// What it prints, as an administrator.
+    #[track_caller]
+    fn said(&self, program: &str, arguments: &[&str]) -> String {
+        let key = self.folder.join("key");
+        let arguments = [arguments, &["--key-file", key.to_str().expect("a plain path")]].concat();
+        let output = self.run(program, &arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// A node with a GPU, of which somebody has two vGPUs. Answers the allocation's name.
+    async fn with_a_node(&self) -> String {
+        let mut pool = PoolClient::connect(format!("http://{}", self.address)).await.expect("connecting");
+        let gpu = Gpu { uuid: "GPU-0000".into(), name: "Tesla P100".into(), memory_bytes: 16 << 30, reserve_bytes: 0 };
+        let node = RegisterRequest {
+            node: "n0".into(),
+            address: "10.0.0.7:9960".into(),
+            gpus: vec![gpu],
+            split: 4,
+            ..RegisterRequest::default()
+        };
+        pool.register(node).await.expect("registering");
+        let ask = AllocateRequest {
+            vgpus: 2,
+            memory_mib: Some(7800),
+            client: "trainer 4711 python3".into(),
+            tenant: "red".into(),
+            ..AllocateRequest::default()
+        };
+        pool.allocate(ask).await.expect("allocating").into_inner().allocation
+    }
+}
+
+#[tokio::test]
+async fn what_is_lent_is_shown_and_can_be_ended() {
+    let scene = Scene::new("lent");
+    assert!(scene.said("orion-smi", &[]).contains("No vGPU is lent."));
+    let allocation = scene.with_a_node().await;
+    let said = scene.said("orion-smi", &[]);
+    assert_eq!(said.matches("| 10.0.0.7       Orion vGPU     |").count(), 2, "{said}");
+    assert!(said.contains("|    0    1      Tesla P100     |              7800MiB |"), "{said}");
+    assert!(said.contains("trainer 4711 python3"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&scene.said("orion-smi", &["--json"])).expect("JSON");
+    assert_eq!(json["vgpus"][1]["memory_bytes"], 7800u64 << 20);
+    assert_eq!(json["vgpus"][1]["allocation"], allocation);
+    assert_eq!(json["gpus"][0]["free_vgpus"], 2);
+    assert!(scene.said("orion-smi", &["--pool"]).contains("784MiB/16384MiB"));
+    assert!(scene.said("orion-smi", &["--tenant", "blue"]).contains("No vGPU is lent."));
+
+    assert!(scene.said("orionctl", &["allocations"]).contains("    n0 GPU 0 vGPU 1 7800MiB 25%"));
+    assert_eq!(scene.said("orionctl", &["drain", "n0"]), "n0 gets nothing new; 1 allocations are still there\n");
+    assert!(scene.said("orionctl", &["devices"]).contains("draining"));
+    assert!(scene.said("orionctl", &["drain", "n0", "--undo"]).starts_with("n0 takes part again"));
+    assert_eq!(scene.said("orionctl", &["kill", &allocation]), format!("{allocation} is over\n"));
+    assert!(scene.said("orionctl", &["allocations"]).starts_with("0 allocations"));
+}
+
+#[tokio::test]
+async fn what_is_refused_says_why() {
+    let scene = Scene::new("refused");
+    let allocation = scene.with_a_node().await;
+    for (arguments, why) in [
+        (&["kill", &allocation][..], "administrator-key"),
+        (&["drain", "n0"], "administrator-key"),
+        (&["--controller", "127.0.0.1:1", "devices"], "reaching the controller at 127.0.0.1:1 failed"),
+        (&["--key-file", "/nowhere", "devices"], "reading --key-file /nowhere"),
+    ] {
+        let output = scene.run("orionctl", arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    }
+    let key = scene.folder.join("key");
+    for arguments in [["drain", "n1"], ["kill", "00000000-0000-0000-0000-000000000001"], ["forget", "n0"]] {
+        let output = scene.run("orionctl", &[&arguments[..], &["--key-file", key.to_str().unwrap()]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.starts_with("orionctl: "), "{arguments:?}: {said}");
+        assert!(said.contains(arguments[1]), "{arguments:?} is not named: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_more_than_his_quota() {
+    let scene = Scene::new("quota");
+    let said = scene.said("orionctl", &["quota", "red", "--vgpus", "1", "--memory", "4096"]);
+    assert_eq!(said, "red: 1 vGPUs, 4096 MiB\n");
+    assert_eq!(scene.said("orionctl", &["quotas"]), said);
+    let mut pool = PoolClient::connect(format!("http://{}", scene.address)).await.expect("connecting");
+    let ask = AllocateRequest { vgpus: 2, tenant: "red".into(), ..AllocateRequest::default() };
+    assert!(pool.allocate(ask).await.is_err());
+    assert_eq!(scene.said("orionctl", &["quota", "red"]), "red: no limit\n");
+    assert_eq!(scene.said("orionctl", &["quotas"]), "");
+}
