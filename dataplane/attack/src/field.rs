@@ -48,10 +48,6 @@ pub enum Field {
     Options,
     /// A `CUDA_MEMCPY3D`.
     Copy,
-    /// Type and parameters of a node.
-    Node,
-    /// Those of one type, mostly.
-    NodeOf(CUgraphNodeType),
     MemOp,
     Location,
     /// As the message's declaration says.
@@ -363,14 +359,6 @@ impl Arsenal {
             Field::Image => self.image(out),
             Field::Options => self.options(out),
             Field::Copy => self.copy(out),
-            Field::Node => {
-                let kind = if self.is_malicious() { self.number(32) as u32 } else { self.random.below(14) as u32 };
-                self.node(kind, out);
-            }
-            Field::NodeOf(kind) => {
-                let kind = if self.is_fatal() { self.random.below(14) as u32 } else { kind };
-                self.node(kind, out);
-            }
             Field::MemOp => {
                 let operation = if self.is_malicious() { self.number(32) } else { 1 + self.random.below(6) };
                 out.word(operation);
@@ -378,8 +366,6 @@ impl Arsenal {
                 out.word(self.number(64));
                 // A stream that waits for ever is of no more use.
                 out.word(if operation & 3 == 2 || operation == 5 { self.random.below(2) } else { 0 });
-                out.word(self.foreign());
-                out.word(0);
             }
             Field::Location => {
                 out.word(self.random.below(4));
@@ -441,6 +427,10 @@ impl Arsenal {
                 return (0..count.min(8)).for_each(|_| self.declared(of, out));
             }
             Shape::Part("Copy3D", _) => Field::Copy,
+            Shape::Part("MemOp", _) => Field::MemOp,
+            Shape::Part("Location", _) => Field::Location,
+            Shape::Part("KernelNode", _) => return self.put_all(KERNEL_NODE, out),
+            Shape::Part("PoolProperties", _) => return self.put_all(POOL_PROPERTIES, out),
             Shape::OneOf("Payload", _) => Field::Image,
             Shape::Part(_, parts) => return parts.iter().for_each(|part| self.declared(&part.shape, out)),
             Shape::OneOf(_, variants) => {
@@ -538,51 +528,28 @@ impl Arsenal {
         d
     }
 
-    fn node(&mut self, kind: u32, out: &mut Vec<u8>) {
-        const CONTEXT: Field = Field::Handle(Kind::Context);
-        const COUNT: Field = Field::List(&[Field::MemOp]);
-        out.word(kind.into());
-        let number = Field::Choice(40);
-        let fields: &[Field] = match kind {
-            CU_GRAPH_NODE_TYPE_KERNEL => &[
-                Field::Handle(Kind::Function),
-                Field::Handle(Kind::Function),
-                CONTEXT,
-                number,
-                number,
-                number,
-                number,
-                number,
-                number,
-                number,
-                Field::Plain(24),
-            ],
-            CU_GRAPH_NODE_TYPE_MEMCPY => &[Field::Word(32), CONTEXT, Field::Copy, Field::List(&[Field::Word(64)])],
-            CU_GRAPH_NODE_TYPE_MEMSET => {
-                &[Field::Address, Field::Size, Field::Word(32), Field::Choice(5), Field::Size, Field::Size, CONTEXT]
-            }
-            CU_GRAPH_NODE_TYPE_HOST => &[Field::Word(64), Field::Word(64)],
-            CU_GRAPH_NODE_TYPE_GRAPH => &[Field::Handle(Kind::Graph), Field::Choice(3)],
-            CU_GRAPH_NODE_TYPE_WAIT_EVENT | CU_GRAPH_NODE_TYPE_EVENT_RECORD => &[Field::Handle(Kind::Event)],
-            CU_GRAPH_NODE_TYPE_MEM_ALLOC => &[
-                Field::Choice(2),
-                Field::Choice(2),
-                Field::Location,
-                Field::Size,
-                Field::Choice(2),
-                Field::Size,
-                Field::List(&[Field::Location, Field::Choice(4)]),
-            ],
-            CU_GRAPH_NODE_TYPE_MEM_FREE => &[Field::Address],
-            CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => &[CONTEXT, Field::Word(32), COUNT],
-            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-                &[Field::Word(64), Field::Choice(3), Field::Choice(3), CONTEXT, Field::List(&[Field::New(Kind::Graph)])]
-            }
-            _ => &[],
-        };
+    fn put_all(&mut self, fields: &[Field], out: &mut Vec<u8>) {
         fields.iter().for_each(|field| self.put(*field, out));
     }
 }
+
+/// Of a kernel that runs, mostly: function, kernel and context, grid and block, shared bytes, parameters.
+const KERNEL_NODE: &[Field] = &[
+    Field::Handle(Kind::Function),
+    Field::Handle(Kind::Function),
+    Field::Handle(Kind::Context),
+    LITTLE,
+    LITTLE,
+    LITTLE,
+    LITTLE,
+    LITTLE,
+    LITTLE,
+    LITTLE,
+    Field::Plain(24),
+];
+const LITTLE: Field = Field::Choice(40);
+/// Types, place, size and usage.
+const POOL_PROPERTIES: &[Field] = &[Field::Choice(2), Field::Choice(2), Field::Location, Field::Size, Field::Choice(2)];
 
 /// Text and a binary, of which it may say that they are longer than they are.
 fn fat_binary(random: &mut Random) -> Vec<u8> {

@@ -3,7 +3,6 @@
 
 use std::sync::LazyLock;
 
-use orion_cuda::sys::*;
 use orion_wire::Kind;
 use orion_wire::generated::ops;
 use orion_wire::message::all;
@@ -13,12 +12,8 @@ use orion_wire::record::op;
 use crate::field::Field::{self, *};
 
 const STREAM: Field = Handle(Kind::Stream);
-const GRAPH: Field = Handle(Kind::Graph);
 const NODE: Field = Handle(Kind::GraphNode);
-const EXEC: Field = Handle(Kind::GraphExec);
 const FUNCTION: Field = Handle(Kind::Function);
-const NAMES: Field = List(&[New(Kind::GraphNode)]);
-const ON: Field = List(&[NODE, Choice(2)]);
 const WORD: Field = Word(64);
 const SMALL: Field = Choice(4);
 
@@ -61,60 +56,9 @@ pub static BY_HAND: &[(u16, &[Field])] = &[
     (ops::CU_MEM_UNMAP, &[Address, PAGES]),
     (ops::CU_MEM_SET_ACCESS, &[Address, PAGES, List(&[Location, SMALL])]),
     (ops::CU_MEM_POOL_CREATE, &[New(Kind::MemPool), Choice(2), Choice(2), Device, Size, SMALL]),
-    // Graphs.
-    (ops::CU_GRAPH_DESTROY, &[GRAPH]),
-    (ops::CU_GRAPH_DESTROY_NODE, &[NODE]),
-    (
-        ops::CU_GRAPH_ADD_KERNEL_NODE_V2,
-        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)],
-    ),
-    (ops::CU_GRAPH_KERNEL_NODE_GET_PARAMS_V2, &[NODE, NAMES]),
-    (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)]),
-    (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_KERNEL)]),
-    (ops::CU_GRAPH_ADD_MEMCPY_NODE, &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
-    (ops::CU_GRAPH_MEMCPY_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
-    (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_MEMCPY)]),
-    (ops::CU_GRAPH_ADD_HOST_NODE, &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
-    (ops::CU_GRAPH_HOST_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
-    (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_HOST)]),
-    (ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, &[NODE, NAMES]),
-    (ops::CU_GRAPH_EVENT_RECORD_NODE_GET_EVENT, &[NODE]),
-    (ops::CU_GRAPH_EVENT_WAIT_NODE_GET_EVENT, &[NODE]),
-    (ops::CU_GRAPH_NODE_FIND_IN_CLONE, &[NODE, GRAPH, NAMES]),
-    (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_GRAPH)]),
-    (
-        ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE,
-        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)],
-    ),
-    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, &[NODE, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)]),
-    (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, &[EXEC, NODE, NodeOf(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)]),
-    (
-        ops::CU_GRAPH_ADD_MEM_ALLOC_NODE,
-        &[GRAPH, New(Kind::GraphNode), Choice(2), ON, NodeOf(CU_GRAPH_NODE_TYPE_MEM_ALLOC)],
-    ),
-    (ops::CU_GRAPH_MEM_ALLOC_NODE_GET_PARAMS, &[NODE]),
-    (ops::CU_GRAPH_GET_NODES, &[GRAPH, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_GET_ROOT_NODES, &[GRAPH, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_GET_EDGES, &[GRAPH, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_GET_EDGES_V2, &[GRAPH, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_NODE_GET_DEPENDENCIES, &[NODE, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2, &[NODE, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, &[NODE, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2, &[NODE, SMALL, SMALL, NAMES]),
-    (ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &[New(Kind::GraphExec), GRAPH, SMALL, Choice(2)]),
-    (ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, &[New(Kind::GraphExec), GRAPH, SMALL, STREAM, Choice(2), NAMES]),
-    (ops::CU_GRAPH_LAUNCH, &[EXEC, STREAM, Choice(2)]),
-    (ops::CU_GRAPH_EXEC_DESTROY, &[EXEC]),
-    (ops::CU_GRAPH_EXEC_UPDATE_V2, &[EXEC, GRAPH, Choice(2), NAMES]),
+    // Attributes that there are.
     (ops::CU_GRAPH_KERNEL_NODE_GET_ATTRIBUTE, &[NODE, Choice(17)]),
     (ops::CU_GRAPH_KERNEL_NODE_SET_ATTRIBUTE, &[NODE, Choice(17), Address, WORD, WORD, WORD, WORD, WORD, WORD, WORD]),
-    (ops::CU_GRAPH_DEBUG_DOT_PRINT, &[GRAPH, Word(16), SMALL]),
-    (ops::CU_GRAPH_ADD_NODE_V2, ADDED),
-    (ops::CU_GRAPH_NODE_SET_PARAMS, &[NODE, Node]),
-    (ops::CU_GRAPH_EXEC_NODE_SET_PARAMS, &[EXEC, NODE, Node]),
 ];
 
 /// A dimension of 1 beside one of 1 to 4, for launches that happen.
@@ -124,7 +68,6 @@ const BYTES_8: Field = Exactly(8);
 const BYTES_16: Field = Exactly(16);
 /// What virtual memory is made of.
 const PAGES: Field = Pages;
-const ADDED: &[Field] = &[GRAPH, New(Kind::GraphNode), Choice(2), ON, Node];
 
 #[cfg(test)]
 mod tests {

@@ -5,14 +5,14 @@
 // UNSAFETY: reads descriptions from the application's memory and writes answers to it.
 
 use orion_cuda::sys::*;
+use orion_wire::Fault;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::calls;
-use orion_wire::{Fault, Writer};
 
 use crate::answer::write;
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
 use crate::session::context::needs_context;
 use crate::state::array::Array;
 use crate::state::context;
@@ -67,12 +67,12 @@ struct Plain3D([u8; size_of::<CUDA_ARRAY3D_DESCRIPTOR>()]);
 
 impl Plain3D {
     fn new(d: &CUDA_ARRAY3D_DESCRIPTOR) -> Plain3D {
-        let mut w = Vec::new();
-        put_words(&mut w, &[d.Width as u64, d.Height as u64, d.Depth as u64]);
-        w.word(d.Format as u64 | (d.NumChannels as u64) << 32);
-        w.word(d.Flags as u64);
+        let kind = u64::from(d.Format) | u64::from(d.NumChannels) << 32;
+        let words = [d.Width as u64, d.Height as u64, d.Depth as u64, kind, d.Flags.into()];
         let mut out = [0; size_of::<CUDA_ARRAY3D_DESCRIPTOR>()];
-        out.copy_from_slice(&w);
+        for (bytes, word) in out.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         Plain3D(out)
     }
 }

@@ -10,7 +10,6 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
 use orion_wire::message::field::{Field, FollowedByDevice, Ordinal};
 use orion_wire::message::tensor_map::{
     Common, Im2col, Im2colWide, Rank, TensorMapEncodeIm2col, TensorMapEncodeIm2colReply, TensorMapEncodeIm2colWide,
@@ -22,7 +21,7 @@ use crate::session::attached::session;
 use crate::session::call::call;
 use crate::state::context;
 use crate::state::process::state;
-use crate::state::tensor_map::{Map, Words, tail};
+use crate::state::tensor_map::{Map, key, tail};
 
 const ADDRESS_MAX: u64 = 1 << 48;
 
@@ -96,17 +95,15 @@ fn encode<'a>(
     map: &impl Field<'a>,
     ask: impl FnOnce() -> Result<Map, CUresult>,
 ) -> Result<Map, CUresult> {
-    let mut words = Words(Vec::with_capacity(48));
-    words.word(op.into());
-    map.put(&mut words);
+    let key = key(op, map);
     let plain = address.is_multiple_of(alignment) && address < ADDRESS_MAX;
-    if plain && let Some(mut map) = state().tensor_maps.remembered(&words.0) {
+    if plain && let Some(mut map) = state().tensor_maps.remembered(&key) {
         map[0] = address;
         return Ok(map);
     }
     let map = ask()?;
     if plain && map[0] == address {
-        state().tensor_maps.remember(alignment, words.0, &map);
+        state().tensor_maps.remember(alignment, key, &map);
     }
     Ok(map)
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use orion_wire::message::graph_exec as message;
 use orion_wire::record::HeapRange;
 
 use crate::memory::{in_step, payload};
@@ -15,10 +16,14 @@ use crate::state::process::state;
 use crate::state::session::Session;
 
 /// In shared memory only what was set aside needs work.
-pub fn note_copies(s: &Session, exec: u64, found: Vec<(HeapRange, bool)>) {
+pub fn note_copies(s: &Session, exec: u64, found: &[message::HostCopy]) {
     let copies: Vec<HostCopy> = found
-        .into_iter()
-        .map(|(range, to_host)| HostCopy { range, to_host, staged: state().graph_copies.staged(range.offset) })
+        .iter()
+        .map(|&message::HostCopy { range, to_host }| HostCopy {
+            range,
+            to_host,
+            staged: state().graph_copies.staged(range.offset),
+        })
         .filter(|copy| s.pages.must_bring() || copy.staged.is_some())
         .collect();
     let mut all = state().graph_launches.copies.lock();

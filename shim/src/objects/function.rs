@@ -3,12 +3,9 @@
 // UNSAFETY: reads kernel parameters from the application's memory, as CUDA defines them.
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::codec::bytes_size;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::execution::{FuncAttribute, FuncGetAttributes, FuncGetAttributesReply};
 use orion_wire::message::execution::{FuncSetAttribute, FuncSetCacheConfig};
@@ -256,26 +253,19 @@ impl Parameters {
     }
 }
 
-/// Appends a launch's packed parameters, for graph nodes, as [`Writer::bytes`] writes them; where they lie in `out`.
+/// Packs a launch's parameters, for graph nodes, into `out`, which is empty.
 ///
 /// # Safety
 /// As `cuLaunchKernel` of `f` with these parameters.
-pub unsafe fn pack(
-    f: u64,
-    each: *mut *mut c_void,
-    extra: *mut *mut c_void,
-    out: &mut Vec<u8>,
-) -> Result<Range<usize>, CUresult> {
+pub unsafe fn pack(f: u64, each: *mut *mut c_void, extra: *mut *mut c_void, out: &mut Vec<u8>) -> Result<(), CUresult> {
     let f = function(f as *const c_void)?;
     // SAFETY: the caller's promise.
     let (parameters, bytes) = unsafe { Parameters::new(f, each, extra) }?;
-    out.reserve(bytes_size(bytes));
-    out.word(bytes as u64);
-    let start = out.len();
-    out.resize(start + bytes.next_multiple_of(8), 0);
+    out.resize(bytes.next_multiple_of(8), 0);
     // SAFETY: as many bytes as `new` asked for, zeroed.
-    unsafe { parameters.pack(f, out.as_mut_ptr().add(start)) };
-    Ok(start..start + bytes)
+    unsafe { parameters.pack(f, out.as_mut_ptr()) };
+    out.truncate(bytes);
+    Ok(())
 }
 
 pub fn set_cache_config(f: *const c_void, config: CUfunc_cache, device: u32) -> CUresult {

@@ -5,14 +5,17 @@
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::calls;
 use orion_wire::message::field::{Existing, List, New};
-use orion_wire::message::graph::{Dependencies, Dependency, NODES_MAX};
-use orion_wire::{Reader, Writer};
+use orion_wire::message::graph::{
+    Dependencies, Dependency, EdgePage, GraphGetNodes, GraphGetNodesReply, NODES_MAX, NodePage, Page,
+};
 
 use crate::session::call::call;
+use crate::session::lost::broken;
 use crate::state::function::Function;
 use crate::state::graph::Lent;
 use crate::state::process::state;
@@ -47,11 +50,9 @@ impl Spare {
         List::of(self.0.iter().map(|handle| (*handle).into()).collect()).map_err(|_| CUDA_ERROR_INVALID_VALUE)
     }
 
-    pub fn encode(&self, w: &mut Vec<u8>) {
-        w.word(self.0.len() as u64);
-        for handle in &self.0 {
-            w.word(handle.0);
-        }
+    /// As many as a message has room for: there were made as many.
+    pub fn all<const KIND: u8, const COUNT: usize>(&self) -> [New<KIND>; COUNT] {
+        std::array::from_fn(|i| self.0[i].into())
     }
 
     /// Keeps the names that the worker used. The others go back, and without an answer all of them.
@@ -136,49 +137,56 @@ pub fn learn_function(word: u64, layout: Vec<(u32, u32)>) {
     }
 }
 
-/// One page of a list whose elements have `ends` nodes and an edge.
-pub fn page(
-    op: u16,
-    object: u64,
+/// One page of a list, each element with its nodes and an edge's data.
+pub struct Shown<const ENDS: usize> {
+    /// Of the whole list.
+    pub total: usize,
+    pub elements: Vec<([u64; ENDS], u64)>,
+}
+
+impl From<NodePage> for Shown<1> {
+    fn from(page: NodePage) -> Shown<1> {
+        let elements = page.nodes.iter().map(|shown| ([shown.node.0], shown.edge)).collect();
+        Shown { total: page.total as usize, elements }
+    }
+}
+
+impl From<EdgePage> for Shown<2> {
+    fn from(page: EdgePage) -> Shown<2> {
+        let elements = page.edges.iter().map(|shown| ([shown.from.0, shown.to.0], shown.edge)).collect();
+        Shown { total: page.total as usize, elements }
+    }
+}
+
+/// One page of a list, asked for with names for what has none.
+pub fn page<const ENDS: usize>(
     first: usize,
     wanted: usize,
-    ends: usize,
-) -> Result<(usize, Vec<[u64; 3]>), CUresult> {
-    let spare = Spare::new(Kind::GraphNode, wanted * ends);
-    let answer = call(
-        op,
-        |w| {
-            w.word(object);
-            w.word(first as u64);
-            w.word(wanted as u64);
-            spare.encode(w);
-        },
-        |r| {
-            let total = r.word()? as usize;
-            let page = r.list(wanted, |r| {
-                let mut item = [0; 3];
-                for word in &mut item[..=ends] {
-                    *word = r.word()?;
-                }
-                Ok(item)
-            })?;
-            Ok((total, page))
-        },
-    )?;
-    spare.settle(&answer.1.iter().flat_map(|item| item[..ends].to_vec()).collect::<Vec<_>>());
-    Ok(answer)
+    ask: impl FnOnce(Page) -> Result<Shown<ENDS>, CUresult>,
+) -> Result<Shown<ENDS>, CUresult> {
+    let spare = Spare::new(Kind::GraphNode, wanted * ENDS);
+    let shown = ask(Page { first: first as u64, wanted: wanted as u64, names: spare.names()? })?;
+    if shown.elements.len() > wanted {
+        return Err(broken("a longer list than was asked for"));
+    }
+    spare.settle(shown.elements.iter().flat_map(|(nodes, _)| *nodes).collect::<Vec<_>>().as_slice());
+    Ok(shown)
 }
 
 /// All nodes of a graph.
 pub fn nodes_of(graph: u64) -> Result<Vec<u64>, CUresult> {
-    let graph = named(Kind::Graph, graph)?;
-    let (total, _) = page(ops::CU_GRAPH_GET_NODES, graph, 0, 0, 1)?;
+    let graph = Existing(named(Kind::Graph, graph)?);
+    let ask = |page| {
+        let q = GraphGetNodes { graph, page };
+        call(GraphGetNodes::OP, |w| q.encode(w), |r| Ok(GraphGetNodesReply::decode(r)?.page.into()))
+    };
+    let total = page::<1>(0, 0, ask)?.total;
     let mut nodes = Vec::with_capacity(total);
     while nodes.len() < total {
         let wanted = (total - nodes.len()).min(NODES_MAX);
-        let (_, page) = page(ops::CU_GRAPH_GET_NODES, graph, nodes.len(), wanted, 1)?;
-        nodes.extend(page.iter().map(|item| item[0]));
-        if page.len() < wanted {
+        let shown = page::<1>(nodes.len(), wanted, ask)?.elements;
+        nodes.extend(shown.iter().map(|([node], _)| *node));
+        if shown.len() < wanted {
             break;
         }
     }

@@ -52,13 +52,6 @@ fn try_post_sealed(op: u16, encode: impl FnOnce(&mut Vec<u8>), seal: impl FnOnce
     Ok(if op >= op::HAND_FIRST { settle() } else { CUDA_SUCCESS })
 }
 
-/// What most requests consist of.
-pub fn put_words(w: &mut Vec<u8>, words: &[u64]) {
-    for word in words {
-        w.word(*word);
-    }
-}
-
 /// As [`post`], also before `cuInit` has succeeded.
 pub fn post_to(s: &'static Session, op: u16, encode: impl FnOnce(&mut Vec<u8>)) -> CUresult {
     send(s, op, 0, 0, encode, |_| ()).err().unwrap_or(CUDA_SUCCESS)

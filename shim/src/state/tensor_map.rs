@@ -1,6 +1,6 @@
 //! Tensor maps that were asked for before.
 
-use orion_wire::Writer;
+use orion_wire::message::field::Field;
 use rustc_hash::FxHashMap;
 
 use crate::state::lock::{Rank, Shared};
@@ -9,28 +9,21 @@ pub type Map = [u64; 16];
 /// Programs use some hundred; one that never repeats itself starts over.
 const REMEMBERED_MAX: usize = 8192;
 
-/// What a part of a message consists of, as a key.
-pub struct Words(pub Vec<u64>);
+/// A request without the address.
+pub type Key = Vec<u8>;
 
-impl Writer for Words {
-    fn put(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut whole = [0; 8];
-            whole[..word.len()].copy_from_slice(word);
-            self.0.push(u64::from_le_bytes(whole));
-        }
-    }
-
-    #[inline]
-    fn word(&mut self, value: u64) {
-        self.0.push(value);
-    }
+/// The operation, and all of its message that counts.
+pub fn key<'a>(op: u16, part: &impl Field<'a>) -> Key {
+    let mut key = Vec::with_capacity(48 * 8);
+    u64::from(op).put(&mut key);
+    part.put(&mut key);
+    key
 }
 
 #[derive(Default)]
 pub struct Memory {
     /// By all arguments but the address.
-    encoded: FxHashMap<Vec<u64>, Map>,
+    encoded: FxHashMap<Key, Map>,
     /// Alignment that the address of a known map needs, by the map without its address.
     pub alignment: FxHashMap<[u64; 15], u64>,
 }
@@ -44,18 +37,18 @@ impl TensorMaps {
         TensorMaps { remembered: Shared::new(Rank::Leaf, None) }
     }
 
-    pub fn remembered(&self, words: &[u64]) -> Option<Map> {
-        self.remembered.read().as_ref()?.encoded.get(words).copied()
+    pub fn remembered(&self, key: &[u8]) -> Option<Map> {
+        self.remembered.read().as_ref()?.encoded.get(key).copied()
     }
 
-    pub fn remember(&self, alignment: u64, words: Vec<u64>, map: &Map) {
+    pub fn remember(&self, alignment: u64, key: Key, map: &Map) {
         let mut memory = self.remembered.write();
         let memory = memory.get_or_insert_default();
         if memory.encoded.len() >= REMEMBERED_MAX {
             *memory = Memory::default();
         }
         memory.alignment.insert(tail(map), alignment);
-        memory.encoded.insert(words, *map);
+        memory.encoded.insert(key, *map);
     }
 }
 

@@ -7,10 +7,25 @@ use std::os::unix::fs::FileExt;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
+use orion_wire::message::copy::Copy3D;
+use orion_wire::message::field::{Existing, List, New, Size};
+use orion_wire::message::graph::{Dependencies, GraphChildGraphNodeGetGraph, GraphDestroy, NodePlace};
+use orion_wire::message::graph_exec::{
+    GraphExecBatchMemOpNodeSetParams, GraphExecChildGraphNodeSetParams, GraphExecHostNodeSetParams,
+    GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams, GraphInstantiateWithFlags,
+};
+use orion_wire::message::graph_node::{
+    AllocationNode, BatchNode, ChildNode, GraphAddBatchMemOpNode, GraphAddHostNode, GraphAddKernelNode,
+    GraphAddMemAllocNode, GraphAddMemcpyNode, GraphAddNode, GraphBatchMemOpNodeSetParams, GraphHostNodeSetParams,
+    GraphKernelNodeSetParams, GraphMemcpyNodeSetParams, GraphNodeSetParams, MemcpyNode, NodeParams, PoolProperties,
+};
+use orion_wire::message::image::Nothing;
+use orion_wire::message::virtual_memory::Location;
 use orion_wire::record::op;
 use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, words};
+use crate::harness::{Client, Oriond, Transport, body, words};
 
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 const ARRAY: u64 = Handle::new(Kind::Array, 0, 0).0;
@@ -80,6 +95,10 @@ impl Intruder {
         assert_ne!(code, CUDA_SUCCESS, "{name}");
     }
 
+    fn made(&mut self, graph: u64) {
+        self.done(ops::CU_GRAPH_CREATE, &body(&calls::cuGraphCreate { phGraph: graph, flags: 0 }));
+    }
+
     fn node(&mut self) -> u64 {
         self.next_node += 1;
         Handle::new(Kind::GraphNode, 0, self.next_node - 1).0
@@ -123,7 +142,7 @@ crate::on_each_carrier! {
                 i.refused(&format!("a copy to type {kind}"), op::COPY_3D, &copy_3d(&d));
             }
         }
-        i.done(ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]));
+        i.made(GRAPH);
         for (name, reads, from, to) in [("reading", true, text, memory), ("writing", false, memory, stack)] {
             let name = |what: &str| format!("{name} by {what}");
             let pair = [to, from, BYTES as u64, STREAM];
@@ -136,10 +155,10 @@ crate::on_each_carrier! {
                 let mut d = shape(BYTES);
                 (d.srcMemoryType, d.srcDevice) = (if reads { kind } else { CU_MEMORYTYPE_DEVICE }, from);
                 (d.dstMemoryType, d.dstDevice) = (if reads { CU_MEMORYTYPE_DEVICE } else { kind }, to);
-                let mut body = words(&[GRAPH, i.node(), 0, 0, CU_GRAPH_NODE_TYPE_MEMCPY.into(), 0, context]);
-                body.put(&descriptor(&d));
-                body.word(0);
-                i.refused(&name("a node"), ops::CU_GRAPH_ADD_MEMCPY_NODE, &body);
+                let copy = Copy3D::decode(&mut Reader::new(&descriptor(&d))).expect("a copy");
+                let params = MemcpyNode { flags: 0, context: Existing(context), copy, set_aside: List::default() };
+                let node = GraphAddMemcpyNode { place: place(GRAPH, i.node()), params };
+                i.refused(&name("a node"), GraphAddMemcpyNode::OP, &body(&node));
             }
         }
         let mut body = words(&[ARRAY]);
@@ -202,37 +221,51 @@ crate::on_each_carrier! {
     }
 }
 
+fn place(graph: u64, node: u64) -> NodePlace {
+    let on = Dependencies { with_edges: false, nodes: List::default() };
+    NodePlace { graph: Existing(graph), node: New(node), on }
+}
+
+fn allocation() -> AllocationNode {
+    let location = Location { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    let pool = PoolProperties { allocation_type: 1, handle_types: 0, location, bytes_max: Size(1 << 20), usage: 0 };
+    AllocationNode { pool, bytes: Size(1 << 20), access: List::default() }
+}
+
 crate::on_each_carrier! {
     // The driver's functions for one kind of node would take the other's words for their pointers.
     soft fn parameters_of_another_kind_of_node_end_the_session(server: &Oriond, transport: Transport) {
         let (node, exec) = (Handle::new(Kind::GraphNode, 0, 0).0, Handle::new(Kind::GraphExec, 0, 0).0);
-        let device = u64::from(CU_MEM_LOCATION_TYPE_DEVICE);
-        let allocation = [CU_GRAPH_NODE_TYPE_MEM_ALLOC.into(), 1, 0, device, 0, 1 << 20, 0, 1 << 20, 0];
-        let copies = [CU_GRAPH_NODE_TYPE_BATCH_MEM_OP.into(), Handle::primary_context(0).0, 0, 0];
-        let adding: &[u64] = &[GRAPH, Handle::new(Kind::GraphNode, 0, 1).0, 0, 0];
-        let (changing, changing_exec): (&[u64], &[u64]) = (&[node], &[exec, node]);
+        let operations = List::default();
+        let copies = body(&BatchNode { context: Handle::primary_context(0).into(), flags: 0, operations });
+        let allocation = body(&allocation());
+        let adding = &body(&place(GRAPH, Handle::new(Kind::GraphNode, 0, 1).0));
+        let (changing, changing_exec) = (&words(&[node]), &words(&[exec, node]));
         for (op, of) in [
-            (ops::CU_GRAPH_ADD_KERNEL_NODE_V2, adding),
-            (ops::CU_GRAPH_ADD_MEMCPY_NODE, adding),
-            (ops::CU_GRAPH_ADD_HOST_NODE, adding),
-            (ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, adding),
-            (ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, adding),
-            (ops::CU_GRAPH_KERNEL_NODE_SET_PARAMS_V2, changing),
-            (ops::CU_GRAPH_MEMCPY_NODE_SET_PARAMS, changing),
-            (ops::CU_GRAPH_HOST_NODE_SET_PARAMS, changing),
-            (ops::CU_GRAPH_BATCH_MEM_OP_NODE_SET_PARAMS, changing),
-            (ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, changing_exec),
-            (ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, changing_exec),
-            (ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, changing_exec),
-            (ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, changing_exec),
-            (ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, changing_exec),
+            (GraphAddKernelNode::OP, adding),
+            (GraphAddMemcpyNode::OP, adding),
+            (GraphAddHostNode::OP, adding),
+            (GraphAddBatchMemOpNode::OP, adding),
+            (GraphAddMemAllocNode::OP, adding),
+            (GraphKernelNodeSetParams::OP, changing),
+            (GraphMemcpyNodeSetParams::OP, changing),
+            (GraphHostNodeSetParams::OP, changing),
+            (GraphBatchMemOpNodeSetParams::OP, changing),
+            (GraphExecKernelNodeSetParams::OP, changing_exec),
+            (GraphExecMemcpyNodeSetParams::OP, changing_exec),
+            (GraphExecHostNodeSetParams::OP, changing_exec),
+            (GraphExecChildGraphNodeSetParams::OP, changing_exec),
+            (GraphExecBatchMemOpNodeSetParams::OP, changing_exec),
         ] {
             let mut i = Intruder::start(server, transport);
-            i.done(ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]));
-            i.done(ops::CU_GRAPH_ADD_NODE_V2, &words(&[GRAPH, node, 0, 0, CU_GRAPH_NODE_TYPE_EMPTY.into()]));
-            i.done(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &words(&[exec, GRAPH, 0, 0]));
-            let params: &[u64] = if op == ops::CU_GRAPH_ADD_MEM_ALLOC_NODE { &copies } else { &allocation };
-            i.client.start(op, &words(&[of, params].concat()));
+            i.made(GRAPH);
+            let empty = GraphAddNode { place: place(GRAPH, node), params: NodeParams::Empty(Nothing {}) };
+            i.done(GraphAddNode::OP, &body(&empty));
+            let made =
+                GraphInstantiateWithFlags { exec: New(exec), graph: Existing(GRAPH), flags: 0, some_set_aside: false };
+            i.done(GraphInstantiateWithFlags::OP, &body(&made));
+            let params = if op == GraphAddMemAllocNode::OP { &copies } else { &allocation };
+            i.client.start(op, &[&of[..], params].concat());
             let answer = i.client.reply_or_lost().map(|(header, _)| header.context);
             assert_eq!(answer, None, "{} took them", ops::name(op).unwrap_or("operation"));
         }
@@ -254,13 +287,15 @@ crate::on_each_carrier! {
     soft fn a_graph_lies_neither_in_itself_nor_without_end(server: &Oriond, transport: Transport) {
         let mut i = Intruder::start(server, transport);
         let graph = |index| Handle::new(Kind::Graph, 0, index).0;
-        let (child, clone, own) = (u64::from(CU_GRAPH_NODE_TYPE_GRAPH), 0, 1);
-        let add = |i: &mut Intruder, to: u64, of: u64, ownership: u64| {
+        let (clone, own) = (CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
+        let child = |of, ownership| NodeParams::Child(ChildNode { graph: Existing(of), ownership });
+        let add = |i: &mut Intruder, to: u64, of: u64, ownership: u32| {
             let node = i.node();
-            (node, i.client.ask(ops::CU_GRAPH_ADD_NODE_V2, &words(&[to, node, 0, 0, child, of, ownership])).0)
+            let q = GraphAddNode { place: place(to, node), params: child(of, ownership) };
+            (node, i.client.ask(GraphAddNode::OP, &body(&q)).0)
         };
         for index in 0..4 {
-            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+            i.made(graph(index));
         }
         assert_eq!(add(&mut i, graph(0), graph(0), own).1, CUDA_ERROR_INVALID_VALUE, "into itself");
         assert_eq!(add(&mut i, graph(0), graph(1), own).1, CUDA_SUCCESS);
@@ -270,15 +305,17 @@ crate::on_each_carrier! {
         // A clone that was asked for by name lies in its graph like one that was handed over.
         let (node, added) = add(&mut i, graph(3), graph(3), clone);
         assert_eq!(added, CUDA_SUCCESS);
-        i.done(ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, &words(&[node, 1, graph(4)]));
+        let asked = GraphChildGraphNodeGetGraph { node: Existing(node), name: New(graph(4)) };
+        i.done(GraphChildGraphNodeGetGraph::OP, &body(&asked));
         assert_eq!(add(&mut i, graph(4), graph(3), own).1, CUDA_ERROR_INVALID_VALUE, "into its own clone");
-        let changed = i.client.ask(ops::CU_GRAPH_NODE_SET_PARAMS, &words(&[node, child, graph(3), own])).0;
+        let change = GraphNodeSetParams { node: Existing(node), params: child(graph(3), own) };
+        let changed = i.client.ask(GraphNodeSetParams::OP, &body(&change)).0;
         assert_eq!(changed, CUDA_ERROR_INVALID_VALUE, "into a node that exists");
 
         // Each a level deeper than the one before, until that would be too deep: then the next begins anew.
         let (mut levels, mut deepest) = (2, 2);
         for index in 5..200 {
-            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+            i.made(graph(index));
             let of = if index == 5 { graph(3) } else { graph(index - 1) };
             levels = match add(&mut i, graph(index), of, if index % 2 == 0 { own } else { clone }).1 {
                 CUDA_SUCCESS => levels + 1,
@@ -292,12 +329,12 @@ crate::on_each_carrier! {
         assert_eq!(deepest, 64);
         // From the outermost to the innermost, too: the chain is as long as it was made in the other order.
         for index in 200..400 {
-            i.done(ops::CU_GRAPH_CREATE, &words(&[graph(index), 0]));
+            i.made(graph(index));
         }
         let added = (200..399).filter(|index| add(&mut i, graph(*index), graph(*index + 1), own).1 == CUDA_SUCCESS);
         assert_eq!(added.count(), 199 - 199 / 64);
         for index in [0, 3, 199, 200] {
-            i.done(ops::CU_GRAPH_DESTROY, &words(&[graph(index)]));
+            i.done(GraphDestroy::OP, &body(&GraphDestroy { graph: Existing(graph(index)) }));
         }
         i.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
         assert!(!server.log().contains("signal"), "{}", server.log());

@@ -17,6 +17,7 @@ use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
 use orion_wire::message::capture::StreamEndCapture;
 use orion_wire::message::field::{Existing, List, New};
+use orion_wire::message::graph::GraphDestroy;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Reader, Writer};
 
@@ -186,7 +187,7 @@ fn what_a_captured_copy_read_goes_with_its_graph() {
         }
         let end = StreamEndCapture { stream: Existing(STREAM), name: New(graph), set_aside: List::default() };
         assert_eq!(client.ask(StreamEndCapture::OP, &body(&end)).0, CUDA_SUCCESS);
-        assert_eq!(client.ask(ops::CU_GRAPH_DESTROY, &words(&[graph])).0, CUDA_SUCCESS);
+        assert_eq!(client.ask(GraphDestroy::OP, &body(&GraphDestroy { graph: Existing(graph) })).0, CUDA_SUCCESS);
     };
     (0..2).for_each(&mut round);
     let before = own_memory(worker);

@@ -7,17 +7,13 @@ const FILES: &[u64] = &[
     // dataplane/oriond/src/worker/calls/copy.rs
     0xe81b54cb09b2acab,
     // dataplane/oriond/src/worker/calls/graph/exec.rs
-    0x86d265f0b2387419,
-    // dataplane/oriond/src/worker/calls/graph/names.rs
-    0xf41e84a4ced2a455,
+    0xc616461678fb5b95,
     // dataplane/oriond/src/worker/calls/graph/nesting.rs
     0xec0c0b6c85a1b03e,
-    // dataplane/oriond/src/worker/calls/graph/node_params.rs
-    0x3dd4a41fa048455a,
     // dataplane/oriond/src/worker/calls/graph/nodes.rs
-    0xf3c885d28f27cd71,
+    0x293df795b104f6a6,
     // dataplane/oriond/src/worker/calls/graph/params.rs
-    0x76dc0e4896cd7c0a,
+    0xd3f19fd8695bd953,
     // dataplane/oriond/src/worker/calls/green_context.rs
     0xd672084a5f95ba6f,
     // dataplane/oriond/src/worker/calls/host_memory.rs
@@ -52,8 +48,6 @@ const FILES: &[u64] = &[
     0x6f0a96f17d34f98b,
     // dataplane/oriond/src/worker/session/handles.rs
     0xab4cc8ebb9e0e980,
-    // dataplane/oriond/src/worker/state/graphs.rs
-    0xb7a103bcb50b1c51,
     // dataplane/oriond/src/worker/state/in_step.rs
     0x0f9e618a0bc894bf,
     // dataplane/oriond/src/worker/stub.rs
@@ -87,17 +81,11 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
     // shim/src/api/array.rs
-    0x16f1b5355896e1eb,
-    // shim/src/api/graph/exec.rs
-    0xabcb791d9b99d2d2,
+    0x398193e944c8f8de,
     // shim/src/api/graph/nodes.rs
-    0x200b27043d0c3379,
-    // shim/src/api/graph/params.rs
-    0xbf5af14bbaa9e41e,
+    0x816129a5c6068768,
     // shim/src/api/green_context.rs
     0x065aacbc85aaea24,
-    // shim/src/api/tensor_map.rs
-    0xd7a46094b2d1f766,
     // shim/src/api/texture.rs
     0xbfc24761d0932d3f,
     // shim/src/memory/graph_copies.rs
@@ -107,11 +95,11 @@ const FILES: &[u64] = &[
     // shim/src/objects/capture.rs
     0xd67e3015ac7c1cfc,
     // shim/src/objects/function.rs
-    0x865ebb156d1485bb,
+    0x824f2ef1af9f7d4b,
     // shim/src/objects/graph.rs
-    0x0464c13f89fdd6b7,
+    0x3a551f92f3d3e15a,
     // shim/src/session/call.rs
-    0xf1e10732d2a45f6b,
+    0xb4e2c1fd5705edda,
     // shim/src/session/poison.rs
     0xb8f84ed4aa9df05c,
     // shim/src/session/reply.rs
@@ -130,6 +118,8 @@ const FILES: &[u64] = &[
     0x5d8eab14f404243b,
     // shim/src/state/table.rs
     0xe59e3fdcc85592e5,
+    // shim/src/state/tensor_map.rs
+    0x24c0bd04f3f0b8ad,
     // shim/src/tables/integrity.rs
     0xc22f6cff95c18060,
     // shim/src/tables/nvml.rs

@@ -3,9 +3,9 @@
 use crate::generated::ops;
 use crate::message::layout::{self, Description, Direction};
 use crate::message::{
-    activity, callback, calls, capture, carrier, context, copy, event, execution, graph, green_context, host_memory,
-    image, ipc, library, link, log, memory, module, occupancy, pool, stream, tensor_map, texture, user_object,
-    virtual_memory,
+    activity, callback, calls, capture, carrier, context, copy, event, execution, graph, graph_exec, graph_node,
+    green_context, host_memory, image, ipc, library, link, log, memory, module, occupancy, pool, stream, tensor_map,
+    texture, user_object, virtual_memory,
 };
 
 /// By subject.
@@ -20,6 +20,8 @@ const SUBJECTS: &[&[Description]] = &[
     event::ALL,
     execution::ALL,
     graph::ALL,
+    graph_exec::ALL,
+    graph_node::ALL,
     green_context::ALL,
     host_memory::ALL,
     image::ALL,

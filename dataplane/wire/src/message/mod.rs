@@ -44,6 +44,8 @@ pub mod event;
 pub mod execution;
 pub mod field;
 pub mod graph;
+pub mod graph_exec;
+pub mod graph_node;
 pub mod green_context;
 pub mod host_memory;
 pub mod image;

@@ -9,11 +9,16 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use orion_cuda::sys::*;
-use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::message::graph::NODES_MAX;
-use orion_wire::record::HeapRange;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::{Existing, GRAPH_EXEC, GRAPH_NODE};
+use orion_wire::message::graph_exec::{
+    GraphExecBatchMemOpNodeSetParams, GraphExecChildGraphNodeSetParams, GraphExecChildGraphNodeSetParamsReply,
+    GraphExecDestroy, GraphExecHostNodeSetParams, GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams,
+    GraphExecMemcpyNodeSetParamsReply, GraphExecNodeSetParams, GraphExecNodeSetParamsReply, GraphExecUpdate,
+    GraphExecUpdateReply, GraphInstantiateWithFlags, GraphInstantiateWithFlagsReply, GraphInstantiateWithParams,
+    GraphInstantiateWithParamsReply, GraphLaunch, HostCopies,
+};
+use orion_wire::{Fault, Reader};
 
 use crate::answer::code;
 use crate::api::graph::params::{Params, kernel_v2};
@@ -22,18 +27,10 @@ use crate::memory::in_step;
 use crate::objects::capture;
 use crate::objects::graph::{Spare, graph_name, named, node_name};
 use crate::session::attached::session;
-use crate::session::call::{call, call_any, post, post_sealed, put_words, start_sealed, try_post};
+use crate::session::call::{call, call_any, post, post_sealed, start_sealed, try_post};
 use crate::session::reply::wait;
 use crate::state::graph_launches::{HostCopy, Launch};
 use crate::state::process::state;
-
-/// `count, (offset, bytes, 1 if written by the graph)*`
-fn host_copies(r: &mut Reader<'_>) -> Result<Vec<(HeapRange, bool)>, Fault> {
-    if r.is_empty() {
-        return Ok(Vec::new());
-    }
-    r.list(NODES_MAX, |r| Ok((HeapRange::get(r)?, r.word()? != 0)))
-}
 
 fn exec_name(exec: CUgraphExec) -> Result<u64, CUresult> {
     named(Kind::GraphExec, exec as u64)
@@ -44,17 +41,16 @@ fn exec_name(exec: CUgraphExec) -> Result<u64, CUresult> {
 pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        let graph = graph_name(graph)?;
+        let graph = Existing(graph_name(graph)?);
         if out.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let name = state().handles.reserve(Kind::GraphExec);
-        let encode = |w: &mut Vec<u8>| {
-            put_words(w, &[name.0, graph, flags, state().graph_copies.any() as u64]);
-        };
-        let found =
-            crate::objects::handles::made(name, call(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, encode, host_copies))?;
-        note_copies(s, name.0, found);
+        let some_set_aside = state().graph_copies.any();
+        let q = GraphInstantiateWithFlags { exec: name.into(), graph, flags, some_set_aside };
+        let decode = GraphInstantiateWithFlagsReply::decode;
+        let answer = call(GraphInstantiateWithFlags::OP, |w| q.encode(w), decode);
+        note_copies(s, name.0, &crate::objects::handles::made(name, answer)?.copies);
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
         Ok(())
@@ -126,7 +122,7 @@ unsafe fn instantiate_with_params(
 ) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        let graph = graph_name(graph)?;
+        let graph = Existing(graph_name(graph)?);
         // SAFETY: null or valid by the contract.
         let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         if out.is_null() {
@@ -135,24 +131,28 @@ unsafe fn instantiate_with_params(
         let name = state().handles.reserve(Kind::GraphExec);
         let spare = Spare::new(Kind::GraphNode, 1);
         let stream = if params.hUploadStream.is_null() { default_stream } else { params.hUploadStream as u64 };
-        let encode = |w: &mut Vec<u8>| {
-            put_words(w, &[name.0, graph, params.flags, stream, state().graph_copies.any() as u64]);
-            spare.encode(w);
+        let q = GraphInstantiateWithParams {
+            exec: name.into(),
+            graph,
+            flags: params.flags,
+            upload: Existing(stream),
+            some_set_aside: state().graph_copies.any(),
+            name: spare.first(),
         };
-        let answer = call_any(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS, encode, |result, r| {
-            if r.is_empty() {
-                return Ok((result, CUDA_GRAPH_INSTANTIATE_ERROR, 0, Vec::new()));
-            }
-            Ok((result, r.word()? as u32, r.word()?, host_copies(r)?))
-        });
-        let (result, said, error_node, found) = crate::objects::handles::made(name, answer)?;
+        let answer = call_any(
+            GraphInstantiateWithParams::OP,
+            |w| q.encode(w),
+            |result, r| Ok((result, unless_empty(r, GraphInstantiateWithParamsReply::decode)?)),
+        );
+        let (result, told) = crate::objects::handles::made(name, answer)?;
+        let error_node = told.as_ref().map_or(0, |told| told.error_node.0);
         spare.settle(&[error_node]);
-        params.result_out = said;
+        params.result_out = told.as_ref().map_or(CUDA_GRAPH_INSTANTIATE_ERROR, |told| told.result);
         params.hErrNode_out = error_node as CUgraphNode;
         if result != CUDA_SUCCESS {
             return crate::objects::handles::made(name, Err(result));
         }
-        note_copies(s, name.0, found);
+        note_copies(s, name.0, &told.map(|told| told.copies).unwrap_or_default());
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
         Ok(())
@@ -166,8 +166,8 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     let answer = (|| {
         let s = session()?;
         let name = exec_name(exec)?;
-        note_copies(s, name, Vec::new());
-        let code = post(ops::CU_GRAPH_EXEC_DESTROY, |w| w.word(name));
+        note_copies(s, name, &[]);
+        let code = post(GraphExecDestroy::OP, |w| GraphExecDestroy { exec: Existing(name) }.encode(w));
         crate::objects::handles::release(Handle(name));
         if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
     })();
@@ -185,10 +185,9 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         let name = exec_name(exec)?;
         capture::check_stream(stream)?;
         in_step::before_launch();
-        let launch = |wait: bool| {
-            move |w: &mut Vec<u8>| {
-                put_words(w, &[name, stream as u64, wait as u64]);
-            }
+        let launch = |is_awaited: bool| {
+            let q = GraphLaunch { exec: Existing(name), stream: Existing(stream as u64), is_awaited };
+            move |w: &mut Vec<u8>| q.encode(w)
         };
         // On a stream that is being captured it is refused, and nothing runs.
         let copies = state().graph_launches.copies_of(name).filter(|_| !capture::capturing(stream));
@@ -212,10 +211,10 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         };
         if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
             let code = match state().events.any_shared() {
-                false => post_sealed(ops::CU_GRAPH_LAUNCH, launch(false), |number| _ = seal(&copies, number)),
+                false => post_sealed(GraphLaunch::OP, launch(false), |number| _ = seal(&copies, number)),
                 true => {
                     let sealed = |number| launched = seal(&copies, number);
-                    let answer = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(false), sealed).and_then(|t| wait(s, t));
+                    let answer = start_sealed(s, GraphLaunch::OP, launch(false), sealed).and_then(|t| wait(s, t));
                     let code = answer.map_or_else(|code| code, |reply| reply.result);
                     if code != CUDA_SUCCESS {
                         state().on_the_way.settled(launched);
@@ -228,7 +227,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
         }
         let under_way = Arc::new(Launch::new(s, copies.as_ref().map_or(&[], |copies| &copies[..])));
         state().graph_launches.change_under_way(|all| all.push(under_way.clone()));
-        let started = start_sealed(s, ops::CU_GRAPH_LAUNCH, launch(true), |number| launched = seal(&copies, number));
+        let started = start_sealed(s, GraphLaunch::OP, launch(true), |number| launched = seal(&copies, number));
         let answer = started.and_then(|ticket| wait(s, ticket));
         state().graph_launches.change_under_way(|all| all.retain(|other| !Arc::ptr_eq(other, &under_way)));
         state().on_the_way.settled(launched);
@@ -254,25 +253,25 @@ pub unsafe fn cuGraphExecUpdate_v2(
         let s = session()?;
         let (exec, graph) = (exec_name(exec)?, graph_name(graph)?);
         let spare = Spare::new(Kind::GraphNode, 2);
-        let (result, info, found) = call_any(
-            ops::CU_GRAPH_EXEC_UPDATE_V2,
-            |w| {
-                put_words(w, &[exec, graph, state().graph_copies.any() as u64]);
-                spare.encode(w);
-            },
-            |result, r| {
-                if r.is_empty() {
-                    return Ok((result, [CU_GRAPH_EXEC_UPDATE_ERROR as u64, 0, 0], Vec::new()));
-                }
-                Ok((result, [r.word()?, r.word()?, r.word()?], host_copies(r)?))
-            },
+        let some_set_aside = state().graph_copies.any();
+        let q = GraphExecUpdate { exec: Existing(exec), graph: Existing(graph), some_set_aside, names: spare.all() };
+        let (result, told) = call_any(
+            GraphExecUpdate::OP,
+            |w| q.encode(w),
+            |result, r| Ok((result, unless_empty(r, GraphExecUpdateReply::decode)?)),
         )?;
-        spare.settle(&info[1..]);
+        let told = told.unwrap_or(GraphExecUpdateReply {
+            result: CU_GRAPH_EXEC_UPDATE_ERROR,
+            error_node: Existing(0),
+            error_from_node: Existing(0),
+            copies: HostCopies::default(),
+        });
+        spare.settle(&[told.error_node.0, told.error_from_node.0]);
         if !out.is_null() {
             let info = CUgraphExecUpdateResultInfo {
-                result: info[0] as u32,
-                errorNode: info[1] as CUgraphNode,
-                errorFromNode: info[2] as CUgraphNode,
+                result: told.result,
+                errorNode: told.error_node.0 as CUgraphNode,
+                errorFromNode: told.error_from_node.0 as CUgraphNode,
             };
             // SAFETY: not null, and valid by the contract.
             unsafe { out.write(info) };
@@ -280,7 +279,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         if result != CUDA_SUCCESS {
             return Err(result);
         }
-        note_copies(s, exec, found);
+        note_copies(s, exec, &told.copies);
         Ok(())
     })();
     code(answer)
@@ -312,30 +311,38 @@ pub unsafe fn cuGraphExecUpdate(
     }
 }
 
-/// Changes an executable graph. Where that may change the host memory it touches, the answer says how.
-fn set(
+/// The body of a reply to a command that came as far as the driver; others have none.
+fn unless_empty<'a, T>(
+    r: &mut Reader<'a>,
+    decode: impl FnOnce(&mut Reader<'a>) -> Result<T, Fault>,
+) -> Result<Option<T>, Fault> {
+    if r.is_empty() { Ok(None) } else { decode(r).map(Some) }
+}
+
+/// Reads from a reply which host memory a changed graph touches.
+type DecodeCopies = fn(&mut Reader<'_>) -> Result<HostCopies, Fault>;
+
+/// Changes an executable graph, by a request of this operation. Where that may change the host memory it touches,
+/// `copies` reads from the answer how; without it nothing is awaited.
+fn set<N>(
     op: u16,
-    exec: CUgraphExec,
-    node: CUgraphNode,
-    params: Result<Params, CUresult>,
-    asks_for_copies: bool,
+    (exec, node): (CUgraphExec, CUgraphNode),
+    params: Result<Params<N>, CUresult>,
+    encode: impl FnOnce(Existing<GRAPH_EXEC>, Existing<GRAPH_NODE>, N, &mut Vec<u8>),
+    copies: Option<DecodeCopies>,
 ) -> CUresult {
     let answer = (|| {
         let s = session()?;
-        let (exec, node, params) = (exec_name(exec)?, node_name(node)?, params?);
-        let encode = |w: &mut Vec<u8>| {
-            w.word(exec);
-            w.word(node);
-            w.put(&params.body);
-        };
-        if !asks_for_copies {
+        let (exec, name, Params { node, set_aside }) = (exec_name(exec)?, node_name(node)?, params?);
+        let encode = |w: &mut Vec<u8>| encode(Existing(exec), Existing(name), node, w);
+        let Some(copies) = copies else {
             let sent = try_post(op, encode)?;
-            params.taken();
+            set_aside.taken();
             return if sent == CUDA_SUCCESS { Ok(()) } else { Err(sent) };
-        }
-        let found = call(op, encode, host_copies)?;
-        params.taken();
-        note_copies(s, exec, found);
+        };
+        let found = call(op, encode, copies)?;
+        set_aside.taken();
+        note_copies(s, exec, &found);
         Ok(())
     })();
     code(answer)
@@ -356,9 +363,11 @@ pub unsafe fn cuGraphExecKernelNodeSetParams_v2(
     node: CUgraphNode,
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
+    let mut packed = Vec::new();
     // SAFETY: the caller's promise.
-    let params = unsafe { Params::kernel(params) };
-    set(ops::CU_GRAPH_EXEC_KERNEL_NODE_SET_PARAMS_V2, exec, node, params, false)
+    let params = unsafe { Params::kernel(params, &mut packed) };
+    let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecKernelNodeSetParams { exec, node, params }.encode(w);
+    set(GraphExecKernelNodeSetParams::OP, (exec, node), params, encode, None)
 }
 
 /// # Safety
@@ -386,7 +395,14 @@ pub unsafe fn cuGraphExecMemcpyNodeSetParams(
 ) -> CUresult {
     // SAFETY: the caller's promise.
     let params = unsafe { Params::memcpy(copy, ctx, 0) };
-    set(ops::CU_GRAPH_EXEC_MEMCPY_NODE_SET_PARAMS, exec, node, params, true)
+    let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecMemcpyNodeSetParams { exec, node, params }.encode(w);
+    set(
+        GraphExecMemcpyNodeSetParams::OP,
+        (exec, node),
+        params,
+        encode,
+        Some(|r| Ok(GraphExecMemcpyNodeSetParamsReply::decode(r)?.copies)),
+    )
 }
 
 /// # Safety
@@ -398,14 +414,19 @@ pub unsafe fn cuGraphExecHostNodeSetParams(
 ) -> CUresult {
     // SAFETY: the caller's promise.
     let params = unsafe { Params::host(params) };
-    set(ops::CU_GRAPH_EXEC_HOST_NODE_SET_PARAMS, exec, node, params, false)
+    let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecHostNodeSetParams { exec, node, params }.encode(w);
+    set(GraphExecHostNodeSetParams::OP, (exec, node), params, encode, None)
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
     let params = Params::child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);
-    set(ops::CU_GRAPH_EXEC_CHILD_GRAPH_NODE_SET_PARAMS, exec, node, params, copies_matter(exec))
+    let decode: DecodeCopies = |r| Ok(GraphExecChildGraphNodeSetParamsReply::decode(r)?.copies);
+    let copies = copies_matter(exec).then_some(decode);
+    let encode =
+        |exec, node, params, w: &mut Vec<u8>| GraphExecChildGraphNodeSetParams { exec, node, params }.encode(w);
+    set(GraphExecChildGraphNodeSetParams::OP, (exec, node), params, encode, copies)
 }
 
 /// # Safety
@@ -417,7 +438,9 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(
 ) -> CUresult {
     // SAFETY: the caller's promise.
     let params = unsafe { Params::batch(params) };
-    set(ops::CU_GRAPH_EXEC_BATCH_MEM_OP_NODE_SET_PARAMS, exec, node, params, false)
+    let encode =
+        |exec, node, params, w: &mut Vec<u8>| GraphExecBatchMemOpNodeSetParams { exec, node, params }.encode(w);
+    set(GraphExecBatchMemOpNodeSetParams::OP, (exec, node), params, encode, None)
 }
 
 /// # Safety
@@ -427,6 +450,7 @@ pub unsafe fn cuGraphExecNodeSetParams(
     node: CUgraphNode,
     params: *mut CUgraphNodeParams,
 ) -> CUresult {
+    let mut packed = Vec::new();
     // SAFETY: the caller's promise.
     let Some(raw) = (unsafe { params.as_ref() }) else { return CUDA_ERROR_INVALID_VALUE };
     let asks_for_copies = match raw.type_ {
@@ -435,6 +459,10 @@ pub unsafe fn cuGraphExecNodeSetParams(
         _ => false,
     };
     // SAFETY: as above.
-    let params = unsafe { Params::any(raw) };
-    set(ops::CU_GRAPH_EXEC_NODE_SET_PARAMS, exec, node, params, asks_for_copies)
+    let params = unsafe { Params::any(raw, &mut packed) };
+    let decode: DecodeCopies =
+        |r| GraphExecNodeSetParamsReply::decode(r)?.copies.ok_or(Fault("no word of an executable graph's copies"));
+    let copies = asks_for_copies.then_some(decode);
+    let encode = |exec, node, params, w: &mut Vec<u8>| GraphExecNodeSetParams { exec, node, params }.encode(w);
+    set(GraphExecNodeSetParams::OP, (exec, node), params, encode, copies)
 }

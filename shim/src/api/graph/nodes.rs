@@ -5,18 +5,31 @@
 use std::ffi::{CStr, c_char};
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::generated::ops;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
-use orion_wire::message::field::Field;
-use orion_wire::message::graph::NODES_MAX;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::Existing;
+use orion_wire::message::graph::{
+    GraphChildGraphNodeGetGraph, GraphChildGraphNodeGetGraphReply, GraphDebugDotPrint, GraphDebugDotPrintReply,
+    GraphDestroy, GraphDestroyNode, GraphDestroyNodeReply, GraphDestroyReply, GraphGetEdges, GraphGetEdgesAndData,
+    GraphGetEdgesAndDataReply, GraphGetEdgesReply, GraphGetNodes, GraphGetNodesReply, GraphGetRootNodes,
+    GraphGetRootNodesReply, GraphNodeFindInClone, GraphNodeFindInCloneReply, GraphNodeGetDependencies,
+    GraphNodeGetDependenciesAndEdges, GraphNodeGetDependenciesAndEdgesReply, GraphNodeGetDependenciesReply,
+    GraphNodeGetDependentNodes, GraphNodeGetDependentNodesAndEdges, GraphNodeGetDependentNodesAndEdgesReply,
+    GraphNodeGetDependentNodesReply, NODES_MAX, NodePlace, Page,
+};
+use orion_wire::message::graph_node::{
+    GraphAddBatchMemOpNode, GraphAddHostNode, GraphAddKernelNode, GraphAddMemAllocNode, GraphAddMemAllocNodeReply,
+    GraphAddMemcpyNode, GraphAddNode, GraphAddNodeReply,
+};
 
 use crate::answer::{code, write};
-use crate::api::graph::params::{Params, kernel_v2};
-use crate::objects::graph::{Spare, edge_data, forget, graph_name, lend, node_name, nodes_before, page};
+use crate::api::graph::params::{Params, SetAside, kernel_v2};
+use crate::objects::graph::{Shown, Spare, edge_data, forget, graph_name, lend, node_name, nodes_before, page};
 use crate::session::attached::session;
-use crate::session::call::{call, post, put_words};
+use crate::session::call::{call, post};
+use crate::session::lost::broken;
 use crate::state::process::state;
 
 /// Where a new node goes.
@@ -28,32 +41,29 @@ struct Place {
     count: usize,
 }
 
-/// Adds a node; `decode` reads what creating it made.
+/// Adds a node: `ask` has the worker make it, and answers what making it made. Answers also what was set aside for it.
 ///
 /// # Safety
 /// The pointers of `place` are as CUDA's functions for adding nodes want them.
-unsafe fn add<T>(
-    op: u16,
+unsafe fn add<N, T>(
     place: Place,
-    params: &Params,
-    decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Fault>,
-) -> Result<(u64, T), CUresult> {
+    params: Params<N>,
+    ask: impl FnOnce(NodePlace, N) -> Result<T, CUresult>,
+) -> Result<(u64, T, SetAside), CUresult> {
     if place.out.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let mut body = Vec::new();
-    body.word(graph_name(place.graph)?);
+    let Params { node, set_aside } = params;
+    let graph = Existing(graph_name(place.graph)?);
     let name = state().handles.reserve(Kind::GraphNode);
-    body.word(name.0);
     // SAFETY: the caller's promise.
     let on = unsafe { nodes_before(place.nodes, place.edges, place.count) };
-    crate::objects::handles::made(name, on)?.put(&mut body);
-    body.put(&params.body);
-    let made = crate::objects::handles::made(name, call(op, |w| w.put(&body), decode))?;
+    let on = crate::objects::handles::made(name, on)?;
+    let made = crate::objects::handles::made(name, ask(NodePlace { graph, node: name.into(), on }, node))?;
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { place.out.write(name.0 as CUgraphNode) };
-    params.taken();
-    Ok((name.0, made))
+    set_aside.taken();
+    Ok((name.0, made, set_aside))
 }
 
 /// Not awaited: the handle is ours, and what the driver could refuse is refused here.
@@ -86,9 +96,16 @@ pub unsafe fn cuGraphAddKernelNode_v2(
     params: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> CUresult {
     let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
+    let mut packed = Vec::new();
     // SAFETY: the caller's promise.
     code(unsafe {
-        Params::kernel(params).and_then(|p| add(ops::CU_GRAPH_ADD_KERNEL_NODE_V2, place, &p, |_| Ok(()))).map(drop)
+        Params::kernel(params, &mut packed).and_then(|p| {
+            let ask = |place, params| {
+                let q = GraphAddKernelNode { place, params };
+                call(GraphAddKernelNode::OP, |w| q.encode(w), |_| Ok(()))
+            };
+            add(place, p, ask).map(drop)
+        })
     })
 }
 
@@ -122,7 +139,13 @@ pub unsafe fn cuGraphAddMemcpyNode(
     let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
     // SAFETY: the caller's promise.
     code(unsafe {
-        Params::memcpy(copy, ctx, 0).and_then(|p| add(ops::CU_GRAPH_ADD_MEMCPY_NODE, place, &p, |_| Ok(()))).map(drop)
+        Params::memcpy(copy, ctx, 0).and_then(|p| {
+            let ask = |place, params| {
+                let q = GraphAddMemcpyNode { place, params };
+                call(GraphAddMemcpyNode::OP, |w| q.encode(w), |_| Ok(()))
+            };
+            add(place, p, ask).map(drop)
+        })
     })
 }
 
@@ -138,7 +161,13 @@ pub unsafe fn cuGraphAddHostNode(
     let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
     // SAFETY: the caller's promise.
     code(unsafe {
-        Params::host(params).and_then(|p| add(ops::CU_GRAPH_ADD_HOST_NODE, place, &p, |_| Ok(()))).map(drop)
+        Params::host(params).and_then(|p| {
+            let ask = |place, params| {
+                let q = GraphAddHostNode { place, params };
+                call(GraphAddHostNode::OP, |w| q.encode(w), |_| Ok(()))
+            };
+            add(place, p, ask).map(drop)
+        })
     })
 }
 
@@ -154,7 +183,13 @@ pub unsafe fn cuGraphAddBatchMemOpNode(
     let place = Place { out, graph, nodes, edges: std::ptr::null(), count };
     // SAFETY: the caller's promise.
     code(unsafe {
-        Params::batch(params).and_then(|p| add(ops::CU_GRAPH_ADD_BATCH_MEM_OP_NODE, place, &p, |_| Ok(()))).map(drop)
+        Params::batch(params).and_then(|p| {
+            let ask = |place, params| {
+                let q = GraphAddBatchMemOpNode { place, params };
+                call(GraphAddBatchMemOpNode::OP, |w| q.encode(w), |_| Ok(()))
+            };
+            add(place, p, ask).map(drop)
+        })
     })
 }
 
@@ -172,9 +207,13 @@ pub unsafe fn cuGraphAddMemAllocNode(
         // SAFETY: the caller's promise.
         let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: as above.
-        let encoded = unsafe { Params::allocation(params) }?;
+        let told = unsafe { Params::allocation(params) }?;
+        let ask = |place, params| {
+            let q = GraphAddMemAllocNode { place, params };
+            Ok(call(GraphAddMemAllocNode::OP, |w| q.encode(w), GraphAddMemAllocNodeReply::decode)?.address)
+        };
         // SAFETY: as above.
-        let (_, address) = unsafe { add(ops::CU_GRAPH_ADD_MEM_ALLOC_NODE, place, &encoded, |r| r.word()) }?;
+        let (_, address, _) = unsafe { add(place, told, ask) }?;
         params.dptr = address;
         note_allocation(address, params.bytesize, &params.poolProps);
         Ok(())
@@ -217,23 +256,27 @@ pub unsafe fn cuGraphAddNode_v2(
     params: *mut CUgraphNodeParams,
 ) -> CUresult {
     let place = Place { out, graph, nodes, edges, count };
+    let mut packed = Vec::new();
     let answer = (|| {
         // SAFETY: the caller's promise.
         let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: as above.
-        let encoded = unsafe { Params::any(params) }?;
-        let has_address = params.type_ == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        let told = unsafe { Params::any(params, &mut packed) }?;
+        let ask = |place, params| {
+            let q = GraphAddNode { place, params };
+            Ok(call(GraphAddNode::OP, |w| q.encode(w), GraphAddNodeReply::decode)?.address)
+        };
         // SAFETY: as above.
-        let (node, address) =
-            unsafe { add(ops::CU_GRAPH_ADD_NODE_V2, place, &encoded, |r| if has_address { r.word() } else { Ok(0) }) }?;
-        if has_address {
+        let (node, address, set_aside) = unsafe { add(place, told, ask) }?;
+        if params.type_ == CU_GRAPH_NODE_TYPE_MEM_ALLOC {
+            let address = address.ok_or_else(|| broken("an allocation without an address"))?;
             // SAFETY: the type says which part of the union is meant.
             let part = unsafe { &mut params.__bindgen_anon_1.alloc };
             part.dptr = address;
             note_allocation(address, part.bytesize, &part.poolProps);
         }
         if params.type_ == CU_GRAPH_NODE_TYPE_CONDITIONAL {
-            let bodies = encoded.bodies.iter().map(|body| body.0).collect();
+            let bodies = set_aside.bodies.iter().map(|body| body.0).collect();
             params.__bindgen_anon_1.conditional.phGraph_out = lend(node, bodies, &[]).0.cast();
         }
         Ok(())
@@ -241,46 +284,36 @@ pub unsafe fn cuGraphAddNode_v2(
     code(answer)
 }
 
-fn ending(op: u16, word: u64) -> CUresult {
-    match call(op, |w| w.word(word), |r| r.list(4 * NODES_MAX, |r| r.word())) {
-        Ok(names) => {
-            forget(&names);
-            CUDA_SUCCESS
-        }
-        Err(code) => code,
-    }
-}
-
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGraphDestroy(graph: CUgraph) -> CUresult {
-    graph_name(graph).map_or_else(|code| code, |word| ending(ops::CU_GRAPH_DESTROY, word))
+    code((|| {
+        let q = GraphDestroy { graph: Existing(graph_name(graph)?) };
+        forget(&call(GraphDestroy::OP, |w| q.encode(w), GraphDestroyReply::decode)?.gone);
+        Ok(())
+    })())
 }
 
 /// # Safety
 /// None beyond the C ABI.
 pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> CUresult {
-    node_name(node).map_or_else(|code| code, |word| ending(ops::CU_GRAPH_DESTROY_NODE, word))
-}
-
-/// Asks for one object that may have no name yet.
-fn find(op: u16, kind: Kind, words: &[u64]) -> Result<u64, CUresult> {
-    let spare = Spare::new(kind, 1);
-    let encode = |w: &mut Vec<u8>| {
-        put_words(w, words);
-        spare.encode(w);
-    };
-    let found = call(op, encode, |r| r.word())?;
-    spare.settle(&[found]);
-    Ok(found)
+    code((|| {
+        let q = GraphDestroyNode { node: Existing(node_name(node)?) };
+        forget(&call(GraphDestroyNode::OP, |w| q.encode(w), GraphDestroyNodeReply::decode)?.gone);
+        Ok(())
+    })())
 }
 
 /// # Safety
 /// As CUDA's `cuGraphNodeFindInClone`.
 pub unsafe fn cuGraphNodeFindInClone(out: *mut CUgraphNode, node: CUgraphNode, clone: CUgraph) -> CUresult {
     let answer = (|| {
-        let words = [node_name(node)?, graph_name(clone)?];
-        find(ops::CU_GRAPH_NODE_FIND_IN_CLONE, Kind::GraphNode, &words).map(|word| word as CUgraphNode)
+        let (node, clone) = (Existing(node_name(node)?), Existing(graph_name(clone)?));
+        let spare = Spare::new(Kind::GraphNode, 1);
+        let q = GraphNodeFindInClone { node, clone, name: spare.first() };
+        let found = call(GraphNodeFindInClone::OP, |w| q.encode(w), GraphNodeFindInCloneReply::decode)?.node.0;
+        spare.settle(&[found]);
+        Ok(found as CUgraphNode)
     })();
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
@@ -289,9 +322,15 @@ pub unsafe fn cuGraphNodeFindInClone(out: *mut CUgraphNode, node: CUgraphNode, c
 /// # Safety
 /// As CUDA's `cuGraphChildGraphNodeGetGraph`.
 pub unsafe fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, out: *mut CUgraph) -> CUresult {
-    let answer = node_name(node)
-        .and_then(|word| find(ops::CU_GRAPH_CHILD_GRAPH_NODE_GET_GRAPH, Kind::Graph, &[word]))
-        .map(|word| word as CUgraph);
+    let answer = (|| {
+        let node = Existing(node_name(node)?);
+        let spare = Spare::new(Kind::Graph, 1);
+        let q = GraphChildGraphNodeGetGraph { node, name: spare.first() };
+        let decode = GraphChildGraphNodeGetGraphReply::decode;
+        let found = call(GraphChildGraphNodeGetGraph::OP, |w| q.encode(w), decode)?.graph.0;
+        spare.settle(&[found]);
+        Ok(found as CUgraph)
+    })();
     // SAFETY: the caller's promise.
     unsafe { write(out, answer) }
 }
@@ -302,11 +341,11 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, out: *mut CUgraph
 /// # Safety
 /// `ends` and `edges` are null or have as many elements as `count` says; `count` is null or valid.
 unsafe fn list<const ENDS: usize>(
-    op: u16,
     object: Result<u64, CUresult>,
     ends: [*mut CUgraphNode; ENDS],
     edges: *mut CUgraphEdgeData,
     count: *mut usize,
+    ask: impl Fn(u64, Page) -> Result<Shown<ENDS>, CUresult>,
 ) -> CUresult {
     code((|| {
         let object = object?;
@@ -321,22 +360,22 @@ unsafe fn list<const ENDS: usize>(
         loop {
             // Each end may need a name.
             let wanted = (capacity - first).min(NODES_MAX / ENDS);
-            let (total, page) = page(op, object, first, wanted, ENDS)?;
+            let Shown { total, elements } = page(first, wanted, |page| ask(object, page))?;
             if capacity == 0 {
                 *count = total;
                 return Ok(());
             }
-            for (i, item) in page.iter().enumerate() {
+            for (i, (nodes, edge)) in elements.iter().enumerate() {
                 // SAFETY: `first + i` is below the capacity.
                 unsafe {
-                    ends.iter().zip(item).for_each(|(end, word)| end.add(first + i).write(*word as CUgraphNode));
+                    ends.iter().zip(nodes).for_each(|(end, word)| end.add(first + i).write(*word as CUgraphNode));
                     if !edges.is_null() {
-                        edges.add(first + i).write(edge_data(item[ENDS]));
+                        edges.add(first + i).write(edge_data(*edge));
                     }
                 }
             }
-            first += page.len();
-            if page.len() < wanted || first == capacity {
+            first += elements.len();
+            if elements.len() < wanted || first == capacity {
                 break;
             }
         }
@@ -352,22 +391,35 @@ unsafe fn list<const ENDS: usize>(
 /// # Safety
 /// As CUDA's `cuGraphGetNodes`.
 pub unsafe fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
+    let ask = |graph, page| {
+        let q = GraphGetNodes { graph: Existing(graph), page };
+        call(GraphGetNodes::OP, |w| q.encode(w), |r| Ok(GraphGetNodesReply::decode(r)?.page.into()))
+    };
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_NODES, graph_name(graph), [nodes], std::ptr::null_mut(), count) }
+    unsafe { list(graph_name(graph), [nodes], std::ptr::null_mut(), count, ask) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphGetRootNodes`.
 pub unsafe fn cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
+    let ask = |graph, page| {
+        let q = GraphGetRootNodes { graph: Existing(graph), page };
+        call(GraphGetRootNodes::OP, |w| q.encode(w), |r| Ok(GraphGetRootNodesReply::decode(r)?.page.into()))
+    };
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_ROOT_NODES, graph_name(graph), [nodes], std::ptr::null_mut(), count) }
+    unsafe { list(graph_name(graph), [nodes], std::ptr::null_mut(), count, ask) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphNodeGetDependencies`.
 pub unsafe fn cuGraphNodeGetDependencies(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
+    let ask = |node, page| {
+        let q = GraphNodeGetDependencies { node: Existing(node), page };
+        let decode = |r: &mut Reader<'_>| Ok(GraphNodeGetDependenciesReply::decode(r)?.page.into());
+        call(GraphNodeGetDependencies::OP, |w| q.encode(w), decode)
+    };
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENCIES, node_name(node), [nodes], std::ptr::null_mut(), count) }
+    unsafe { list(node_name(node), [nodes], std::ptr::null_mut(), count, ask) }
 }
 
 /// # Safety
@@ -379,19 +431,29 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(
     count: *mut usize,
 ) -> CUresult {
     // Without room for edge data the older function's answer is meant, which refuses to leave any out.
-    let op = match edges.is_null() && !nodes.is_null() {
-        true => ops::CU_GRAPH_NODE_GET_DEPENDENCIES,
-        false => ops::CU_GRAPH_NODE_GET_DEPENDENCIES_V2,
+    if edges.is_null() && !nodes.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { cuGraphNodeGetDependencies(node, nodes, count) };
+    }
+    let ask = |node, page| {
+        let q = GraphNodeGetDependenciesAndEdges { node: Existing(node), page };
+        let decode = |r: &mut Reader<'_>| Ok(GraphNodeGetDependenciesAndEdgesReply::decode(r)?.page.into());
+        call(GraphNodeGetDependenciesAndEdges::OP, |w| q.encode(w), decode)
     };
     // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), [nodes], edges, count) }
+    unsafe { list(node_name(node), [nodes], edges, count, ask) }
 }
 
 /// # Safety
 /// As CUDA's `cuGraphNodeGetDependentNodes`.
 pub unsafe fn cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
+    let ask = |node, page| {
+        let q = GraphNodeGetDependentNodes { node: Existing(node), page };
+        let decode = |r: &mut Reader<'_>| Ok(GraphNodeGetDependentNodesReply::decode(r)?.page.into());
+        call(GraphNodeGetDependentNodes::OP, |w| q.encode(w), decode)
+    };
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES, node_name(node), [nodes], std::ptr::null_mut(), count) }
+    unsafe { list(node_name(node), [nodes], std::ptr::null_mut(), count, ask) }
 }
 
 /// # Safety
@@ -402,12 +464,17 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(
     edges: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> CUresult {
-    let op = match edges.is_null() && !nodes.is_null() {
-        true => ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES,
-        false => ops::CU_GRAPH_NODE_GET_DEPENDENT_NODES_V2,
+    if edges.is_null() && !nodes.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { cuGraphNodeGetDependentNodes(node, nodes, count) };
+    }
+    let ask = |node, page| {
+        let q = GraphNodeGetDependentNodesAndEdges { node: Existing(node), page };
+        let decode = |r: &mut Reader<'_>| Ok(GraphNodeGetDependentNodesAndEdgesReply::decode(r)?.page.into());
+        call(GraphNodeGetDependentNodesAndEdges::OP, |w| q.encode(w), decode)
     };
     // SAFETY: the caller's promise.
-    unsafe { list(op, node_name(node), [nodes], edges, count) }
+    unsafe { list(node_name(node), [nodes], edges, count, ask) }
 }
 
 /// # Safety
@@ -418,8 +485,12 @@ pub unsafe fn cuGraphGetEdges(
     to: *mut CUgraphNode,
     count: *mut usize,
 ) -> CUresult {
+    let ask = |graph, page| {
+        let q = GraphGetEdges { graph: Existing(graph), page };
+        call(GraphGetEdges::OP, |w| q.encode(w), |r| Ok(GraphGetEdgesReply::decode(r)?.page.into()))
+    };
     // SAFETY: the caller's promise.
-    unsafe { list(ops::CU_GRAPH_GET_EDGES, graph_name(graph), [from, to], std::ptr::null_mut(), count) }
+    unsafe { list(graph_name(graph), [from, to], std::ptr::null_mut(), count, ask) }
 }
 
 /// # Safety
@@ -431,12 +502,16 @@ pub unsafe fn cuGraphGetEdges_v2(
     edges: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> CUresult {
-    let op = match edges.is_null() && !from.is_null() {
-        true => ops::CU_GRAPH_GET_EDGES,
-        false => ops::CU_GRAPH_GET_EDGES_V2,
+    if edges.is_null() && !from.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { cuGraphGetEdges(graph, from, to, count) };
+    }
+    let ask = |graph, page| {
+        let q = GraphGetEdgesAndData { graph: Existing(graph), page };
+        call(GraphGetEdgesAndData::OP, |w| q.encode(w), |r| Ok(GraphGetEdgesAndDataReply::decode(r)?.page.into()))
     };
     // SAFETY: the caller's promise.
-    unsafe { list(op, graph_name(graph), [from, to], edges, count) }
+    unsafe { list(graph_name(graph), [from, to], edges, count, ask) }
 }
 
 /// The driver's text, fetched in parts; the file is the client's.
@@ -452,13 +527,12 @@ pub unsafe fn cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: u
         }
         let mut text = Vec::new();
         loop {
-            let (total, part) = call(
-                ops::CU_GRAPH_DEBUG_DOT_PRINT,
-                |w| {
-                    put_words(w, &[graph, flags as u64, text.len() as u64]);
-                },
-                |r| Ok((r.word()? as usize, r.bytes()?.to_vec())),
-            )?;
+            let q = GraphDebugDotPrint { graph: Existing(graph), flags, offset: text.len() as u64 };
+            let decode = |r: &mut Reader<'_>| {
+                let answer = GraphDebugDotPrintReply::decode(r)?;
+                Ok((answer.total as usize, answer.part.get().to_vec()))
+            };
+            let (total, part) = call(GraphDebugDotPrint::OP, |w| q.encode(w), decode)?;
             text.extend_from_slice(&part);
             if part.is_empty() || text.len() >= total {
                 break;

@@ -100,7 +100,7 @@ pub fn cuStreamEndCapture(s: &mut Session, header: &Header, mut r: Reader<'_>, r
             if let (Some(g), Some(ending), true, false) = (named, ending, over, own) {
                 let name = s.objects.name_of(Kind::Graph, g.cast()).unwrap_or(0);
                 s.unbind(Kind::Graph, name);
-                ending.forget(s);
+                ending.forget(s, Vec::new());
             }
         }
         Ok(code)

@@ -15,7 +15,7 @@ use orion_wire::record::Header;
 
 use crate::worker::calls::handlers::handlers;
 use crate::worker::out::callbacks::{drop_ticket, kind, released};
-use crate::worker::outcome::{Answer, Handled, finish};
+use crate::worker::outcome::{Handled, finish};
 use crate::worker::session::Session;
 
 /// An object's name is free again once its destructor was called, which the executor learns here.

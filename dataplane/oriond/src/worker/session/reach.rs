@@ -19,6 +19,8 @@ use orion_wire::Fault;
 use orion_wire::handle::Kind;
 use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedPlace};
 use orion_wire::message::copy::{self as message, CopySide};
+use orion_wire::message::field::Halves;
+use orion_wire::message::graph_node::MemOp;
 use orion_wire::record::HeapRange;
 
 use crate::worker::driver::log as driver_log;
@@ -180,6 +182,18 @@ impl Session {
             w.alias = 0;
         }
         Ok(())
+    }
+
+    /// As above, of a node.
+    pub fn node_mem_ops(&mut self, told: &[MemOp]) -> Result<Vec<CUstreamBatchMemOpParams>, CUresult> {
+        let raw = |op: &MemOp| {
+            let Halves(operation, flags) = op.operation_flags;
+            let first = u64::from(operation) | u64::from(flags) << 32;
+            CUstreamBatchMemOpParams { pad: [first, op.address.unjudged(), op.value, op.flags.into(), 0, 0] }
+        };
+        let mut ops: Vec<_> = told.iter().map(raw).collect();
+        self.mem_ops(&mut ops)?;
+        Ok(ops)
     }
 }
 

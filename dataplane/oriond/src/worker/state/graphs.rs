@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 
 use orion_cuda::sys::*;
-use orion_wire::Writer;
-use orion_wire::message::graph::NODES_MAX;
-use orion_wire::record::HeapRange;
+use orion_wire::message::field::List;
+use orion_wire::message::graph_exec::{HostCopies, HostCopy};
 
 use crate::worker::out::callbacks;
 
@@ -79,23 +78,12 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// `count, (offset, bytes, 1 if written by the graph)*`
-    pub fn encode(&self, reply: &mut Vec<u8>) {
-        let all = self.by_node.values().flatten();
+    /// As the client is told.
+    pub fn told(&self) -> HostCopies {
         // A graph with more copies than a reply holds gets the first ones: 8,192 buffers in host memory.
-        let count = all.clone().count().min(NODES_MAX);
-        reply.word(count as u64);
-        for copy in all.take(count) {
-            copy.range.put(reply);
-            reply.word(copy.to_host as u64);
-        }
+        let all = self.by_node.values().flatten().take(HostCopies::MAX).cloned().collect();
+        List::of(all).expect("no more than there is room for")
     }
-}
-
-#[derive(Clone, Copy)]
-pub struct HostCopy {
-    pub range: HeapRange,
-    pub to_host: bool,
 }
 
 /// A ticket that no graph refers to any more, but perhaps a launch that is under way. Dropped, it is freed.

@@ -3,12 +3,9 @@
 use std::ptr;
 
 use orion_cuda::sys::*;
-use orion_wire::Reader;
 use orion_wire::handle::Kind;
-use orion_wire::message::field::Field;
 use orion_wire::message::graph as message;
 
-use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
 
 pub fn edge_word(edge: CUgraphEdgeData) -> u64 {
@@ -28,10 +25,6 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
-    pub fn get(s: &mut Session, r: &mut Reader<'_>) -> Result<Dependencies, Stop> {
-        Ok(Dependencies::of(s, &Field::get(r)?)?)
-    }
-
     pub fn of(s: &mut Session, on: &message::Dependencies) -> Result<Dependencies, CUresult> {
         let edges = on.with_edges.then(|| on.nodes.iter().map(|on| edge_data(on.edge)).collect());
         let named = |on: &message::Dependency| s.existing(Kind::GraphNode, on.node.0).map(|p| p.cast());

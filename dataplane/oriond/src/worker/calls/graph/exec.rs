@@ -11,19 +11,28 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
+use orion_wire::message::field::{Existing, GRAPH_EXEC, GRAPH_NODE};
+use orion_wire::message::graph_exec::{
+    GraphExecBatchMemOpNodeSetParams, GraphExecChildGraphNodeSetParams, GraphExecChildGraphNodeSetParamsReply,
+    GraphExecDestroy, GraphExecHostNodeSetParams, GraphExecKernelNodeSetParams, GraphExecMemcpyNodeSetParams,
+    GraphExecMemcpyNodeSetParamsReply, GraphExecNodeSetParams, GraphExecNodeSetParamsReply, GraphExecUpdate,
+    GraphExecUpdateReply, GraphInstantiateWithFlags, GraphInstantiateWithFlagsReply, GraphInstantiateWithParams,
+    GraphInstantiateWithParamsReply, GraphLaunch, HostCopies, HostCopy,
+};
+use orion_wire::message::graph_node::NodeParams;
 use orion_wire::record::{Header, HeapRange};
-use orion_wire::{Reader, Writer};
 
 use crate::worker::calls::graph::keep::keep_range;
 use crate::worker::calls::graph::names::{Fresh, graph, graph_of, node, nodes_of};
 use crate::worker::calls::graph::nesting;
 use crate::worker::calls::graph::params::{Params, Side};
 use crate::worker::calls::handlers::handlers;
-use crate::worker::outcome::{Answer, Handled, Stop, finish};
+use crate::worker::outcome::{Handled, Stop, finish};
 use crate::worker::session::Session;
 use crate::worker::session::reach::shared_range;
-use crate::worker::state::graphs::{Copies, HostCopy};
+use crate::worker::state::graphs::Copies;
 use crate::worker::state::waits::Wait;
 
 /// In shared memory only what was set aside matters, and the client knows whether it ever set anything aside:
@@ -104,8 +113,8 @@ fn shared(s: &Session, address: u64, bytes: u64) -> Option<HeapRange> {
     shared_range(s, address, bytes)
 }
 
-fn exec(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraphExec, Stop> {
-    Ok(s.existing(Kind::GraphExec, r.word()?)?.cast())
+fn exec(s: &mut Session, name: Existing<GRAPH_EXEC>) -> Result<CUgraphExec, CUresult> {
+    Ok(s.existing(Kind::GraphExec, name.0)?.cast())
 }
 
 /// What the nodes of an executable graph allocate, where that has to fit.
@@ -151,30 +160,30 @@ fn allocated_by(s: &Session, node: CUgraphNode) -> u64 {
     }
 }
 
-fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies, reply: &mut Vec<u8>) {
-    copies.encode(reply);
+fn keep_copies(s: &mut Session, exec: CUgraphExec, copies: Copies) -> HostCopies {
+    let told = copies.told();
     if !copies.by_node.is_empty() {
         s.graph_nodes.copies.insert(exec as usize, copies);
     }
+    told
 }
 
-/// Changing an executable graph: `exec, node, parameters` -> the host memory it touches from now on. Posted, it
+/// Changing an executable graph: answers the host memory it touches from now on, if that may have changed. Posted, it
 /// changes nothing about host memory that the client would have to bring over.
 fn set(
     s: &mut Session,
     header: &Header,
-    r: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-    only: Option<CUgraphNodeType>,
+    (exec_name, node_name): (Existing<GRAPH_EXEC>, Existing<GRAPH_NODE>),
+    params: &NodeParams<'_>,
     call: impl FnOnce(&'static Driver, CUgraphExec, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
-) -> Answer {
-    let (exec, node) = (exec(s, r)?, node(s, r)?);
-    let mut params = Params::get(s, r, only)?;
+) -> Result<Option<HostCopies>, Stop> {
+    let (exec, node) = (exec(s, exec_name)?, node(s, node_name)?);
+    let mut params = Params::of(s, params)?;
     nesting::admit_change(s, graph_of(s, node), &params)?;
     let code = call(s.driver, exec, node, params.raw());
     if code != CUDA_SUCCESS {
         params.discard();
-        return Ok(code);
+        return Err(code.into());
     }
     if !params.ticket().is_null() {
         // SAFETY: the driver has put it into this node, in place of the one before.
@@ -186,73 +195,89 @@ fn set(
         // Posted, the client knows that nothing it has to bring over changes; what the graph writes to host memory is
         // found here all the same.
         (_, Some(child)) if header.sequence != 0 || s.pages.must_bring() => find_in_graph(s, child, &mut found),
-        _ => return Ok(code),
+        _ => return Ok(None),
     }
     if found.is_empty() && params.staging.is_empty() && !s.graph_nodes.copies.contains_key(&(exec as usize)) {
-        reply.word(0);
-        return Ok(code);
+        return Ok(Some(HostCopies::default()));
     }
     let copies = s.graph_nodes.copies.entry(exec as usize).or_default();
     copies.by_node.insert(node as usize, found);
     copies.staging.append(&mut params.staging);
-    copies.encode(reply);
-    Ok(code)
+    Ok(Some(copies.told()))
 }
 
 macro_rules! setters {
-    ($($name:ident($p:ident, $kind:ident) $($argument:expr),+;)*) => {$(
-        pub fn $name(s: &mut Session, h: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-            finish(|| set(s, h, &mut r, reply, Some($kind), |d, exec, node, params| {
-                let $p = &mut params.__bindgen_anon_1;
-                // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
-                // this session and pointers into buffers that outlive the call.
-                unsafe { d.$name(exec, node, $($argument),+) }
-            }))
+    ($($name:ident($message:ident, $kind:ident, $p:ident) $($argument:expr),+ $(=> $reply:ident)?;)*) => {$(
+        pub fn $name(s: &mut Session, h: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+            finish(|| {
+                let q = $message::decode(&mut r)?;
+                let _copies = set(s, h, (q.exec, q.node), &NodeParams::$kind(q.params), |d, exec, node, params| {
+                    let $p = &mut params.__bindgen_anon_1;
+                    // SAFETY: `Params::of` filled the part of the union that this kind of node has, with handles of
+                    // this session and pointers into buffers that outlive the call.
+                    unsafe { d.$name(exec, node, $($argument),+) }
+                })?;
+                $($reply { copies: _copies.unwrap_or_default() }.encode(_reply);)?
+                Ok(CUDA_SUCCESS)
+            })
         }
     )*};
 }
 
 setters! {
-    cuGraphExecKernelNodeSetParams_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
-    cuGraphExecMemcpyNodeSetParams(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams, p.memcpy.copyCtx;
-    cuGraphExecHostNodeSetParams(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
-    cuGraphExecChildGraphNodeSetParams(p, CU_GRAPH_NODE_TYPE_GRAPH) p.graph.graph;
-    cuGraphExecBatchMemOpNodeSetParams(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
+    cuGraphExecKernelNodeSetParams_v2(GraphExecKernelNodeSetParams, Kernel, p) (&raw mut p.kernel).cast();
+    cuGraphExecMemcpyNodeSetParams(GraphExecMemcpyNodeSetParams, Memcpy, p) &p.memcpy.copyParams, p.memcpy.copyCtx
+        => GraphExecMemcpyNodeSetParamsReply;
+    cuGraphExecHostNodeSetParams(GraphExecHostNodeSetParams, Host, p) (&raw mut p.host).cast();
+    cuGraphExecChildGraphNodeSetParams(GraphExecChildGraphNodeSetParams, Child, p) p.graph.graph
+        => GraphExecChildGraphNodeSetParamsReply;
+    cuGraphExecBatchMemOpNodeSetParams(GraphExecBatchMemOpNodeSetParams, Batch, p) (&raw mut p.memOp).cast();
 }
 
-/// exec, node, parameters
 pub fn cuGraphExecNodeSetParams(s: &mut Session, header: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
     finish(|| {
-        set(s, header, &mut r, reply, None, |d, exec, node, params| {
+        let q = GraphExecNodeSetParams::decode(&mut r)?;
+        let copies = set(s, header, (q.exec, q.node), &q.params, |d, exec, node, params| {
             // SAFETY: as for the setters of one kind.
             unsafe { d.cuGraphExecNodeSetParams(exec, node, params) }
-        })
+        })?;
+        GraphExecNodeSetParamsReply { copies }.encode(reply);
+        Ok(CUDA_SUCCESS)
     })
 }
 
+/// What an executable graph that was just made is known for.
+fn made(
+    s: &mut Session,
+    name: u64,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    some_set_aside: bool,
+) -> Result<HostCopies, Stop> {
+    s.bind(Kind::GraphExec, name, exec.cast())?;
+    note_allocations(s, exec, graph);
+    let copies = copies_of(s, graph, some_set_aside);
+    Ok(keep_copies(s, exec, copies))
+}
+
 handlers! {
-    /// name, graph, flags, whether the client set memory aside for copies -> host memory
     fn cuGraphInstantiateWithFlags(s, r, reply) {
-        let name = r.word()?;
-        let graph = graph(s, r)?;
-        let (flags, some_set_aside) = (r.word()?, r.word()? != 0);
+        let q = GraphInstantiateWithFlags::decode(r)?;
+        let graph = graph(s, q.graph)?;
         let mut exec = ptr::null_mut();
         // SAFETY: a graph of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, flags) };
+        let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, q.flags) };
         if code == CUDA_SUCCESS {
-            s.bind(Kind::GraphExec, name, exec.cast())?;
-            note_allocations(s, exec, graph);
-            let copies = copies_of(s, graph, some_set_aside);
-            keep_copies(s, exec, copies, reply);
+            let copies = made(s, q.exec.0, exec, graph, q.some_set_aside)?;
+            GraphInstantiateWithFlagsReply { copies }.encode(reply);
         }
         Ok(code)
     }
 
-    /// exec
     fn cuGraphExecDestroy(s, r, reply) {
-        let name = r.word()?;
-        let exec: CUgraphExec = s.existing(Kind::GraphExec, name)?.cast();
-        s.unbind(Kind::GraphExec, name);
+        let name = GraphExecDestroy::decode(r)?.exec;
+        let exec = exec(s, name)?;
+        s.unbind(Kind::GraphExec, name.0);
         let copies = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default();
         // SAFETY: an executable graph of this session that has no name any more.
         let code = unsafe { s.driver.cuGraphExecDestroy(exec) };
@@ -265,11 +290,10 @@ handlers! {
         Ok(code)
     }
 
-    /// exec, graph, whether the client set memory aside for copies, names
-    /// -> result, error node, its origin, host memory
     fn cuGraphExecUpdate_v2(s, r, reply) {
-        let (exec, graph, some_set_aside) = (exec(s, r)?, graph(s, r)?, r.word()? != 0);
-        let mut fresh = Fresh::get(r)?;
+        let q = GraphExecUpdate::decode(r)?;
+        let (exec, graph) = (exec(s, q.exec)?, graph(s, q.graph)?);
+        let mut fresh = Fresh::of(&q.names);
         let mut info = CUgraphExecUpdateResultInfo {
             result: CU_GRAPH_EXEC_UPDATE_SUCCESS,
             errorNode: ptr::null_mut(),
@@ -277,25 +301,26 @@ handlers! {
         };
         // SAFETY: handles of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphExecUpdate_v2(exec, graph, &mut info) };
-        reply.word(info.result as u64);
         // Nodes of the updating graph; an edge's origin is in it too.
-        reply.word(fresh.name_node(s, graph, info.errorNode)?);
-        reply.word(fresh.name_node(s, graph, info.errorFromNode)?);
+        let error_node = Existing(fresh.name_node(s, graph, info.errorNode)?);
+        let error_from_node = Existing(fresh.name_node(s, graph, info.errorFromNode)?);
+        let mut copies = Copies::default();
         if code == CUDA_SUCCESS {
             note_allocations(s, exec, graph);
-            let mut copies = copies_of(s, graph, some_set_aside);
+            copies = copies_of(s, graph, q.some_set_aside);
+        }
+        let told = copies.told();
+        if code == CUDA_SUCCESS {
             copies.staging = s.graph_nodes.copies.remove(&(exec as usize)).unwrap_or_default().staging;
-            copies.encode(reply);
             if !copies.by_node.is_empty() || !copies.staging.is_empty() {
                 s.graph_nodes.copies.insert(exec as usize, copies);
             }
         }
+        GraphExecUpdateReply { result: info.result, error_node, error_from_node, copies: told }.encode(reply);
         Ok(code)
     }
 }
 
-/// name, graph, flags, upload stream, whether the client set memory aside for copies, names
-/// -> result, error node, host memory
 pub fn cuGraphInstantiateWithParams(
     s: &mut Session,
     header: &Header,
@@ -303,40 +328,33 @@ pub fn cuGraphInstantiateWithParams(
     reply: &mut Vec<u8>,
 ) -> Handled {
     finish(|| {
-        let name = r.word()?;
-        let graph = graph(s, &mut r)?;
-        let flags = r.word()?;
-        let hUploadStream = s.stream(r.word()?, header.thread)?;
-        let some_set_aside = r.word()? != 0;
-        let mut fresh = Fresh::get(&mut r)?;
+        let q = GraphInstantiateWithParams::decode(&mut r)?;
+        let graph = graph(s, q.graph)?;
         let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
-            flags,
-            hUploadStream,
+            flags: q.flags,
+            hUploadStream: s.stream(q.upload.0, header.thread)?,
             hErrNode_out: ptr::null_mut(),
             result_out: CUDA_GRAPH_INSTANTIATE_SUCCESS,
         };
         let mut exec = ptr::null_mut();
         // SAFETY: a graph of this session and valid out pointers.
         let code = unsafe { s.driver.cuGraphInstantiateWithParams(&mut exec, graph, &mut params) };
-        reply.word(params.result_out as u64);
-        reply.word(fresh.name_node(s, graph, params.hErrNode_out)?);
-        if code == CUDA_SUCCESS {
-            s.bind(Kind::GraphExec, name, exec.cast())?;
-            note_allocations(s, exec, graph);
-            let copies = copies_of(s, graph, some_set_aside);
-            keep_copies(s, exec, copies, reply);
-        }
+        let error_node = Existing(Fresh::one(q.name).name_node(s, graph, params.hErrNode_out)?);
+        let copies = match code {
+            CUDA_SUCCESS => made(s, q.exec.0, exec, graph, q.some_set_aside)?,
+            _ => HostCopies::default(),
+        };
+        GraphInstantiateWithParamsReply { result: params.result_out, error_node, copies }.encode(reply);
         Ok(code)
     })
 }
 
-/// exec, stream, whether to answer only once the graph has run
 pub fn cuGraphLaunch(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
     let mut wait = None;
     let outcome = finish(|| {
-        let exec = exec(s, &mut r)?;
-        let stream = s.stream(r.word()?, header.thread)?;
-        let answer_when_done = r.word()? != 0;
+        let q = GraphLaunch::decode(&mut r)?;
+        let exec = exec(s, q.exec)?;
+        let stream = s.stream(q.stream.0, header.thread)?;
         let copies = s
             .graph_nodes
             .copies
@@ -363,7 +381,7 @@ pub fn cuGraphLaunch(s: &mut Session, header: &Header, mut r: Reader<'_>, _reply
             return Ok(code);
         }
         s.note_free(stream);
-        wait = answer_when_done.then_some(stream);
+        wait = q.is_awaited.then_some(stream);
         Ok(code)
     })?;
     match wait {

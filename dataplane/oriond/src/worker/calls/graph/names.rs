@@ -11,20 +11,19 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Fault;
 use orion_wire::handle::Kind;
-use orion_wire::message::field::New;
-use orion_wire::message::graph::NODES_MAX;
-use orion_wire::{Fault, Reader, Writer};
+use orion_wire::message::field::{Existing, GRAPH, GRAPH_NODE, List, New};
+use orion_wire::message::graph::{GONE_MAX, Gone};
 
-use crate::worker::outcome::Stop;
 use crate::worker::session::Session;
 
-pub fn graph(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraph, Stop> {
-    Ok(s.existing(Kind::Graph, r.word()?)?.cast())
+pub fn graph(s: &mut Session, name: Existing<GRAPH>) -> Result<CUgraph, CUresult> {
+    Ok(s.existing(Kind::Graph, name.0)?.cast())
 }
 
-pub fn node(s: &mut Session, r: &mut Reader<'_>) -> Result<CUgraphNode, Stop> {
-    Ok(s.existing(Kind::GraphNode, r.word()?)?.cast())
+pub fn node(s: &mut Session, name: Existing<GRAPH_NODE>) -> Result<CUgraphNode, CUresult> {
+    Ok(s.existing(Kind::GraphNode, name.0)?.cast())
 }
 
 /// Handles the client reserved for what a command may find.
@@ -33,10 +32,6 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    pub fn get(r: &mut Reader<'_>) -> Result<Fresh, Fault> {
-        Ok(Fresh { words: r.list(NODES_MAX, |r| r.word())?.into_iter() })
-    }
-
     pub fn of<const KIND: u8>(names: &[New<KIND>]) -> Fresh {
         Fresh { words: names.iter().map(|name| name.0).collect::<Vec<_>>().into_iter() }
     }
@@ -113,11 +108,12 @@ impl Ending {
         }
     }
 
-    /// Forgets the names and answers them.
-    pub fn forget(self, s: &mut Session) -> Vec<u64> {
-        let mut gone = self.graphs;
-        for name in &gone {
-            s.unbind(Kind::Graph, *name);
+    /// Forgets the names and answers them, after `first`.
+    pub fn forget(self, s: &mut Session, first: Vec<u64>) -> Gone {
+        let mut gone = first;
+        for name in self.graphs {
+            s.unbind(Kind::Graph, name);
+            gone.push(name);
         }
         for (name, node) in self.nodes {
             s.graph_nodes.graph_of.remove(&node);
@@ -127,16 +123,8 @@ impl Ending {
             s.unbind(Kind::GraphNode, name);
             gone.push(name);
         }
-        gone
-    }
-}
-
-pub fn put_gone(reply: &mut Vec<u8>, gone: &[u64]) {
-    // More names than fit stay reserved in the client, which costs it nothing but numbers.
-    let gone = &gone[..gone.len().min(4 * NODES_MAX - 64)];
-    reply.word(gone.len() as u64);
-    for word in gone {
-        reply.word(*word);
+        gone.truncate(GONE_MAX);
+        List::of(gone).expect("no more than there is room for")
     }
 }
 

@@ -7,27 +7,39 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, Halves, List, Size};
+use orion_wire::message::graph_node::{
+    ATTRIBUTE_WORDS, AllocationNode, BATCH_OPS_MAX, COPY_WORDS, Geometry, GraphBatchMemOpNodeGetParams,
+    GraphBatchMemOpNodeGetParamsReply, GraphBatchMemOpNodeSetParams, GraphEventRecordNodeGetEvent,
+    GraphEventRecordNodeGetEventReply, GraphEventWaitNodeGetEvent, GraphEventWaitNodeGetEventReply,
+    GraphHostNodeGetParams, GraphHostNodeGetParamsReply, GraphHostNodeSetParams, GraphKernelNodeGetAttribute,
+    GraphKernelNodeGetAttributeReply, GraphKernelNodeGetParams, GraphKernelNodeGetParamsReply,
+    GraphKernelNodeSetAttribute, GraphKernelNodeSetParams, GraphMemAllocNodeGetParams, GraphMemAllocNodeGetParamsReply,
+    GraphMemcpyNodeGetParams, GraphMemcpyNodeGetParamsReply, GraphMemcpyNodeSetParams, GraphNodeSetParams, KernelNode,
+    NODE_ACCESS_MAX, NodeParams, PoolProperties,
+};
+use orion_wire::message::image::PARAMETERS_MAX;
+use orion_wire::message::virtual_memory::{Access, Location};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::calls::graph::names::{Fresh, graph_of, node};
 use crate::worker::calls::graph::nesting;
-use crate::worker::calls::graph::params::{ACCESS_MAX, BATCH_OPS_MAX, COPY_WORDS, Params};
+use crate::worker::calls::graph::params::Params;
 use crate::worker::calls::handlers::handlers;
 use crate::worker::out::callbacks;
 use crate::worker::outcome::{Answer, Handled, finish};
 use crate::worker::session::Session;
 
-/// Changing a node of a graph: `node, parameters`.
+/// Changing a node of a graph.
 fn set(
     s: &mut Session,
-    r: &mut Reader<'_>,
-    only: Option<CUgraphNodeType>,
+    node: CUgraphNode,
+    params: &NodeParams<'_>,
     call: impl FnOnce(&'static Driver, CUgraphNode, &mut CUgraphNodeParams) -> CUresult,
 ) -> Answer {
-    let node = node(s, r)?;
-    let mut params = Params::get(s, r, only)?;
+    let mut params = Params::of(s, params)?;
     nesting::admit_change(s, graph_of(s, node), &params)?;
     let code = call(s.driver, node, params.raw());
     if code == CUDA_SUCCESS {
@@ -40,23 +52,27 @@ fn set(
 }
 
 macro_rules! setters {
-    ($($name:ident($p:ident, $kind:ident) $argument:expr;)*) => {$(
+    ($($name:ident($message:ident, $kind:ident, $p:ident) $argument:expr;)*) => {$(
         pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, _: &mut Vec<u8>) -> Handled {
-            finish(|| set(s, &mut r, Some($kind), |d, node, params| {
-                let $p = &mut params.__bindgen_anon_1;
-                // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
-                // this session and pointers into buffers that outlive the call.
-                unsafe { d.$name(node, $argument) }
-            }))
+            finish(|| {
+                let q = $message::decode(&mut r)?;
+                let node = node(s, q.node)?;
+                set(s, node, &NodeParams::$kind(q.params), |d, node, params| {
+                    let $p = &mut params.__bindgen_anon_1;
+                    // SAFETY: `Params::of` filled the part of the union that this kind of node has, with handles of
+                    // this session and pointers into buffers that outlive the call.
+                    unsafe { d.$name(node, $argument) }
+                })
+            })
         }
     )*};
 }
 
 setters! {
-    cuGraphKernelNodeSetParams_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
-    cuGraphMemcpyNodeSetParams(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams;
-    cuGraphHostNodeSetParams(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
-    cuGraphBatchMemOpNodeSetParams(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
+    cuGraphKernelNodeSetParams_v2(GraphKernelNodeSetParams, Kernel, p) (&raw mut p.kernel).cast();
+    cuGraphMemcpyNodeSetParams(GraphMemcpyNodeSetParams, Memcpy, p) &p.memcpy.copyParams;
+    cuGraphHostNodeSetParams(GraphHostNodeSetParams, Host, p) (&raw mut p.host).cast();
+    cuGraphBatchMemOpNodeSetParams(GraphBatchMemOpNodeSetParams, Batch, p) (&raw mut p.memOp).cast();
 }
 
 /// The client's name of a context.
@@ -70,8 +86,7 @@ fn context_name(s: &Session, context: CUcontext) -> u64 {
 
 /// Offsets and sizes of a function's parameters.
 fn layout(driver: &'static Driver, function: CUfunction) -> Vec<(usize, usize)> {
-    // The largest parameter space is 32,764 bytes, so a function cannot have more parameters than that.
-    (0..32_764)
+    (0..PARAMETERS_MAX)
         .map_while(|i| {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: a function of the driver and valid out pointers.
@@ -110,16 +125,16 @@ fn packed(layout: &[(usize, usize)], each: *mut *mut c_void, extra: *mut *mut c_
 }
 
 handlers! {
-    /// node, parameters
     fn cuGraphNodeSetParams(s, r, reply) {
+        let q = GraphNodeSetParams::decode(r)?;
+        let node = node(s, q.node)?;
         // SAFETY: as for the setters of one kind.
-        set(s, r, None, |d, node, params| unsafe { d.cuGraphNodeSetParams(node, params) })
+        set(s, node, &q.params, |d, node, params| unsafe { d.cuGraphNodeSetParams(node, params) })
     }
 
-    /// node, names for a function -> function, kernel, context, grid, block, shared bytes, layout, parameters
     fn cuGraphKernelNodeGetParams_v2(s, r, reply) {
-        let node = node(s, r)?;
-        let mut fresh = Fresh::get(r)?;
+        let q = GraphKernelNodeGetParams::decode(r)?;
+        let node = node(s, q.node)?;
         // SAFETY: a struct of integers and pointers, for which zero is a value.
         let mut k: CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
         // SAFETY: a node of this session and a valid out pointer.
@@ -135,26 +150,28 @@ handlers! {
         let name = match s.graph_nodes.functions.get(&(node as usize)) {
             Some(word) => *word,
             None if s.objects.name_of(Kind::Function, function.cast()).is_none() && kernel != 0 => kernel,
-            None => fresh.name(s, Kind::Function, function.cast())?,
+            None => Fresh::one(q.name).name(s, Kind::Function, function.cast())?,
         };
-        reply.word(name);
-        reply.word(if k.func.is_null() { name } else { kernel });
-        reply.word(context_name(s, k.ctx));
-        let n = [k.gridDimX, k.gridDimY, k.gridDimZ, k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes];
-        for v in n {
-            reply.word(v as u64);
-        }
-        reply.word(layout.len() as u64);
-        for (offset, size) in &layout {
-            reply.word((*offset as u64) << 32 | *size as u64);
-        }
-        reply.bytes(&packed(&layout, k.kernelParams, k.extra));
+        let packed = packed(&layout, k.kernelParams, k.extra);
+        let params = KernelNode {
+            function: Existing(name),
+            kernel: Existing(if k.func.is_null() { name } else { kernel }),
+            context: Existing(context_name(s, k.ctx)),
+            geometry: Geometry {
+                grid: [k.gridDimX, k.gridDimY, k.gridDimZ],
+                block: [k.blockDimX, k.blockDimY, k.blockDimZ],
+                shared_bytes: k.sharedMemBytes,
+            },
+            parameters: Bytes::from(&packed[..]),
+        };
+        let told = layout.iter().map(|(offset, size)| Halves(*size as u32, *offset as u32)).collect();
+        let layout = List::of(told).expect("no more than there is room for");
+        GraphKernelNodeGetParamsReply { params, layout }.encode(reply);
         Ok(CUDA_SUCCESS)
     }
 
-    /// node -> the copy
     fn cuGraphMemcpyNodeGetParams(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphMemcpyNodeGetParams::decode(r)?.node)?;
         // SAFETY: a struct of integers and pointers, for which zero is a value.
         let mut c: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
         // SAFETY: a node of this session and a valid out pointer.
@@ -168,15 +185,13 @@ handlers! {
         c.reserved0 = ptr::null_mut();
         c.reserved1 = ptr::null_mut();
         // SAFETY: the same size; the four bytes of padding after each memory type are zero because the struct was.
-        for word in unsafe { std::mem::transmute::<CUDA_MEMCPY3D, [u64; COPY_WORDS]>(c) } {
-            reply.word(word);
-        }
+        let copy = unsafe { std::mem::transmute::<CUDA_MEMCPY3D, [u64; COPY_WORDS]>(c) };
+        GraphMemcpyNodeGetParamsReply { copy }.encode(reply);
         Ok(CUDA_SUCCESS)
     }
 
-    /// node -> function, data
     fn cuGraphHostNodeGetParams(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphHostNodeGetParams::decode(r)?.node)?;
         let mut h = CUDA_HOST_NODE_PARAMS { fn_: None, userData: ptr::null_mut() };
         // SAFETY: a node of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphHostNodeGetParams(node, &mut h) };
@@ -185,33 +200,33 @@ handlers! {
         }
         // Every host function in the worker was put there with a ticket.
         // SAFETY: the node is alive, and so is its ticket.
-        reply.word(if h.userData.is_null() { 0 } else { unsafe { callbacks::number_of(h.userData) } });
+        let callback = CallbackId(if h.userData.is_null() { 0 } else { unsafe { callbacks::number_of(h.userData) } });
+        GraphHostNodeGetParamsReply { callback }.encode(reply);
         Ok(CUDA_SUCCESS)
     }
 
-    /// node -> event
     fn cuGraphEventRecordNodeGetEvent(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphEventRecordNodeGetEvent::decode(r)?.node)?;
         let mut event = ptr::null_mut();
         // SAFETY: a node of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphEventRecordNodeGetEvent(node, &mut event) };
-        reply.word(s.objects.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        let event = Existing(s.objects.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        GraphEventRecordNodeGetEventReply { event }.encode(reply);
         Ok(code)
     }
 
-    /// node -> event
     fn cuGraphEventWaitNodeGetEvent(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphEventWaitNodeGetEvent::decode(r)?.node)?;
         let mut event = ptr::null_mut();
         // SAFETY: a node of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphEventWaitNodeGetEvent(node, &mut event) };
-        reply.word(s.objects.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        let event = Existing(s.objects.name_of(Kind::Event, event.cast()).unwrap_or(0));
+        GraphEventWaitNodeGetEventReply { event }.encode(reply);
         Ok(code)
     }
 
-    /// node -> context, flags, operations
     fn cuGraphBatchMemOpNodeGetParams(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphBatchMemOpNodeGetParams::decode(r)?.node)?;
         // SAFETY: a struct of integers and pointers, for which zero is a value.
         let mut b: CUDA_BATCH_MEM_OP_NODE_PARAMS = unsafe { std::mem::zeroed() };
         // SAFETY: a node of this session and a valid out pointer.
@@ -219,22 +234,17 @@ handlers! {
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
-        let count = if b.paramArray.is_null() { 0 } else { b.count.min(BATCH_OPS_MAX as u32) };
-        reply.word(context_name(s, b.ctx));
-        reply.word(b.flags as u64);
-        reply.word(count as u64);
-        for i in 0..count as usize {
-            // SAFETY: the driver's array has `count` elements; all of an element's bytes belong to `pad`.
-            for word in unsafe { (*b.paramArray.add(i)).pad } {
-                reply.word(word);
-            }
-        }
+        let count = if b.paramArray.is_null() { 0 } else { (b.count as usize).min(BATCH_OPS_MAX) };
+        // SAFETY: the driver's array has `count` elements; all of an element's bytes belong to `pad`.
+        let operations = (0..count).map(|i| unsafe { (*b.paramArray.add(i)).pad }).collect();
+        let operations = List::of(operations).expect("no more than there is room for");
+        let context = Existing(context_name(s, b.ctx));
+        GraphBatchMemOpNodeGetParamsReply { context, flags: b.flags, operations }.encode(reply);
         Ok(CUDA_SUCCESS)
     }
 
-    /// node -> pool properties, bytes, address, access descriptions
     fn cuGraphMemAllocNodeGetParams(s, r, reply) {
-        let node = node(s, r)?;
+        let node = node(s, GraphMemAllocNodeGetParams::decode(r)?.node)?;
         // SAFETY: a struct of integers and pointers, for which zero is a value.
         let mut a: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
         // SAFETY: a node of this session and a valid out pointer.
@@ -242,62 +252,62 @@ handlers! {
         if code != CUDA_SUCCESS {
             return Ok(code);
         }
-        let ordinal = |location: CUmemLocation| match location.type_ {
-            CU_MEM_LOCATION_TYPE_DEVICE => s.vgpus.devices().iter().position(|d| *d == location.id).unwrap_or(0) as u64,
-            _ => location.id as u32 as u64,
-        };
-        let p = &a.poolProps;
-        let location = (p.location.type_ as u64, ordinal(p.location));
-        let kinds = [p.allocType as u64, p.handleTypes as u64];
-        let sizes = [p.maxSize as u64, p.usage as u64, a.bytesize as u64, a.dptr];
-        for word in kinds.into_iter().chain([location.0, location.1]).chain(sizes) {
-            reply.word(word);
-        }
-        let count = if a.accessDescs.is_null() { 0 } else { a.accessDescCount.min(ACCESS_MAX) };
-        reply.word(count as u64);
-        for i in 0..count {
+        let count = if a.accessDescs.is_null() { 0 } else { a.accessDescCount.min(NODE_ACCESS_MAX) };
+        let access = (0..count).map(|i| {
             // SAFETY: the driver's array has that many elements.
             let access = unsafe { *a.accessDescs.add(i) };
-            for word in [access.location.type_ as u64, ordinal(access.location), access.flags as u64] {
-                reply.word(word);
-            }
-        }
+            Access { location: location(s, access.location), flags: access.flags }
+        });
+        let access = List::of(access.collect()).expect("no more than there is room for");
+        let p = &a.poolProps;
+        let pool = PoolProperties {
+            allocation_type: p.allocType,
+            handle_types: p.handleTypes,
+            location: location(s, p.location),
+            bytes_max: Size::of(p.maxSize),
+            usage: p.usage,
+        };
+        let params = AllocationNode { pool, bytes: Size::of(a.bytesize), access };
+        GraphMemAllocNodeGetParamsReply { params, address: a.dptr }.encode(reply);
         Ok(CUDA_SUCCESS)
     }
 
-    /// node, attribute -> eight words
     fn cuGraphKernelNodeGetAttribute(s, r, reply) {
-        let (node, attribute) = (node(s, r)?, r.word()? as u32);
+        let q = GraphKernelNodeGetAttribute::decode(r)?;
+        let node = node(s, q.node)?;
         // SAFETY: a union of integers and pointers, for which zero is a value.
         let mut value: CUkernelNodeAttrValue = unsafe { std::mem::zeroed() };
         // SAFETY: a node of this session and a valid out pointer.
-        let code = unsafe { s.driver.cuGraphKernelNodeGetAttribute(node, attribute, &mut value) };
+        let code = unsafe { s.driver.cuGraphKernelNodeGetAttribute(node, q.attribute, &mut value) };
         // SAFETY: the same size; the union was zeroed before the driver wrote its part.
-        let mut words = unsafe { std::mem::transmute::<CUkernelNodeAttrValue, [u64; 8]>(value) };
-        if has_event(attribute) {
-            words[0] = s.objects.name_of(Kind::Event, words[0] as *mut c_void).unwrap_or(0);
+        let mut value = unsafe { std::mem::transmute::<CUkernelNodeAttrValue, [u64; ATTRIBUTE_WORDS]>(value) };
+        if has_event(q.attribute) {
+            value[0] = s.objects.name_of(Kind::Event, value[0] as *mut c_void).unwrap_or(0);
         }
-        for word in words {
-            reply.word(word);
-        }
+        GraphKernelNodeGetAttributeReply { value }.encode(reply);
         Ok(code)
     }
 
-    /// node, attribute, eight words
     fn cuGraphKernelNodeSetAttribute(s, r, reply) {
-        let (node, attribute) = (node(s, r)?, r.word()? as u32);
-        let mut words = [0u64; 8];
-        for word in &mut words {
-            *word = r.word()?;
-        }
+        let GraphKernelNodeSetAttribute { node: name, attribute, mut value } = GraphKernelNodeSetAttribute::decode(r)?;
+        let node = node(s, name)?;
         if has_event(attribute) {
-            words[0] = s.handle(Kind::Event, words[0])? as u64;
+            value[0] = s.handle(Kind::Event, value[0])? as u64;
         }
         // SAFETY: the same size, and every bit pattern is a value of the union.
-        let value = unsafe { std::mem::transmute::<[u64; 8], CUkernelNodeAttrValue>(words) };
+        let value = unsafe { std::mem::transmute::<[u64; ATTRIBUTE_WORDS], CUkernelNodeAttrValue>(value) };
         // SAFETY: a node of this session and a valid value.
         Ok(unsafe { s.driver.cuGraphKernelNodeSetAttribute(node, attribute, &value) })
     }
+}
+
+/// A place, with the application's number of a device.
+fn location(s: &Session, place: CUmemLocation) -> Location {
+    let id = match place.type_ {
+        CU_MEM_LOCATION_TYPE_DEVICE => s.vgpus.devices().iter().position(|d| *d == place.id).unwrap_or(0) as i32,
+        _ => place.id,
+    };
+    Location { kind: place.type_, id }
 }
 
 fn has_event(attribute: u32) -> bool {

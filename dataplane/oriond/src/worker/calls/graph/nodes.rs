@@ -6,32 +6,43 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
-use orion_wire::message::graph::NODES_MAX;
+use orion_wire::message::field::{Bytes, Existing, List};
+use orion_wire::message::graph::{
+    Dependency, Edge, EdgePage, GraphChildGraphNodeGetGraph, GraphChildGraphNodeGetGraphReply, GraphDebugDotPrint,
+    GraphDebugDotPrintReply, GraphDestroy, GraphDestroyNode, GraphDestroyNodeReply, GraphDestroyReply, GraphGetEdges,
+    GraphGetEdgesAndData, GraphGetEdgesAndDataReply, GraphGetEdgesReply, GraphGetNodes, GraphGetNodesReply,
+    GraphGetRootNodes, GraphGetRootNodesReply, GraphNodeFindInClone, GraphNodeFindInCloneReply,
+    GraphNodeGetDependencies, GraphNodeGetDependenciesAndEdges, GraphNodeGetDependenciesAndEdgesReply,
+    GraphNodeGetDependenciesReply, GraphNodeGetDependentNodes, GraphNodeGetDependentNodesAndEdges,
+    GraphNodeGetDependentNodesAndEdgesReply, GraphNodeGetDependentNodesReply, NODES_MAX, NodePage, NodePlace, Page,
+};
+use orion_wire::message::graph_node::{
+    GraphAddBatchMemOpNode, GraphAddHostNode, GraphAddKernelNode, GraphAddMemAllocNode, GraphAddMemAllocNodeReply,
+    GraphAddMemcpyNode, GraphAddNode, GraphAddNodeReply, NodeParams,
+};
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::calls::graph::dependencies::{Dependencies, edge_data, edge_word};
 use crate::worker::calls::graph::keep::give_up;
-use crate::worker::calls::graph::names::{Ending, Fresh, graph, graph_of, node, put_gone};
+use crate::worker::calls::graph::names::{Ending, Fresh, graph, graph_of, node};
 use crate::worker::calls::graph::nesting;
 use crate::worker::calls::graph::params::Params;
 use crate::worker::calls::handlers::handlers;
-use crate::worker::outcome::{Answer, Handled, finish};
+use crate::worker::outcome::{Handled, Stop, finish};
 use crate::worker::session::Session;
 
-/// `graph, name, dependencies, parameters` -> what [`Params::installed`] answers.
+/// Answers the address, if the node is an allocation's.
 fn add(
     s: &mut Session,
-    r: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
-    only: Option<CUgraphNodeType>,
+    place: &NodePlace,
+    params: &NodeParams<'_>,
     call: impl FnOnce(&'static Driver, &mut CUgraphNode, CUgraph, &Dependencies, &mut CUgraphNodeParams) -> CUresult,
-) -> Answer {
-    let graph = graph(s, r)?;
-    let name = r.word()?;
-    let on = Dependencies::get(s, r)?;
-    let mut params = Params::get(s, r, only)?;
+) -> Result<Option<u64>, Stop> {
+    let graph = graph(s, place.graph)?;
+    let on = Dependencies::of(s, &place.on)?;
+    let mut params = Params::of(s, params)?;
     nesting::admit(s, graph, &params)?;
     let mut node = ptr::null_mut();
     let code = match params.allocates() {
@@ -44,195 +55,212 @@ fn add(
     };
     if code != CUDA_SUCCESS {
         params.discard();
-        return Ok(code);
+        return Err(code.into());
     }
-    s.bind(Kind::GraphNode, name, node.cast())?;
+    s.bind(Kind::GraphNode, place.node.0, node.cast())?;
     s.graph_nodes.graph_of.insert(node as usize, graph as usize);
-    params.installed(s, graph, node, reply)?;
-    Ok(CUDA_SUCCESS)
+    params.installed(s, graph, node)
 }
 
 /// Adding nodes: the driver's function for each kind takes its own part of the generic parameters.
 macro_rules! adders {
-    ($($name:ident($p:ident, $kind:ident) $($argument:expr),+;)*) => {$(
-        pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
-            finish(|| add(s, &mut r, reply, Some($kind), |d, node, graph, on, params| {
-                let $p = &mut params.__bindgen_anon_1;
-                // SAFETY: `Params::get` filled the part of the union that this kind of node has, with handles of
-                // this session and pointers into buffers that outlive the call.
-                unsafe { d.$name(node, graph, on.nodes(), on.count(), $($argument),+) }
-            }))
+    ($($name:ident($message:ident, $kind:ident, $p:ident) $($argument:expr),+ $(=> $reply:ident)?;)*) => {$(
+        pub fn $name(s: &mut Session, _: &Header, mut r: Reader<'_>, _reply: &mut Vec<u8>) -> Handled {
+            finish(|| {
+                let q = $message::decode(&mut r)?;
+                let _address = add(s, &q.place, &NodeParams::$kind(q.params), |d, node, graph, on, params| {
+                    let $p = &mut params.__bindgen_anon_1;
+                    // SAFETY: `Params::of` filled the part of the union that this kind of node has, with handles of
+                    // this session and pointers into buffers that outlive the call.
+                    unsafe { d.$name(node, graph, on.nodes(), on.count(), $($argument),+) }
+                })?;
+                $($reply { address: _address.unwrap_or(0) }.encode(_reply);)?
+                Ok(CUDA_SUCCESS)
+            })
         }
     )*};
 }
 
 adders! {
-    cuGraphAddKernelNode_v2(p, CU_GRAPH_NODE_TYPE_KERNEL) (&raw mut p.kernel).cast();
-    cuGraphAddMemcpyNode(p, CU_GRAPH_NODE_TYPE_MEMCPY) &p.memcpy.copyParams, p.memcpy.copyCtx;
-    cuGraphAddHostNode(p, CU_GRAPH_NODE_TYPE_HOST) (&raw mut p.host).cast();
-    cuGraphAddBatchMemOpNode(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) (&raw mut p.memOp).cast();
-    cuGraphAddMemAllocNode(p, CU_GRAPH_NODE_TYPE_MEM_ALLOC) (&raw mut p.alloc).cast();
+    cuGraphAddKernelNode_v2(GraphAddKernelNode, Kernel, p) (&raw mut p.kernel).cast();
+    cuGraphAddMemcpyNode(GraphAddMemcpyNode, Memcpy, p) &p.memcpy.copyParams, p.memcpy.copyCtx;
+    cuGraphAddHostNode(GraphAddHostNode, Host, p) (&raw mut p.host).cast();
+    cuGraphAddBatchMemOpNode(GraphAddBatchMemOpNode, Batch, p) (&raw mut p.memOp).cast();
+    cuGraphAddMemAllocNode(GraphAddMemAllocNode, Allocation, p) (&raw mut p.alloc).cast() => GraphAddMemAllocNodeReply;
 }
 
 handlers! {
-    /// graph, name, dependencies, parameters -> what creating the node made
     fn cuGraphAddNode_v2(s, r, reply) {
-        add(s, r, reply, None, |d, node, graph, on, p| {
+        let q = GraphAddNode::decode(r)?;
+        let address = add(s, &q.place, &q.params, |d, node, graph, on, p| {
             // SAFETY: as for the other kinds of nodes.
             unsafe { d.cuGraphAddNode_v2(node, graph, on.nodes(), on.edges(), on.count(), p) }
-        })
+        })?;
+        GraphAddNodeReply { address }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
-    /// graph -> names that ended
     fn cuGraphDestroy(s, r, reply) {
-        let name = r.word()?;
-        let graph: CUgraph = s.existing(Kind::Graph, name)?.cast();
+        let name = GraphDestroy::decode(r)?.graph;
+        let graph = graph(s, name)?;
         let ending = Ending::of_graph(s, graph);
         // SAFETY: a graph of this session.
         let code = unsafe { s.driver.cuGraphDestroy(graph) };
         if code == CUDA_SUCCESS {
-            s.unbind(Kind::Graph, name);
+            s.unbind(Kind::Graph, name.0);
             s.graph_nodes.inside.forget(graph);
             s.graph_memory_ended(graph as usize);
-            let mut gone = ending.forget(s);
-            gone.push(name);
-            put_gone(reply, &gone);
+            GraphDestroyReply { gone: ending.forget(s, vec![name.0]) }.encode(reply);
         }
         Ok(code)
     }
 
-    /// node -> names that ended
     fn cuGraphDestroyNode(s, r, reply) {
-        let name = r.word()?;
-        let node: CUgraphNode = s.existing(Kind::GraphNode, name)?.cast();
+        let node = node(s, GraphDestroyNode::decode(r)?.node)?;
         let mut ending = Ending::default();
         ending.add_node(s, node);
         // SAFETY: a node of this session.
         let code = unsafe { s.driver.cuGraphDestroyNode(node) };
         if code == CUDA_SUCCESS {
             give_up(s, node);
-            let gone = ending.forget(s);
-            put_gone(reply, &gone);
+            GraphDestroyNodeReply { gone: ending.forget(s, Vec::new()) }.encode(reply);
         }
         Ok(code)
     }
 
-    /// node, clone, names -> node
     fn cuGraphNodeFindInClone(s, r, reply) {
-        let (original, clone) = (node(s, r)?, graph(s, r)?);
-        let mut fresh = Fresh::get(r)?;
+        let q = GraphNodeFindInClone::decode(r)?;
+        let (original, clone) = (node(s, q.node)?, graph(s, q.clone)?);
         let mut found = ptr::null_mut();
         // SAFETY: handles of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphNodeFindInClone(&mut found, original, clone) };
         if code == CUDA_SUCCESS {
-            reply.word(fresh.name_node(s, clone, found)?);
+            let node = Existing(Fresh::one(q.name).name_node(s, clone, found)?);
+            GraphNodeFindInCloneReply { node }.encode(reply);
         }
         Ok(code)
     }
 
-    /// node, names -> graph
     fn cuGraphChildGraphNodeGetGraph(s, r, reply) {
-        let node = node(s, r)?;
-        let mut fresh = Fresh::get(r)?;
+        let q = GraphChildGraphNodeGetGraph::decode(r)?;
+        let node = node(s, q.node)?;
         let mut inner = ptr::null_mut();
         // SAFETY: a node of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphChildGraphNodeGetGraph(node, &mut inner) };
         if code == CUDA_SUCCESS {
             let new = s.objects.name_of(Kind::Graph, inner.cast()).is_none();
-            let word = fresh.name(s, Kind::Graph, inner.cast())?;
+            let word = Fresh::one(q.name).name(s, Kind::Graph, inner.cast())?;
             if new && word != 0 {
                 s.graph_nodes.inside.put(node, word, inner);
             }
-            reply.word(word);
+            GraphChildGraphNodeGetGraphReply { graph: Existing(word) }.encode(reply);
         }
         Ok(code)
     }
 
-    /// graph, first, names -> total, nodes from `first` on
     fn cuGraphGetNodes(s, r, reply) {
-        let graph = graph(s, r)?;
-        list(s, r, reply, graph, |d, nodes, _, count| {
+        let q = GraphGetNodes::decode(r)?;
+        let graph = graph(s, q.graph)?;
+        let page = list(s, &q.page, graph, |d, nodes, _, count| {
             // SAFETY: a graph of this session; null or an array of `count` elements.
             unsafe { d.cuGraphGetNodes(graph, nodes, count) }
-        })
+        })?;
+        GraphGetNodesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
-    /// As [`cuGraphGetNodes`].
     fn cuGraphGetRootNodes(s, r, reply) {
-        let graph = graph(s, r)?;
-        list(s, r, reply, graph, |d, nodes, _, count| {
+        let q = GraphGetRootNodes::decode(r)?;
+        let graph = graph(s, q.graph)?;
+        let page = list(s, &q.page, graph, |d, nodes, _, count| {
             // SAFETY: a graph of this session; null or an array of `count` elements.
             unsafe { d.cuGraphGetRootNodes(graph, nodes, count) }
-        })
+        })?;
+        GraphGetRootNodesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
-    /// node, first, names -> total, nodes with their edges from `first` on
     fn cuGraphNodeGetDependencies(s, r, reply) {
-        let node = node(s, r)?;
+        let q = GraphNodeGetDependencies::decode(r)?;
+        let node = node(s, q.node)?;
         let graph = graph_of(s, node);
-        list(s, r, reply, graph, |d, nodes, _, count| {
+        let page = list(s, &q.page, graph, |d, nodes, _, count| {
             // SAFETY: a node of this session; null or an array of `count` elements.
             unsafe { d.cuGraphNodeGetDependencies(node, nodes, count) }
-        })
+        })?;
+        GraphNodeGetDependenciesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
     fn cuGraphNodeGetDependencies_v2(s, r, reply) {
-        let node = node(s, r)?;
+        let q = GraphNodeGetDependenciesAndEdges::decode(r)?;
+        let node = node(s, q.node)?;
         let graph = graph_of(s, node);
-        list(s, r, reply, graph, |d, nodes, edges, count| {
+        let page = list(s, &q.page, graph, |d, nodes, edges, count| {
             // SAFETY: a node of this session; null or arrays of `count` elements.
             unsafe { d.cuGraphNodeGetDependencies_v2(node, nodes, edges, count) }
-        })
+        })?;
+        GraphNodeGetDependenciesAndEdgesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
     fn cuGraphNodeGetDependentNodes(s, r, reply) {
-        let node = node(s, r)?;
+        let q = GraphNodeGetDependentNodes::decode(r)?;
+        let node = node(s, q.node)?;
         let graph = graph_of(s, node);
-        list(s, r, reply, graph, |d, nodes, _, count| {
+        let page = list(s, &q.page, graph, |d, nodes, _, count| {
             // SAFETY: a node of this session; null or an array of `count` elements.
             unsafe { d.cuGraphNodeGetDependentNodes(node, nodes, count) }
-        })
+        })?;
+        GraphNodeGetDependentNodesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
     fn cuGraphNodeGetDependentNodes_v2(s, r, reply) {
-        let node = node(s, r)?;
+        let q = GraphNodeGetDependentNodesAndEdges::decode(r)?;
+        let node = node(s, q.node)?;
         let graph = graph_of(s, node);
-        list(s, r, reply, graph, |d, nodes, edges, count| {
+        let page = list(s, &q.page, graph, |d, nodes, edges, count| {
             // SAFETY: a node of this session; null or arrays of `count` elements.
             unsafe { d.cuGraphNodeGetDependentNodes_v2(node, nodes, edges, count) }
-        })
+        })?;
+        GraphNodeGetDependentNodesAndEdgesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
-    /// graph, first, names -> total, edges from `first` on
     fn cuGraphGetEdges(s, r, reply) {
-        let graph = graph(s, r)?;
-        edges(s, r, reply, graph, |d, from, to, _, count| {
+        let q = GraphGetEdges::decode(r)?;
+        let graph = graph(s, q.graph)?;
+        let page = edges(s, &q.page, graph, |d, from, to, _, count| {
             // SAFETY: a graph of this session; null or arrays of `count` elements.
             unsafe { d.cuGraphGetEdges(graph, from, to, count) }
-        })
+        })?;
+        GraphGetEdgesReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
     fn cuGraphGetEdges_v2(s, r, reply) {
-        let graph = graph(s, r)?;
-        edges(s, r, reply, graph, |d, from, to, data, count| {
+        let q = GraphGetEdgesAndData::decode(r)?;
+        let graph = graph(s, q.graph)?;
+        let page = edges(s, &q.page, graph, |d, from, to, data, count| {
             // SAFETY: a graph of this session; null or arrays of `count` elements.
             unsafe { d.cuGraphGetEdges_v2(graph, from, to, data, count) }
-        })
+        })?;
+        GraphGetEdgesAndDataReply { page }.encode(reply);
+        Ok(CUDA_SUCCESS)
     }
 
-    /// graph, flags, offset -> size of the text, a part of it. An offset above 0 goes on with the last text.
     fn cuGraphDebugDotPrint(s, r, reply) {
-        let (graph, flags) = (graph(s, r)?, r.word()? as u32);
-        let offset = r.word()? as usize;
+        let q = GraphDebugDotPrint::decode(r)?;
+        let (graph, offset) = (graph(s, q.graph)?, q.offset as usize);
         if offset == 0 {
-            s.graph_nodes.dot = dot_text(s.driver, graph, flags)?;
+            s.graph_nodes.dot = dot_text(s.driver, graph, q.flags)?;
         }
         let text = &s.graph_nodes.dot;
         let part = text.get(offset..).unwrap_or_default();
         let part = &part[..part.len().min(DOT_PART_BYTES)];
-        reply.word(text.len() as u64);
-        reply.bytes(part);
-        if offset + part.len() >= s.graph_nodes.dot.len() {
+        GraphDebugDotPrintReply { total: text.len() as u64, part: Bytes::from(part) }.encode(reply);
+        if offset + part.len() >= text.len() {
             s.graph_nodes.dot = Vec::new();
         }
         Ok(CUDA_SUCCESS)
@@ -244,73 +272,61 @@ const DOT_PART_BYTES: usize = 128 << 10;
 /// Asks for the number, then for the list, and answers the part for which the client sent names.
 fn list(
     s: &mut Session,
-    r: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
+    page: &Page,
     graph: CUgraph,
     ask: impl Fn(&'static Driver, *mut CUgraphNode, *mut CUgraphEdgeData, &mut usize) -> CUresult,
-) -> Answer {
-    let first = r.word()? as usize;
-    let wanted = r.word()? as usize;
-    let mut fresh = Fresh::get(r)?;
+) -> Result<NodePage, Stop> {
+    let mut fresh = Fresh::of(&page.names);
     let mut total = 0;
-    let code = ask(s.driver, ptr::null_mut(), ptr::null_mut(), &mut total);
-    if code != CUDA_SUCCESS {
-        return Ok(code);
-    }
+    done(ask(s.driver, ptr::null_mut(), ptr::null_mut(), &mut total))?;
     let (mut nodes, mut data) = (vec![ptr::null_mut(); total], vec![edge_data(0); total]);
-    if wanted > 0 && total > 0 {
+    if page.wanted > 0 && total > 0 {
         let mut count = total;
-        let code = ask(s.driver, nodes.as_mut_ptr(), data.as_mut_ptr(), &mut count);
-        if code != CUDA_SUCCESS {
-            return Ok(code);
-        }
+        done(ask(s.driver, nodes.as_mut_ptr(), data.as_mut_ptr(), &mut count))?;
         nodes.truncate(count);
     }
-    let shown = nodes.get(first..).unwrap_or_default();
-    let shown = &shown[..shown.len().min(wanted).min(NODES_MAX)];
-    reply.word(total as u64);
-    reply.word(shown.len() as u64);
-    for (i, node) in shown.iter().enumerate() {
-        reply.word(fresh.name_node(s, graph, *node)?);
-        reply.word(edge_word(data[first + i]));
+    let mut shown = Vec::new();
+    for i in shown_of(page, nodes.len()) {
+        let node = Existing(fresh.name_node(s, graph, nodes[i])?);
+        shown.push(Dependency { node, edge: edge_word(data[i]) });
     }
-    Ok(CUDA_SUCCESS)
+    Ok(NodePage { total: total as u64, nodes: List::of(shown).expect("no more than there is room for") })
 }
 
 fn edges(
     s: &mut Session,
-    r: &mut Reader<'_>,
-    reply: &mut Vec<u8>,
+    page: &Page,
     graph: CUgraph,
     ask: impl Fn(&'static Driver, *mut CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, &mut usize) -> CUresult,
-) -> Answer {
-    let first = r.word()? as usize;
-    let wanted = r.word()? as usize;
-    let mut fresh = Fresh::get(r)?;
+) -> Result<EdgePage, Stop> {
+    let mut fresh = Fresh::of(&page.names);
     let mut total = 0;
-    let code = ask(s.driver, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &mut total);
-    if code != CUDA_SUCCESS {
-        return Ok(code);
-    }
+    done(ask(s.driver, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &mut total))?;
     let (mut from, mut to) = (vec![ptr::null_mut(); total], vec![ptr::null_mut(); total]);
     let mut data = vec![edge_data(0); total];
-    if wanted > 0 && total > 0 {
+    if page.wanted > 0 && total > 0 {
         let mut count = total;
-        let code = ask(s.driver, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count);
-        if code != CUDA_SUCCESS {
-            return Ok(code);
-        }
+        done(ask(s.driver, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count))?;
         from.truncate(count);
     }
-    let last = from.len().min(first.saturating_add(wanted.min(NODES_MAX)));
-    reply.word(total as u64);
-    reply.word(last.saturating_sub(first) as u64);
-    for i in first..last {
-        reply.word(fresh.name_node(s, graph, from[i])?);
-        reply.word(fresh.name_node(s, graph, to[i])?);
-        reply.word(edge_word(data[i]));
+    let mut shown = Vec::new();
+    for i in shown_of(page, from.len()) {
+        let from = Existing(fresh.name_node(s, graph, from[i])?);
+        let to = Existing(fresh.name_node(s, graph, to[i])?);
+        shown.push(Edge { from, to, edge: edge_word(data[i]) });
     }
-    Ok(CUDA_SUCCESS)
+    Ok(EdgePage { total: total as u64, edges: List::of(shown).expect("no more than there is room for") })
+}
+
+fn done(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// Which elements of a list of `count` the page has.
+fn shown_of(page: &Page, count: usize) -> std::ops::Range<usize> {
+    let first = count.min(usize::try_from(page.first).unwrap_or(usize::MAX));
+    let wanted = page.wanted.min(NODES_MAX as u64) as usize;
+    first..count.min(first + wanted)
 }
 
 /// The driver writes a file; this one has no name in any file system.

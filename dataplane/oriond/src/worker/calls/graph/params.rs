@@ -10,11 +10,11 @@ use std::ptr;
 
 use orion_cuda::sys::*;
 use orion_wire::handle::Kind;
-use orion_wire::message::address::ClaimedDevice;
-use orion_wire::message::copy::Copy3D;
-use orion_wire::message::field::Field;
+use orion_wire::message::graph_node::{
+    AllocationNode, BatchNode, ConditionalNode, Geometry, KernelNode, MemcpyNode, MemsetNode, NodeParams,
+};
+use orion_wire::message::virtual_memory::Location;
 use orion_wire::record::HeapRange;
-use orion_wire::{Fault, Reader, Writer};
 
 use crate::worker::calls::graph::keep::{give_up, keep_range, keep_ticket};
 use crate::worker::out::callbacks::{self, kind};
@@ -23,15 +23,6 @@ use crate::worker::session::Session;
 use crate::worker::session::reach::shared_range;
 use crate::worker::state::addresses as address;
 use crate::worker::state::addresses::Of;
-
-/// The words of a `CUDA_MEMCPY3D`, as they lie in memory.
-pub const COPY_WORDS: usize = size_of::<CUDA_MEMCPY3D>() / 8;
-
-pub const BATCH_OPS_MAX: usize = 1024;
-
-const BODIES_MAX: usize = 4096;
-
-pub const ACCESS_MAX: usize = 256;
 
 /// One node's parameters with everything they point to.
 pub struct Params {
@@ -53,9 +44,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Of a node of the one kind that the caller takes, if it is not all of them. The kind says which part of a union
-    /// is filled, so the driver's functions for one kind would take the words of another for their pointers.
-    pub fn get(s: &mut Session, r: &mut Reader<'_>, only: Option<CUgraphNodeType>) -> Result<Params, Stop> {
+    pub fn of(s: &mut Session, told: &NodeParams<'_>) -> Result<Params, Stop> {
         let mut p = Params {
             // SAFETY: a struct of integers and pointers, for which zero is a value.
             raw: Box::new(unsafe { std::mem::zeroed() }),
@@ -70,61 +59,41 @@ impl Params {
             moved: 0,
             bodies: Vec::new(),
         };
-        p.raw.type_ = r.word()? as u32;
-        if only.is_some_and(|kind| kind != p.raw.type_) {
-            return Err(Fault("parameters of another kind of node").into());
-        }
-        match p.raw.type_ {
-            CU_GRAPH_NODE_TYPE_KERNEL => p.kernel(s, r)?,
-            CU_GRAPH_NODE_TYPE_MEMCPY => p.memcpy(s, r)?,
-            CU_GRAPH_NODE_TYPE_MEMSET => {
-                let (dst, pitch, value, element) = (r.word()?, r.word()?, r.word()? as u32, r.word()? as u32);
-                let (width, height) = (r.word()?, r.word()?);
-                let bytes = address::rows(pitch, height, address::line(&[width, element.into()])?)?;
-                p.raw.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
-                    dst: s.reach(ClaimedDevice::new(dst), bytes)?.raw(),
-                    pitch: pitch as usize,
-                    value,
-                    elementSize: element,
-                    width: width as usize,
-                    height: height as usize,
-                    ctx: s.context(r.word()?)?,
-                };
-            }
-            CU_GRAPH_NODE_TYPE_HOST => {
-                p.ticket = s.callbacks.ticket(r.word()?, kind::HOST_FUNCTION, 0, false, true);
+        p.raw.type_ = match told {
+            NodeParams::Kernel(k) => p.kernel(s, k)?,
+            NodeParams::Memcpy(m) => p.memcpy(s, m)?,
+            NodeParams::Memset(m) => p.memset(s, m)?,
+            NodeParams::Host(callback) => {
+                p.ticket = s.callbacks.ticket(callback.0, kind::HOST_FUNCTION, 0, false, true);
                 p.raw.__bindgen_anon_1.host =
                     CUDA_HOST_NODE_PARAMS_v2 { fn_: Some(callbacks::host_function), userData: p.ticket };
+                CU_GRAPH_NODE_TYPE_HOST
             }
-            CU_GRAPH_NODE_TYPE_GRAPH => {
-                let (word, ownership) = (r.word()?, r.word()? as u32);
-                let graph = s.existing(Kind::Graph, word)?.cast();
-                p.raw.__bindgen_anon_1.graph = CUDA_CHILD_GRAPH_NODE_PARAMS { graph, ownership };
-                p.moved = if ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE { word } else { 0 };
+            NodeParams::Child(c) => {
+                let graph = s.existing(Kind::Graph, c.graph.0)?.cast();
+                p.raw.__bindgen_anon_1.graph = CUDA_CHILD_GRAPH_NODE_PARAMS { graph, ownership: c.ownership };
+                p.moved = if c.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE { c.graph.0 } else { 0 };
+                CU_GRAPH_NODE_TYPE_GRAPH
             }
-            CU_GRAPH_NODE_TYPE_EMPTY => {}
-            CU_GRAPH_NODE_TYPE_WAIT_EVENT | CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-                let event = s.existing(Kind::Event, r.word()?)?.cast();
+            NodeParams::Empty(_) => CU_GRAPH_NODE_TYPE_EMPTY,
+            NodeParams::WaitEvent(event) => {
+                let event = s.existing(Kind::Event, event.0)?.cast();
                 p.raw.__bindgen_anon_1.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS { event };
+                CU_GRAPH_NODE_TYPE_WAIT_EVENT
             }
-            CU_GRAPH_NODE_TYPE_MEM_ALLOC => p.allocation(s, r)?,
-            CU_GRAPH_NODE_TYPE_MEM_FREE => {
-                p.raw.__bindgen_anon_1.free =
-                    CUDA_MEM_FREE_NODE_PARAMS { dptr: s.reach(ClaimedDevice::new(r.word()?), 1)?.raw() };
+            NodeParams::EventRecord(event) => {
+                let event = s.existing(Kind::Event, event.0)?.cast();
+                p.raw.__bindgen_anon_1.eventRecord = CUDA_EVENT_RECORD_NODE_PARAMS { event };
+                CU_GRAPH_NODE_TYPE_EVENT_RECORD
             }
-            CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => p.batch(s, r)?,
-            CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-                let (handle, type_, size) = (r.word()?, r.word()? as u32, r.word()? as u32);
-                let ctx = s.context(r.word()?)?;
-                p.bodies = r.list(BODIES_MAX, |r| r.word())?;
-                if p.bodies.len() != size as usize {
-                    return Err(Fault("conditional node without a name for each body").into());
-                }
-                p.raw.__bindgen_anon_1.conditional =
-                    CUDA_CONDITIONAL_NODE_PARAMS { handle, type_, size, phGraph_out: ptr::null_mut(), ctx };
+            NodeParams::Allocation(a) => p.allocation(s, a)?,
+            NodeParams::Free(address) => {
+                p.raw.__bindgen_anon_1.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: s.reach(*address, 1)?.raw() };
+                CU_GRAPH_NODE_TYPE_MEM_FREE
             }
-            _ => return Err(CUDA_ERROR_NOT_SUPPORTED.into()),
-        }
+            NodeParams::Batch(b) => p.batch(s, b)?,
+            NodeParams::Conditional(c) => p.conditional(s, c)?,
+        };
         Ok(p)
     }
 
@@ -137,16 +106,10 @@ impl Params {
         }
     }
 
-    /// function, kernel, context, grid, block, shared bytes, parameters
-    fn kernel(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
-        let (func, kern) = (r.word()?, r.word()?);
-        let ctx = s.context(r.word()?)?;
-        self.function = if func != 0 { func } else { kern };
-        let mut n = [0u32; 7];
-        for v in &mut n {
-            *v = r.word()? as u32;
-        }
-        self._blob = r.bytes()?.to_vec();
+    fn kernel(&mut self, s: &mut Session, k: &KernelNode<'_>) -> Result<CUgraphNodeType, Stop> {
+        let ctx = s.context(k.context.0)?;
+        self.function = if k.function.0 != 0 { k.function.0 } else { k.kernel.0 };
+        self._blob = k.parameters.get().to_vec();
         *self._size = self._blob.len();
         let mut extra = ptr::null_mut();
         if !self._blob.is_empty() {
@@ -159,84 +122,99 @@ impl Params {
             ];
             extra = self._extra.as_mut_ptr();
         }
-        let (mut f, mut k) = (s.handle(Kind::Function, func)?, s.handle(Kind::Function, kern)?);
+        let (mut func, mut kern) = (s.handle(Kind::Function, k.function.0)?, s.handle(Kind::Function, k.kernel.0)?);
         // Clients use kernels as functions; a node takes them in a place of their own.
-        if s.kernels.contains(&(f as usize)) {
-            (f, k) = (ptr::null_mut(), f);
+        if s.kernels.contains(&(func as usize)) {
+            (func, kern) = (ptr::null_mut(), func);
         }
+        let Geometry { grid, block, shared_bytes } = k.geometry;
         self.raw.__bindgen_anon_1.kernel = CUDA_KERNEL_NODE_PARAMS_v3 {
-            func: f.cast(),
-            gridDimX: n[0],
-            gridDimY: n[1],
-            gridDimZ: n[2],
-            blockDimX: n[3],
-            blockDimY: n[4],
-            blockDimZ: n[5],
-            sharedMemBytes: n[6],
+            func: func.cast(),
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared_bytes,
             kernelParams: ptr::null_mut(),
             extra,
-            kern: k.cast(),
+            kern: kern.cast(),
             ctx,
         };
-        Ok(())
+        Ok(CU_GRAPH_NODE_TYPE_KERNEL)
     }
 
-    /// flags, context, the copy, offsets of the ranges set aside for it
-    fn memcpy(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
-        let flags = r.word()? as i32;
-        let copyCtx = s.context(r.word()?)?;
-        let copyParams = get_copy(s, r)?;
-        self.staging = r.list(2, |r| r.word())?;
-        self.raw.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS { flags, reserved: 0, copyCtx, copyParams };
-        Ok(())
+    fn memcpy(&mut self, s: &mut Session, m: &MemcpyNode) -> Result<CUgraphNodeType, Stop> {
+        let copyCtx = s.context(m.context.0)?;
+        let copyParams = *s.copy_3d(&m.copy)?.raw();
+        self.staging = m.set_aside.to_vec();
+        self.raw.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS { flags: m.flags, reserved: 0, copyCtx, copyParams };
+        Ok(CU_GRAPH_NODE_TYPE_MEMCPY)
     }
 
-    /// pool properties, bytes, access descriptions
-    fn allocation(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
-        let location = |s: &Session, type_: u32, id: i32| -> Result<CUmemLocation, CUresult> {
-            let id = if type_ == CU_MEM_LOCATION_TYPE_DEVICE { s.device(id)? } else { id };
-            Ok(CUmemLocation { type_, id })
+    fn memset(&mut self, s: &mut Session, m: &MemsetNode) -> Result<CUgraphNodeType, Stop> {
+        let bytes = address::rows(m.pitch.0, m.rows.0, address::line(&[m.width.0, m.element_bytes.into()])?)?;
+        self.raw.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
+            dst: s.reach(m.to, bytes)?.raw(),
+            pitch: m.pitch.0 as usize,
+            value: m.value,
+            elementSize: m.element_bytes,
+            width: m.width.0 as usize,
+            height: m.rows.0 as usize,
+            ctx: s.context(m.context.0)?,
+        };
+        Ok(CU_GRAPH_NODE_TYPE_MEMSET)
+    }
+
+    fn allocation(&mut self, s: &mut Session, a: &AllocationNode) -> Result<CUgraphNodeType, Stop> {
+        let location = |s: &Session, told: &Location| -> Result<CUmemLocation, CUresult> {
+            let id = if told.kind == CU_MEM_LOCATION_TYPE_DEVICE { s.device(told.id)? } else { told.id };
+            Ok(CUmemLocation { type_: told.kind, id })
         };
         // SAFETY: a struct of integers and pointers, for which zero is a value.
         let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
-        props.allocType = r.word()? as u32;
-        props.handleTypes = r.word()? as u32;
-        props.location = location(s, r.word()? as u32, r.word()? as u32 as i32)?;
-        props.maxSize = r.word()? as usize;
-        props.usage = r.word()? as u16;
-        let bytesize = r.word()? as usize;
-        for (type_, id, flags) in r.list(ACCESS_MAX, |r| Ok((r.word()? as u32, r.word()? as u32, r.word()? as u32)))? {
-            self._access.push(CUmemAccessDesc { location: location(s, type_, id as i32)?, flags });
+        props.allocType = a.pool.allocation_type;
+        props.handleTypes = a.pool.handle_types;
+        props.location = location(s, &a.pool.location)?;
+        props.maxSize = a.pool.bytes_max.0 as usize;
+        props.usage = a.pool.usage;
+        for access in a.access.iter() {
+            self._access.push(CUmemAccessDesc { location: location(s, &access.location)?, flags: access.flags });
         }
         self.raw.__bindgen_anon_1.alloc = CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
             poolProps: props,
             accessDescs: if self._access.is_empty() { ptr::null() } else { self._access.as_ptr() },
             accessDescCount: self._access.len(),
-            bytesize,
+            bytesize: a.bytes.0 as usize,
             dptr: 0,
         };
-        Ok(())
+        Ok(CU_GRAPH_NODE_TYPE_MEM_ALLOC)
     }
 
-    /// context, flags, operations as they lie in memory
-    fn batch(&mut self, s: &mut Session, r: &mut Reader<'_>) -> Result<(), Stop> {
-        let ctx = s.context(r.word()?)?;
-        let flags = r.word()? as u32;
-        self._ops = r.list(BATCH_OPS_MAX, |r| {
-            let mut pad = [0; 6];
-            for word in &mut pad {
-                *word = r.word()?;
-            }
-            Ok(CUstreamBatchMemOpParams { pad })
-        })?;
-        s.mem_ops(&mut self._ops)?;
+    fn batch(&mut self, s: &mut Session, b: &BatchNode) -> Result<CUgraphNodeType, Stop> {
+        let ctx = s.context(b.context.0)?;
+        self._ops = s.node_mem_ops(&b.operations)?;
         self.raw.__bindgen_anon_1.memOp = CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 {
             ctx,
             count: self._ops.len() as u32,
             paramArray: self._ops.as_mut_ptr(),
-            flags,
+            flags: b.flags,
         };
-        Ok(())
+        Ok(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+    }
+
+    fn conditional(&mut self, s: &mut Session, c: &ConditionalNode) -> Result<CUgraphNodeType, Stop> {
+        let ctx = s.context(c.context.0)?;
+        self.bodies = c.bodies.iter().map(|body| body.0).collect();
+        self.raw.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle: c.handle,
+            type_: c.kind,
+            size: c.bodies.len() as u32,
+            phGraph_out: ptr::null_mut(),
+            ctx,
+        };
+        Ok(CU_GRAPH_NODE_TYPE_CONDITIONAL)
     }
 
     pub fn raw(&mut self) -> &mut CUgraphNodeParams {
@@ -301,15 +279,9 @@ impl Params {
         }
     }
 
-    /// As `kept_by`, for a new node; answers what creating it made: the address of an allocation, or the names of a
-    /// conditional node's bodies.
-    pub fn installed(
-        &mut self,
-        s: &mut Session,
-        graph: CUgraph,
-        node: CUgraphNode,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    /// As `kept_by`, for a new node; answers the address of an allocation. The bodies of a conditional node get their
+    /// names.
+    pub fn installed(&mut self, s: &mut Session, graph: CUgraph, node: CUgraphNode) -> Result<Option<u64>, Stop> {
         self.kept_by(s, graph, node);
         if let Some(child) = self.child().filter(|_| self.moved != 0) {
             s.graph_nodes.inside.put(node, self.moved, child);
@@ -319,7 +291,7 @@ impl Params {
                 // SAFETY: the type says which part was written.
                 let allocation = unsafe { self.raw.__bindgen_anon_1.alloc };
                 s.addresses.given(allocation.dptr, allocation.bytesize as u64, Of::Graph);
-                reply.word(allocation.dptr);
+                return Ok(Some(allocation.dptr));
             }
             CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 // SAFETY: as above.
@@ -333,13 +305,8 @@ impl Params {
             }
             _ => {}
         }
-        Ok(())
+        Ok(None)
     }
-}
-
-/// A copy from the wire, both sides decided on.
-fn get_copy(s: &mut Session, r: &mut Reader<'_>) -> Result<CUDA_MEMCPY3D, Stop> {
-    Ok(*s.copy_3d(&Copy3D::get(r)?)?.raw())
 }
 
 /// One side of a copy.
