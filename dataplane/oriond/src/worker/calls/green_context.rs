@@ -6,18 +6,18 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::handle::Kind;
 use orion_wire::message::calls;
 use orion_wire::message::field::{Exactly, List};
 use orion_wire::message::green_context::{
     DevResourceGenerateDesc, DevSmResourceSplitByCount, DevSmResourceSplitByCountReply, GROUPS_MAX, GreenCtxCreate,
-    GreenCtxDestroy,
+    GreenCtxDestroy, RESOURCE_BYTES,
 };
 use orion_wire::record::Header;
-use orion_wire::{Reader, Writer};
 
 use crate::worker::driver::log as driver_log;
-use crate::worker::outcome::{Answer, Handled, Outcome, finish};
+use crate::worker::outcome::{Handled, Outcome, Stop, finish};
 use crate::worker::session::Session;
 use crate::worker::state::green::{Green, empty};
 use crate::worker::state::waits::Wait;
@@ -26,19 +26,17 @@ use crate::worker::state::waits::Wait;
 fn get(
     s: &mut Session,
     type_: CUdevResourceType,
-    reply: &mut Vec<u8>,
     ask: impl FnOnce(&'static Driver, &mut CUdevResource) -> CUresult,
-) -> Answer {
+) -> Result<[u8; RESOURCE_BYTES], Stop> {
     // Of later types this driver's ABI has other structures.
     if type_ != CU_DEV_RESOURCE_TYPE_SM {
         return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE.into());
     }
     let mut resource = empty();
-    let code = ask(s.driver, &mut resource);
-    if code == CUDA_SUCCESS {
-        reply.bytes(&s.green.give(&resource));
+    match ask(s.driver, &mut resource) {
+        CUDA_SUCCESS => Ok(s.green.give(&resource)),
+        code => Err(code.into()),
     }
-    Ok(code)
 }
 
 pub fn cuDeviceGetDevResource(s: &mut Session, _: &Header, mut r: Reader<'_>, reply: &mut Vec<u8>) -> Handled {
@@ -46,7 +44,9 @@ pub fn cuDeviceGetDevResource(s: &mut Session, _: &Header, mut r: Reader<'_>, re
         let q = calls::cuDeviceGetDevResource::decode(&mut r)?;
         let device = s.device(q.device)?;
         // SAFETY: a device of this session and a valid out pointer.
-        get(s, q.type_, reply, |d, out| unsafe { d.cuDeviceGetDevResource(device, out, q.type_) })
+        let resource = get(s, q.type_, |d, out| unsafe { d.cuDeviceGetDevResource(device, out, q.type_) })?;
+        calls::cuDeviceGetDevResource_reply { resource: &resource }.encode(reply);
+        Ok(CUDA_SUCCESS)
     })
 }
 
@@ -58,7 +58,9 @@ pub fn cuCtxGetDevResource(s: &mut Session, _: &Header, mut r: Reader<'_>, reply
         }
         let context = s.context(q.hCtx)?;
         // SAFETY: a context of this session and a valid out pointer.
-        get(s, q.type_, reply, |d, out| unsafe { d.cuCtxGetDevResource(context, out, q.type_) })
+        let resource = get(s, q.type_, |d, out| unsafe { d.cuCtxGetDevResource(context, out, q.type_) })?;
+        calls::cuCtxGetDevResource_reply { resource: &resource }.encode(reply);
+        Ok(CUDA_SUCCESS)
     })
 }
 
@@ -67,7 +69,9 @@ pub fn cuGreenCtxGetDevResource(s: &mut Session, _: &Header, mut r: Reader<'_>, 
         let q = calls::cuGreenCtxGetDevResource::decode(&mut r)?;
         let green: CUgreenCtx = named(s, q.hCtx)?;
         // SAFETY: a green context of this session and a valid out pointer.
-        get(s, q.type_, reply, |d, out| unsafe { d.cuGreenCtxGetDevResource(green, out, q.type_) })
+        let resource = get(s, q.type_, |d, out| unsafe { d.cuGreenCtxGetDevResource(green, out, q.type_) })?;
+        calls::cuGreenCtxGetDevResource_reply { resource: &resource }.encode(reply);
+        Ok(CUDA_SUCCESS)
     })
 }
 
