@@ -1,9 +1,9 @@
 //! The table of the driver API, and everything that is generated from it. README.md has the vocabulary.
 
-pub mod by_hand;
 pub mod cbids;
 pub mod check;
 pub mod emit;
+pub mod format;
 pub mod header;
 pub mod nvml;
 pub mod place;

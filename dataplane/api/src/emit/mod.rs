@@ -32,7 +32,7 @@ pub fn all(api: &Api) -> Result<Vec<Generated>, String> {
         rust("dataplane/cuda/src/driver.rs", driver::emit(api))?,
         rust("dataplane/cuda/src/names.rs", names::emit(api)?)?,
         rust("dataplane/wire/src/generated/mod.rs", ops::module())?,
-        rust("dataplane/wire/src/generated/by_hand.rs", ops::by_hand()?)?,
+        rust("dataplane/wire/src/generated/format.rs", ops::format()?)?,
         rust("dataplane/wire/src/generated/ops.rs", ops::emit(api))?,
         rust("dataplane/wire/src/message/calls.rs", calls::emit(api))?,
         rust("shim/src/activity/generated/mod.rs", cbids::module())?,

@@ -6,7 +6,7 @@ use crate::rows::{Answered, Row};
 use crate::table::Api;
 
 pub fn module() -> String {
-    "//! What the table of the driver API says about the wire.\n\npub mod by_hand;\npub mod ops;\n".to_owned()
+    "//! What the table of the driver API says about the wire.\n\npub mod format;\npub mod ops;\n".to_owned()
 }
 
 pub fn emit(api: &Api) -> String {
@@ -28,7 +28,7 @@ pub fn emit(api: &Api) -> String {
     writeln!(
         out,
         "/// Changes with every row, and what it says of the other side.\n\
-         pub const ROWS_HASH: u64 = super::by_hand::with({:#018x});\n",
+         pub const ROWS_HASH: u64 = super::format::with({:#018x});\n",
         hash(&rows)
     )
     .unwrap();
@@ -56,15 +56,15 @@ pub fn emit(api: &Api) -> String {
     out
 }
 
-/// The messages that no row describes. A line for each file, apart from the next one's, so that changes of two files
-/// go together.
-pub fn by_hand() -> Result<String, String> {
+/// What messages are written with and carried by. A line for each file, apart from the next one's, so that changes of
+/// two files go together.
+pub fn format() -> Result<String, String> {
     let mut out = String::from(
-        "//! What both sides say and read by hand.\n\n\
-         /// Hashes of the statements that write or read messages, by file.\n\
+        "//! What messages are written with and carried by.\n\n\
+         /// Hashes of the files that are the format itself.\n\
          const FILES: &[u64] = &[\n",
     );
-    for (name, hash) in crate::by_hand::hashes()? {
+    for (name, hash) in crate::format::hashes()? {
         writeln!(out, "// {name}\n{hash:#018x},\n").unwrap();
     }
     out.push_str(

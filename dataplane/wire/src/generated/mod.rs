@@ -2,5 +2,5 @@
 
 //! What the table of the driver API says about the wire.
 
-pub mod by_hand;
+pub mod format;
 pub mod ops;

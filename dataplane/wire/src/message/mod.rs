@@ -1,7 +1,7 @@
 //! Messages: every request, reply and event that crosses between client and worker is a struct of these modules, named
 //! by subject as the files of `api/rows` are. `calls` is generated, for the rows whose parameters say everything.
 //!
-//! To add a message, or to convert one that is still a sequence of words:
+//! To add a message:
 //!
 //! 1. Declare it in the file of its subject. One of a row has the function's name, without `cu` and the version:
 //!    ```ignore
@@ -26,8 +26,8 @@
 //! 4. Read it: `let q = MemAllocPitch::decode(&mut r)?;` comes first in a handler. It refuses what is too long, too
 //!    short, or of a value that the type does not have. Addresses of `q` go to `Session::reach`, `Session::shared` and
 //!    others of `worker/session/reach.rs`, which answer what a driver may be given.
-//! 5. Delete its line in `attack/src/messages.rs`: what the hostile client sends follows from the fields. What a type
-//!    cannot say, such as numbers with which a kernel runs, stays there. Then `cargo api` and `cargo test -p orion-wire
+//! 5. What the hostile client sends follows from the fields. What a type cannot say, such as numbers with which a
+//!    kernel runs, goes into `attack/src/messages.rs`. Then `cargo api` and `cargo test -p orion-wire
 //!    -p orion-api`: round trips, truncations, names and the hash need nothing written.
 
 pub mod activity;
