@@ -23,7 +23,8 @@ pub struct Place {
     /// Controller of the pool, host or host:port; without it ORION_CONTROLLER, else this machine's
     #[arg(long, global = true, value_name = "HOST[:PORT]")]
     pub controller: Option<String>,
-    /// File with the key that controller.yaml has for this: administrator-key for what changes the pool, else client-key
+    /// File with the key that controller.yaml has for this: administrator-key for what changes the pool, else
+    /// client-key
     #[arg(long, global = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 }

@@ -35,8 +35,8 @@ impl Scene {
         std::fs::create_dir_all(&folder).expect("making a folder");
         let config = folder.join("controller.yaml");
         let text = format!(
-            "controller:\n  listen_port: 0\n  authentication:\n    administrator-key: {KEY}\ndatabase:\n  name: embedded\n  \
-             data-dir: {}\n",
+            "controller:\n  listen_port: 0\n  authentication:\n    administrator-key: {KEY}\n\
+             database:\n  name: embedded\n  data-dir: {}\n",
             folder.join("pool").display()
         );
         std::fs::write(&config, text).expect("writing");
