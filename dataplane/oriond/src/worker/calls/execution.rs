@@ -42,7 +42,7 @@ pub fn cuLaunchKernel(s: &mut Session, header: &Header, mut r: Reader<'_>, _repl
         ptr::from_mut(&mut size).cast(),
         CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
     ];
-    if !s.has_stacks_for(f) {
+    if !s.has_stacks_for(f, 0) {
         return Ok(Outcome::Done(CUDA_ERROR_OUT_OF_MEMORY));
     }
     let extra = if parameter_bytes == 0 { ptr::null_mut() } else { extra.as_mut_ptr() };

@@ -172,13 +172,14 @@ impl Session {
         code
     }
 
-    /// Whether there is room for a kernel's local memory. The driver takes it when the kernel first runs in a context,
-    /// and keeps it.
-    pub fn has_stacks_for(&mut self, function: CUfunction) -> bool {
+    /// Whether there is room for a kernel's local memory in a context, the current one if it is 0. The driver takes it
+    /// when the kernel first runs there, and keeps it.
+    pub fn has_stacks_for(&mut self, function: CUfunction, context: u64) -> bool {
         if self.accounts.as_ref().is_none_or(|accounts| accounts.is_software) {
             return true;
         }
-        let ((vgpu, context), name) = (self.place(), function as usize);
+        let context = if context == 0 { self.current } else { context };
+        let ((vgpu, context), name) = (self.place_in(context), function as usize);
         let Some(accounts) = self.accounts.as_ref().filter(|a| !a.stacks.has_seen(name, context)) else { return true };
         let local = self.local_bytes(function, self.vgpus.get(vgpu).device);
         let wanted = accounts.stacks.with_kernel(context, local);
@@ -348,7 +349,12 @@ impl Session {
 
     /// The vGPU that the current context is on, and the context that its memory ends with.
     pub fn place(&self) -> (usize, u64) {
-        let context = self.green.home(self.current);
+        self.place_in(self.current)
+    }
+
+    /// As [`Self::place`], of another context.
+    fn place_in(&self, context: u64) -> (usize, u64) {
+        let context = self.green.home(context);
         let handle = Handle(context);
         let made = || self.accounts.as_ref().and_then(|accounts| accounts.contexts.get(&context)).copied();
         let vgpu = match handle.is(Kind::Context) && handle.index() < PRIMARY_CONTEXTS_MAX {

@@ -123,6 +123,11 @@ impl Params {
             extra = self._extra.as_mut_ptr();
         }
         let (mut func, mut kern) = (s.handle(Kind::Function, k.function.0)?, s.handle(Kind::Function, k.kernel.0)?);
+        for f in [func, kern] {
+            if !f.is_null() && !s.has_stacks_for(f.cast(), k.context.0) {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY.into());
+            }
+        }
         // Clients use kernels as functions; a node takes them in a place of their own.
         if s.kernels.contains(&(func as usize)) {
             (func, kern) = (ptr::null_mut(), func);
