@@ -18,6 +18,7 @@ pub mod client;
 pub mod fds;
 pub mod gather;
 pub mod lanes;
+pub mod lease;
 pub mod mirror;
 pub mod proof;
 pub mod scatter;

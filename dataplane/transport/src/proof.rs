@@ -17,7 +17,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use orion_wire::Writer;
-use orion_wire::hello::{Nonce, Proof};
+use orion_wire::hello::Nonce;
+pub use orion_wire::hello::Proof;
 use sha2::{Digest, Sha256};
 
 /// Bytes of the block that SHA-256 works on.
@@ -56,6 +57,11 @@ impl Token {
             }
             _ => Ok(Token(token.as_bytes().to_vec())),
         }
+    }
+
+    /// Of somebody who was given a lease, and its signature with it.
+    pub(crate) fn of_signature(signature: [u8; 32]) -> Token {
+        Token(signature.to_vec())
     }
 
     /// From a file that nobody else can read. Its last newline does not count.
@@ -151,7 +157,7 @@ pub fn fresh_nonce() -> io::Result<Nonce> {
 }
 
 /// Over the parts with their lengths, so that no two lists of parts are the same message.
-fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut message = Vec::new();
     parts.iter().for_each(|part| message.bytes(part));
     hmac_sha256(key, &message)

@@ -7,6 +7,7 @@
 
 pub mod activity;
 pub mod address;
+pub mod agent;
 pub mod bundle;
 pub mod codec;
 pub mod environment;
@@ -14,6 +15,7 @@ pub mod generated;
 pub mod handle;
 pub mod hello;
 pub mod image;
+pub mod lease;
 pub mod message;
 pub mod pages;
 pub mod record;
