@@ -169,6 +169,7 @@ fn valid() -> Vec<Vec<u8>> {
         pid: 2,
         program: "program".into(),
         environment: Environment::of(|name| (name == "CUDA_MODULE_LOADING").then(|| "EAGER".to_owned())),
+        lease: vec![4; 40],
     };
     let request = request.encode(|_| Some([3; 32]));
     Request::decode(&request).expect("valid");

@@ -20,19 +20,21 @@ use std::time::Duration;
 use orion_ring::{Heap, Memory};
 use orion_transport::carrier::bell_of;
 use orion_transport::fds;
+use orion_wire::agent::{Gpu, get_gpus, put_gpus};
 use orion_wire::hello::{Start, Welcome, kind};
+use orion_wire::lease::{Vgpu, get_vgpus, put_vgpus};
 use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::{Fault, Reader, Writer};
 
-/// The largest is Failed, with the reason.
-const CONTROL_BYTES_MAX: usize = 4096;
+/// The largest are Ready and Assign, with 64 GPUs or vGPUs.
+pub const CONTROL_BYTES_MAX: usize = 24 << 10;
 /// First word of [`Control::Log`], which a signal handler writes too.
 pub const LOG: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// The worker is warm: driver loaded, contexts made, session memory staged.
-    Ready,
+    /// The worker is warm: driver loaded, contexts made, session memory staged. It has found these GPUs.
+    Ready { gpus: Vec<Gpu> },
     /// The worker cannot serve anybody, and why.
     Failed { reason: String },
     /// A tenant. The attach socket comes along.
@@ -48,13 +50,18 @@ pub struct Assign {
     pub session: u64,
     /// The worker as oriond sees it. In a namespace of its own it does not know.
     pub worker_pid: u32,
+    /// Of its lease; empty where oriond's options say what a session has.
+    pub vgpus: Vec<Vgpu>,
 }
 
 impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Control::Ready => w.word(1),
+            Control::Ready { gpus } => {
+                w.word(1);
+                put_gpus(&mut w, gpus);
+            }
             Control::Failed { reason } => {
                 w.word(2);
                 w.bytes(reason.as_bytes());
@@ -65,6 +72,7 @@ impl Control {
                 for word in [a.session, a.worker_pid as u64] {
                     w.word(word);
                 }
+                put_vgpus(&mut w, &a.vgpus);
             }
             Control::Log { text } => {
                 w.word(LOG);
@@ -77,9 +85,11 @@ impl Control {
     pub fn decode(body: &[u8]) -> Result<Control, Fault> {
         let mut r = Reader::new(body);
         let control = match r.word()? {
-            1 => Control::Ready,
+            1 => Control::Ready { gpus: get_gpus(&mut r)? },
             2 => Control::Failed { reason: r.text()?.to_owned() },
-            3 => Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32 }),
+            3 => {
+                Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32, vgpus: get_vgpus(&mut r)? })
+            }
             LOG => Control::Log { text: r.text()?.to_owned() },
             5 => Control::Started,
             _ => return Err(Fault("unknown control message")),
@@ -211,9 +221,11 @@ mod tests {
 
     #[test]
     fn control_messages_come_back() {
-        let assign = Assign { session: 1, worker_pid: 6 };
+        let vgpu = Vgpu { gpu: "GPU-1".into(), memory_bytes: 1 << 30, ratio: 50 };
+        let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu] };
+        let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
-        for control in [Control::Ready, failed, Control::Assign(assign), log, Control::Started] {
+        for control in [Control::Ready { gpus }, failed, Control::Assign(assign), log, Control::Started] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

@@ -61,6 +61,10 @@ struct Serve {
     /// Let whoever reaches the TCP address use the GPUs, without a token
     #[arg(long)]
     insecure: bool,
+    /// Belong to a pool: a UNIX socket at which orion-agent of this user or root says to which. Only who has a lease of
+    /// the pool's controller gets a session then, and the lease says with which vGPUs and how much memory
+    #[arg(long, value_name = "PATH")]
+    pool: Option<PathBuf>,
     /// Engine threads [default: half the cores, at most 8]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     engines: usize,
@@ -275,6 +279,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     if let Some(fd) = options.ready_fd {
         keep_from_workers(fd)?;
     }
+    refuse_beside_pool(&options)?;
     let cells = plan_cells(&options)?;
     raise_descriptor_limit();
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
@@ -307,6 +312,8 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         socket,
         listen,
         token,
+        pool: options.pool,
+        is_software: options.worker.driver == "soft",
         insecure: options.insecure,
         engines: options.engines,
         warm: options.warm,
@@ -351,7 +358,8 @@ fn notify(states: &[NotifyState<'_>]) {
 /// Whether all who are let in are the same: without a token oriond's own user, without a socket who has the token.
 fn has_one_tenant(options: &Serve) -> bool {
     let only_tcp = options.socket.as_deref() == Some("none");
-    options.one_tenant || if options.token_file.is_some() { only_tcp } else { !options.insecure }
+    options.one_tenant
+        || options.pool.is_none() && if options.token_file.is_some() { only_tcp } else { !options.insecure }
 }
 
 /// Says which layers of isolation workers will not have, and what that means.
@@ -398,6 +406,26 @@ fn refuse_limits(options: &Serve) -> Result<(), String> {
             .to_owned());
     }
     Ok(())
+}
+
+/// What leases say is not said on the command line too.
+fn refuse_beside_pool(options: &Serve) -> Result<(), String> {
+    let Some(pool) = &options.pool else { return Ok(()) };
+    let worker = &options.worker;
+    let beside = [
+        ("--token-file", options.token_file.is_some()),
+        ("--insecure", options.insecure),
+        ("--memory-limit", worker.memory_limit.is_some()),
+        ("--vgpus", worker.vgpus.is_some()),
+    ];
+    match beside.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(format!(
+            "{name} and --pool {} contradict each other: who is let in, and with what, is what leases say; leave one of \
+             them out",
+            pool.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Whoever waits for the line would otherwise wait for every worker too.

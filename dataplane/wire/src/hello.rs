@@ -166,6 +166,8 @@ pub struct Request {
     pub program: String,
     /// The application's settings for the driver, which the worker's driver obeys.
     pub environment: Environment,
+    /// As the controller of a pool gave it to the program; empty where there is none.
+    pub lease: Vec<u8>,
 }
 
 impl Request {
@@ -179,6 +181,7 @@ impl Request {
             w.bytes(k.as_bytes());
             w.bytes(v.as_bytes());
         }
+        w.bytes(&self.lease);
         let proof = prove(&w);
         put_proof(&mut w, proof);
         w
@@ -191,10 +194,11 @@ impl Request {
         let program = r.text()?.to_owned();
         let pairs = r.list(Environment::pairs_max(), |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?;
         let environment = Environment::checked(pairs)?;
+        let lease = r.bytes()?.to_vec();
         let covered = &body[..body.len() - r.rest().len()];
         let proof = get_proof(&mut r)?;
         r.finish()?;
-        Ok((Request { pid, program, environment }, covered, proof))
+        Ok((Request { pid, program, environment, lease }, covered, proof))
     }
 }
 
@@ -439,7 +443,7 @@ mod tests {
     #[test]
     fn a_request_comes_back_and_names_no_other_variables() {
         let environment = Environment::of(|name| (name == "CUDA_FORCE_PTX_JIT").then(|| "1".to_owned()));
-        let request = Request { pid: 2, program: "program".into(), environment };
+        let request = Request { pid: 2, program: "program".into(), environment, lease: vec![1, 2, 3] };
         let mut covered = Vec::new();
         let mut body = request.encode(|bytes| {
             covered = bytes.to_vec();

@@ -4,6 +4,7 @@
 //! run        an engine's loop: what completes, what it is told, what it looks at
 //! door       listening, handshakes, who is let in, who gets which worker
 //! workers    how many there should be, how they are made, what they say
+//! leases     who may begin a session where oriond belongs to a pool
 //! carrier    where clients come in, and what an engine moves between them and their workers
 //! io_ring, mail, post, core, peer, settings
 //! ```
@@ -12,6 +13,7 @@ mod carrier;
 mod core;
 mod door;
 mod io_ring;
+mod leases;
 mod mail;
 mod peer;
 mod post;

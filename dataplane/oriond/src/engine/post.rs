@@ -3,6 +3,7 @@
 use std::io;
 
 use orion_wire::environment::Environment;
+use orion_wire::lease::LeaseId;
 
 use super::carrier::contract::{Lane, Main};
 use super::mail::{Kick, Mailbox};
@@ -16,6 +17,8 @@ pub enum Mail {
     /// For the door only.
     Born(Environment, io::Result<Newborn>),
     SessionOver(u64),
+    /// Their sessions have to end.
+    LeasesOver(Vec<LeaseId>),
     Stop,
 }
 

@@ -15,10 +15,13 @@ use std::time::{Duration, Instant};
 
 use orion_ring::pause_after;
 
+use super::carrier::LocalSocket;
 use super::carrier::contract::{Lane, Main};
 use super::core::{Core, Owner};
 use super::door::door::Door;
 use super::io_ring::{Done, Io};
+use super::leases::book::Book;
+use super::leases::socket;
 use super::mail::Mailbox;
 use super::post::{Mail, Post};
 use super::settings::Settings;
@@ -28,6 +31,7 @@ use super::workers::nursery;
 pub struct Engines {
     posts: Vec<Arc<Post>>,
     threads: Vec<std::thread::JoinHandle<()>>,
+    agents: Option<Arc<LocalSocket>>,
     pub addresses: Vec<String>,
 }
 
@@ -45,7 +49,13 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     })
     .map_err(|e| format!("starting the nursery thread failed: {e}"))?;
     let spin = spin_for(settings.spin_us, cores);
-    let door = Door::new(settings, posts.clone(), nursery)?;
+    let book = settings.pool.is_some().then(|| Book::new(settings.is_software)).transpose()?;
+    let pool = settings.pool.clone();
+    let door = Door::new(settings, posts.clone(), nursery, book.clone())?;
+    let agents = match pool.zip(book) {
+        Some((path, book)) => Some(socket::open(&path, book, posts[0].clone())?),
+        None => None,
+    };
     let addresses = door.addresses();
     let mut door = Some(door);
     let mut threads = Vec::new();
@@ -71,7 +81,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
         })?;
         threads.push(thread);
     }
-    Ok(Engines { posts, threads, addresses })
+    Ok(Engines { posts, threads, agents, addresses })
 }
 
 fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
@@ -83,6 +93,7 @@ fn spin_for(configured_us: Option<u64>, cores: usize) -> Duration {
 impl Engines {
     /// Ends all sessions and workers and waits until they have ended.
     pub fn stop(self) {
+        self.agents.inspect(|socket| socket.remove());
         for post in self.posts.iter().rev() {
             post.post(Mail::Stop);
         }

@@ -12,6 +12,9 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     pub listen: Option<SocketAddr>,
     pub token: Option<Token>,
+    /// Where the agent of a pool comes. Then only who has a lease is let in.
+    pub pool: Option<PathBuf>,
+    pub is_software: bool,
     /// Whoever reaches the TCP address may use it.
     pub insecure: bool,
     pub engines: usize,

@@ -10,7 +10,9 @@ use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
+use orion_wire::agent::Gpu;
 use orion_wire::hello::Welcome;
+use orion_wire::lease::{Vgpu as Leased, gpu_name};
 
 use crate::attach::{Assign, Attachment, Control, recv_control, send_control, share};
 use crate::lines;
@@ -21,7 +23,7 @@ use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
 use crate::worker::state::accounts::Accounts;
 use crate::worker::state::ledger::Ledger;
-use crate::worker::state::vgpus::{Vgpu, spread};
+use crate::worker::state::vgpus::{Vgpu, on, spread};
 use crate::worker::{budget, executor};
 
 /// What `oriond worker` is told on its command line.
@@ -57,6 +59,8 @@ impl Options {
 struct Warm {
     driver: &'static Driver,
     devices: Vec<CUdevice>,
+    /// The same, for the agent of a pool.
+    gpus: Vec<Gpu>,
     vgpus: Vec<Vgpu>,
     primary: HashMap<usize, CUcontext>,
     memory: Memory,
@@ -90,6 +94,7 @@ impl Warm {
             }
             let vgpus = spread(&devices, options.vgpus.unwrap_or(devices.len()));
             fit(driver, &vgpus, options.memory_limit)?;
+            let gpus = devices.iter().map(|device| driver::gpu(driver, *device)).collect();
             let mut context = std::ptr::null_mut();
             done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
             done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
@@ -114,9 +119,53 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
-            Ok(Warm { driver, devices, vgpus, primary, memory, staging: staging.base() as u64, files, budget })
+            Ok(Warm { driver, devices, gpus, vgpus, primary, memory, staging: staging.base() as u64, files, budget })
         }
     }
+}
+
+// Leases.
+impl Warm {
+    /// Has the vGPUs of the session's lease, or those of the command line if it has none. Answers the memory that each
+    /// is limited to.
+    fn take_places(&mut self, leased: &[Leased], limit: Option<u64>) -> Result<Vec<Option<u64>>, String> {
+        if leased.is_empty() {
+            return Ok(vec![limit; self.vgpus.len()]);
+        }
+        let numbers = places(&self.gpus, leased)?;
+        self.vgpus = on(&self.devices, &numbers);
+        // Its driver has the first device's primary context by now. It is that vGPU's which comes first on the device.
+        let context = self.primary.remove(&0);
+        let first = self.vgpus.iter().position(|vgpu| vgpu.device == self.devices[0]);
+        self.primary.extend(first.zip(context));
+        Ok(leased.iter().map(|vgpu| Some(vgpu.memory_bytes)).collect())
+    }
+}
+
+/// The GPU of each vGPU, if all of them fit.
+fn places(gpus: &[Gpu], leased: &[Leased]) -> Result<Vec<usize>, String> {
+    let mut taken = vec![0u64; gpus.len()];
+    let mut numbers = Vec::new();
+    for vgpu in leased {
+        let number = gpus.iter().position(|gpu| gpu_name(&gpu.uuid) == vgpu.gpu);
+        let number = number.ok_or_else(|| {
+            format!(
+                "the lease is for a vGPU on {}, which this node does not have; its agent has to report anew",
+                vgpu.gpu
+            )
+        })?;
+        taken[number] = taken[number].saturating_add(vgpu.memory_bytes);
+        if taken[number] > gpus[number].memory_bytes {
+            return Err(format!(
+                "the lease's vGPUs have {} MiB on {}, which has {} MiB",
+                taken[number] >> 20,
+                vgpu.gpu,
+                gpus[number].memory_bytes >> 20
+            ));
+        }
+        numbers.push(number);
+    }
+    Ok(numbers)
 }
 
 /// Whether the vGPUs that share a GPU can have what each is promised.
@@ -155,7 +204,8 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     if let Err(reason) = sealed {
         return fail(&control, reason);
     }
-    send_control(control.as_fd(), &Control::Ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
+    let ready = Control::Ready { gpus: warm.gpus.clone() };
+    send_control(control.as_fd(), &ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
     let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
     let Some((Control::Assign(assign), mut fds)) = assigned else {
         // oriond has gone away.
@@ -173,18 +223,22 @@ fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
 
 /// Greets the client, then executes its commands until it is gone.
 fn serve(
-    warm: Warm,
+    mut warm: Warm,
     assign: &Assign,
     control: &OwnedFd,
     attachment: Attachment,
     options: &Options,
 ) -> Result<(), String> {
+    let limits = match warm.take_places(&assign.vgpus, options.memory_limit) {
+        Ok(limits) => limits,
+        Err(reason) => return attachment.refuse(&reason).map_err(|e| format!("refusing the client failed: {e}")),
+    };
     let mut devices =
         warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
-    for device in &mut devices {
-        device.total_memory = options.memory_limit.unwrap_or(u64::MAX).min(device.total_memory);
+    for (device, limit) in devices.iter_mut().zip(&limits) {
+        device.total_memory = limit.unwrap_or(u64::MAX).min(device.total_memory);
     }
-    let ledger = options.memory_limit.map(|_| {
+    let ledger = limits.iter().any(Option::is_some).then(|| {
         let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
         Arc::new(Mutex::new(Ledger::new(&limits)))
     });
@@ -264,5 +318,28 @@ fn serve(
     match executor::run(&mut s, commands) {
         Ok(()) => Ok(()),
         Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(number: u8) -> Gpu {
+        Gpu { uuid: [number; 16], name: "GPU".into(), memory_bytes: 100 << 20 }
+    }
+
+    fn leased(number: u8, mib: u64) -> Leased {
+        Leased { gpu: gpu_name(&[number; 16]), memory_bytes: mib << 20, ratio: 50 }
+    }
+
+    #[test]
+    fn the_vgpus_of_a_lease_lie_where_it_says() {
+        let gpus = [gpu(1), gpu(2)];
+        assert_eq!(places(&gpus, &[leased(2, 60), leased(2, 40), leased(1, 100)]), Ok(vec![1, 1, 0]));
+        let why = places(&gpus, &[leased(2, 60), leased(2, 41)]).expect_err("too much");
+        assert!(why.contains("101 MiB") && why.contains("100 MiB"), "{why}");
+        let why = places(&gpus, &[leased(3, 1)]).expect_err("no such GPU");
+        assert!(why.contains(&gpu_name(&[3; 16])), "{why}");
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use orion_ring::memory::{Layout, Which};
 use orion_ring::{Heap, Memory, Producer, Spin};
+use orion_wire::agent::Gpu;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::{Fault, Reader, Writer};
@@ -46,19 +47,25 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what} failed: {e}");
     let memory = Memory::create(Layout { heap_bytes: HEAP_BYTES }).map_err(|e| failed("creating memory", &e))?;
     crate::cell::seal(seal, control.as_fd(), &[])?;
-    send_control(control.as_fd(), &Control::Ready, None).map_err(|e| failed("saying ready", &e))?;
+    let gpus = vec![Gpu { uuid: [0xec; 16], name: "echo".into(), memory_bytes: HEAP_BYTES }];
+    send_control(control.as_fd(), &Control::Ready { gpus }, None).map_err(|e| failed("saying ready", &e))?;
     let Some((Control::Assign(assign), mut fds)) = recv_control(control.as_fd()).map_err(|e| failed("waiting", &e))?
     else {
         return Ok(());
     };
     let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
+    let echo = |memory| Device { name: "echo".into(), total_memory: memory, ..Device::default() };
+    let devices: Vec<Device> = match assign.vgpus.is_empty() {
+        true => vec![echo(0)],
+        false => assign.vgpus.iter().map(|vgpu| echo(vgpu.memory_bytes)).collect(),
+    };
     let welcome = Welcome {
         session: assign.session,
         worker_pid: assign.worker_pid,
         driver_version: 13000,
         missing: Vec::new(),
-        devices: vec![Device { name: "echo".into(), ..Device::default() }],
-        peer_access: vec![0],
+        peer_access: vec![0; devices.len() * devices.len()],
+        devices,
         memory_bytes: memory.layout().memory_bytes(),
         heap_bytes: HEAP_BYTES,
         staging_bytes: 64 << 20,

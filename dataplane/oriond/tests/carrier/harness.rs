@@ -275,7 +275,12 @@ pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
     let (answer, body, _) = fds::recv_frame(socket.as_fd()).expect("receiving the challenge");
     assert_eq!(answer, kind::CHALLENGE);
     let said = Said { first, nonce: Challenge::decode(&body).expect("a challenge").nonce };
-    let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
+    let request = Request {
+        pid: caller.pid,
+        program: caller.program.clone(),
+        environment: caller.environment.clone(),
+        lease: Vec::new(),
+    };
     let body = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
     (frame(kind::REQUEST, &body), said)
 }

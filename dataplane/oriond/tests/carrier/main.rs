@@ -12,6 +12,7 @@ mod environment;
 mod harness;
 mod image;
 mod leaks;
+mod lease;
 mod log;
 mod speed;
 #[cfg(debug_assertions)]

@@ -4,6 +4,7 @@
 
 use super::say;
 use crate::fds;
+use crate::lease::SignedLease;
 use crate::proof::{LaneKey, Said, Token, fresh_nonce, is_same};
 use orion_ring::memory::Layout;
 use orion_ring::{Heap, Memory};
@@ -41,6 +42,8 @@ impl Default for Tuning {
 pub struct Caller {
     pub version: Version,
     pub token: Option<Token>,
+    /// What a pool's controller gave it; then there is no token.
+    pub lease: Option<SignedLease>,
     pub pid: u32,
     pub program: String,
     pub environment: Environment,
@@ -52,6 +55,7 @@ impl Caller {
         Caller {
             version: Version::OWN,
             token,
+            lease: None,
             pid: std::process::id(),
             program: program.into(),
             environment: Environment::of(|name| std::env::var(name).ok()),
@@ -100,15 +104,21 @@ pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: 
     if let Some(token) = caller.token.as_ref().filter(|_| !trusted) {
         check_server(server, token, &said, &challenge)?;
     }
-    let request = Request { pid: caller.pid, program: caller.program.clone(), environment: caller.environment.clone() };
-    let request = request.encode(|covered| caller.token.as_ref().map(|t| t.client_proof(&said, covered)));
+    let request = Request {
+        pid: caller.pid,
+        program: caller.program.clone(),
+        environment: caller.environment.clone(),
+        lease: caller.lease.as_ref().map(|lease| lease.body.clone()).unwrap_or_default(),
+    };
+    let secret = caller.lease.as_ref().map(SignedLease::token).or_else(|| caller.token.clone());
+    let request = request.encode(|covered| secret.as_ref().map(|t| t.client_proof(&said, covered)));
     fds::send_frame(socket, kind::REQUEST, &request, &[]).map_err(failed)?;
     let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
     let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
     if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
         return Err(format!("the welcome of {server} announces impossible session memory").into());
     }
-    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(caller.token.as_ref(), &said) })
+    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(secret.as_ref(), &said) })
 }
 
 pub fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Challenge) -> Result<(), NoSession> {

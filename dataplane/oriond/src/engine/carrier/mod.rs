@@ -8,6 +8,7 @@ mod shm;
 mod tcp;
 
 use contract::Listener;
+pub use shm::LocalSocket;
 
 use super::settings::Settings;
 

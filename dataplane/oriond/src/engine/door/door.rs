@@ -11,9 +11,11 @@ use orion_ring::Memory;
 use orion_ring::memory::Layout;
 use orion_transport::carrier::Death;
 use orion_transport::fds;
+use orion_transport::lease;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
+use orion_wire::lease::LeaseId;
 use orion_wire::refusal::{Reason, Refusal};
 use tracing::{error, info, warn};
 
@@ -26,6 +28,7 @@ use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
 use crate::attach::{Assign, Control, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
+use crate::engine::leases::book::Book;
 use crate::engine::peer::{Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
@@ -41,6 +44,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Door {
     policy: Policy,
+    /// Where this server belongs to a pool: then leases decide, and the policy only on versions and room.
+    leases: Option<Arc<Book>>,
     posts: Vec<Arc<Post>>,
     nursery: Sender<Order>,
     listeners: Listeners,
@@ -68,11 +73,17 @@ struct Guest {
 }
 
 impl Door {
-    pub fn new(settings: Settings, posts: Vec<Arc<Post>>, nursery: Sender<Order>) -> Result<Door, String> {
+    pub fn new(
+        settings: Settings,
+        posts: Vec<Arc<Post>>,
+        nursery: Sender<Order>,
+        leases: Option<Arc<Book>>,
+    ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
         let Settings { token, sessions_max, warm, prestart, .. } = settings;
         Ok(Door {
             policy: Policy { token, sessions_max },
+            leases,
             posts,
             listeners,
             greetings: HashMap::new(),
@@ -182,6 +193,7 @@ impl Door {
                 self.fill_pool();
             }
             Mail::SessionOver(session) => self.sessions.left(session),
+            Mail::LeasesOver(ids) => ids.into_iter().for_each(|id| self.lease_is_over(core, id)),
             Mail::Kick(_) | Mail::Carry(_) | Mail::Join(_) | Mail::Stop => unreachable!("the engine handles these"),
         }
     }
@@ -355,16 +367,28 @@ impl Door {
 
     fn request(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
-        let refused = match Request::decode(body) {
-            Ok((request, covered, proof)) => {
-                g.environment = request.environment.beyond(&self.inherited);
-                g.program = printable(&request.program);
-                let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof };
-                self.policy.request(&shown, || strangeness(&g.socket))
+        let (request, covered, proof) = match Request::decode(body) {
+            Ok(request) => request,
+            Err(fault) => {
+                let refusal = Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0));
+                return self.turn_away(core, slot, refusal);
             }
-            Err(fault) => Some(Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0))),
         };
-        let refused = refused.or_else(|| self.policy.room(self.sessions.len() + self.waiting.len()));
+        g.environment = request.environment.beyond(&self.inherited);
+        g.program = printable(&request.program);
+        let room = self.policy.room(self.sessions.len() + self.waiting.len());
+        let refused = match &self.leases {
+            None => {
+                let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
+                self.policy.request(&shown, || strangeness(&g.socket)).or(room)
+            }
+            // Taken last: a lease is good for one session, and who finds no room may come again with his.
+            Some(_) if room.is_some() => room,
+            Some(book) => {
+                let shown = lease::Shown { lease: &request.lease, said: &g.said, request: covered, proof };
+                book.take(&shown).map(|held| g.lease = Some(held)).err()
+            }
+        };
         if let Some(refusal) = refused {
             return self.turn_away(core, slot, refusal);
         }
@@ -460,7 +484,10 @@ impl Door {
 
     fn heard_of_workers(&mut self, core: &mut Core, news: News) {
         match news {
-            News::Warm => self.match_up(core),
+            News::Warm(gpus) => {
+                self.leases.as_ref().inspect(|book| book.has_gpus(gpus));
+                self.match_up(core);
+            }
             News::Started(session) => self.sessions.started(session),
             News::SessionOver(session) => {
                 // The client learns that its worker is gone.
@@ -480,6 +507,19 @@ impl Door {
         let with = if environment.is_empty() { String::new() } else { format!(" with {environment}") };
         for slot in theirs {
             self.refuse(core, slot, Reason::NoWorker, format!("no worker can be started{with}: {reason}"));
+        }
+    }
+
+    /// The controller has given its vGPUs back: whoever still has them loses them.
+    fn lease_is_over(&mut self, core: &mut Core, id: LeaseId) {
+        if let Some((session, worker)) = self.sessions.of_lease(id) {
+            return self.workers.kill(worker, session, "the pool's controller says that its lease is over, ending it");
+        }
+        let is_its = |slot: &u32| self.greetings[slot].lease.as_ref().is_some_and(|held| held.lease.id == id);
+        if let Some(at) = self.waiting.iter().position(is_its) {
+            let slot = self.waiting.remove(at).expect("just found");
+            let text = format!("the lease {id} was taken back while the program waited for a worker");
+            self.turn_away(core, slot, Refusal::new(Reason::NotPermitted, text));
         }
     }
 
@@ -523,21 +563,26 @@ impl Door {
         // Where nobody else carries the session its worker does.
         let local = g.prepare.is_none();
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
-            let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32 });
+            let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
+            let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32, vgpus });
             let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             send_control(process.control.as_fd(), &assign, Some(socket.as_fd()))
         })?;
         g.session = session;
         let (peer, program) = (g.peer, g.program.as_str());
-        info!(session, %peer, program, worker = pid, environment = %g.environment, "session begins");
+        let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
+        let tenant = g.lease.as_ref().map(|held| held.lease.tenant.as_str());
+        info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
+        let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
         let begun = Session {
             worker,
             guest: local.then_some(slot),
             start_by: local.then(|| Instant::now() + HANDSHAKE_TIMEOUT),
-            lane_key: LaneKey::new(self.policy.token.as_ref(), &g.said),
+            lane_key: LaneKey::new(token, &g.said),
             shared: None,
             kill_after: None,
+            lease: g.lease.take(),
         };
         self.sessions.begin(session, begun);
         if local {

@@ -16,6 +16,7 @@ use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
 use crate::engine::carrier::contract::{self, Prepare};
 use crate::engine::core::{Core, shutdown};
 use crate::engine::io_ring::{Did, Done};
+use crate::engine::leases::book::Held;
 use crate::engine::peer::Peer;
 
 pub struct Greeting {
@@ -41,6 +42,8 @@ pub struct Greeting {
     pub purpose: Purpose,
     pub program: String,
     pub environment: Environment,
+    /// Until its session has it.
+    pub lease: Option<Held>,
     pub session: u64,
     under_way: u32,
     pub ending: bool,
@@ -114,6 +117,7 @@ impl Greeting {
             purpose: Purpose::Session,
             program: String::new(),
             environment: Environment::default(),
+            lease: None,
             session: 0,
             under_way: 0,
             ending: false,

@@ -20,6 +20,8 @@ pub struct Shown<'a> {
     /// Of its request, what the proof covers.
     pub request: &'a [u8],
     pub proof: Option<Proof>,
+    /// Of no use here.
+    pub lease: &'a [u8],
 }
 
 impl Policy {
@@ -33,6 +35,13 @@ impl Policy {
     /// own user's beside us; it is asked only where that counts.
     pub fn request(&self, shown: &Shown<'_>, strangeness: impl FnOnce() -> Option<String>) -> Option<Refusal> {
         let refuse = |text: String| Some(Refusal::new(Reason::NotPermitted, text));
+        if !shown.lease.is_empty() {
+            return refuse(
+                "this server belongs to no pool (--pool), and the program has a lease of one; is it the oriond that \
+                 the controller means?"
+                    .into(),
+            );
+        }
         let right = |token: &Token| {
             shown.proof.is_some_and(|proof| is_same(&proof, &token.client_proof(shown.said, shown.request)))
         };
@@ -79,7 +88,7 @@ mod tests {
         let said = Said { first: b"hello".to_vec(), nonce: [7; 32] };
         let request = b"request";
         let proof = token.map(|t| Token::new(t, "a test").expect("a token").client_proof(&said, request));
-        let shown = Shown { peer, said: &said, request, proof };
+        let shown = Shown { peer, said: &said, request, proof, lease: &[] };
         policy.request(&shown, || strange.then(|| "user 7 is not the user 1000".to_owned())).is_none()
     }
 
@@ -105,7 +114,7 @@ mod tests {
         let policy = policy(Some("0123456789abcdef"));
         let said = Said { first: b"hello".to_vec(), nonce: [7; 32] };
         let proof = policy.token.as_ref().map(|t| t.client_proof(&said, b"another request"));
-        let shown = Shown { peer: REMOTE, said: &said, request: b"request", proof };
+        let shown = Shown { peer: REMOTE, said: &said, request: b"request", proof, lease: &[] };
         assert!(policy.request(&shown, || None).is_some());
     }
 

@@ -6,8 +6,10 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use orion_transport::proof::LaneKey;
+use orion_wire::lease::LeaseId;
 
 use crate::engine::carrier::contract;
+use crate::engine::leases::book::Held;
 
 /// A worker whose client is gone and that does not end by itself is killed after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,6 +25,8 @@ pub struct Session {
     /// For a carried session: what joining connections need.
     pub shared: Option<Weak<dyn contract::Session>>,
     pub kill_after: Option<Instant>,
+    /// By which it was let in, where this server belongs to a pool. It is over when the worker has ended.
+    pub lease: Option<Held>,
 }
 
 #[derive(Default)]
@@ -50,6 +54,12 @@ impl Sessions {
 
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Session> {
         self.0.get_mut(&number)
+    }
+
+    /// The session and the worker of a lease.
+    pub fn of_lease(&self, id: LeaseId) -> Option<(u64, u32)> {
+        let is_its = |s: &Session| s.lease.as_ref().is_some_and(|held| held.lease.id == id);
+        self.0.iter().find(|(_, s)| is_its(s)).map(|(number, s)| (*number, s.worker))
     }
 
     /// The client has said START to its worker.
@@ -102,7 +112,7 @@ mod tests {
 
     fn session(start_by: Option<Instant>) -> Session {
         let lane_key = LaneKey::new(None, &Said { first: Vec::new(), nonce: [0; 32] });
-        Session { worker: 3, guest: Some(9), start_by, lane_key, shared: None, kill_after: None }
+        Session { worker: 3, guest: Some(9), start_by, lane_key, shared: None, kill_after: None, lease: None }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use orion_wire::agent::Gpu;
 use orion_wire::environment::Environment;
 use tracing::{error, info, warn};
 
@@ -37,8 +38,8 @@ pub struct Workers {
 
 /// What concerns those who wait for workers, or have one.
 pub enum News {
-    /// One more is ready.
-    Warm,
+    /// One more is ready, and these are the GPUs that it has found.
+    Warm(Vec<Gpu>),
     /// The client of this session has said START.
     Started(u64),
     SessionOver(u64),
@@ -234,12 +235,12 @@ pub struct Serving {
 fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> News {
     let state = pool.state(slot).expect("the pool's members are processes");
     match (process.heard(bytes), state) {
-        (Some(Control::Ready), State::Starting | State::Retired) => {
+        (Some(Control::Ready { gpus }), State::Starting | State::Retired) => {
             if !pool.ready(slot) {
                 return News::Nothing;
             }
             info!(worker = process.pid, user = process.user.as_ref().map(|u| u.id), "worker warm");
-            return News::Warm;
+            return News::Warm(gpus);
         }
         (Some(Control::Started), State::Serving(session)) => return News::Started(session),
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,

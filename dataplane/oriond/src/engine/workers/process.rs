@@ -9,7 +9,7 @@ use orion_transport::fds;
 use tracing::warn;
 
 use super::nursery::Newborn;
-use crate::attach::Control;
+use crate::attach::{CONTROL_BYTES_MAX, Control};
 use crate::cell::User;
 use crate::engine::core::Core;
 use crate::engine::io_ring::Did;
@@ -33,7 +33,7 @@ pub struct Process {
     sent: Option<i32>,
     /// Lines that it has logged.
     lines: u32,
-    buffer: [u8; 4096],
+    buffer: [u8; CONTROL_BYTES_MAX],
     pub under_way: u32,
     pub exited: bool,
 }
@@ -50,7 +50,7 @@ impl Process {
             failure: String::new(),
             sent: None,
             lines: 0,
-            buffer: [0; 4096],
+            buffer: [0; CONTROL_BYTES_MAX],
             under_way: 1,
             exited: false,
         });

@@ -8,10 +8,14 @@ use std::ptr;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
+use orion_wire::agent::Gpu;
 use orion_wire::hello::Device;
 
 use crate::worker::driver::cupti;
 use crate::worker::driver::rounding::Rounding;
+
+/// NVIDIA's longest are half of that.
+const GPU_NAME_CHARS_MAX: usize = 64;
 
 pub fn is_software(name: &str) -> bool {
     name == "soft"
@@ -83,6 +87,27 @@ pub fn version(driver: &Driver) -> u32 {
     // SAFETY: a valid out pointer.
     unsafe { driver.cuDriverGetVersion(&mut version) };
     version as u32
+}
+
+/// A device as the agent of a pool hears of it.
+pub fn gpu(driver: &Driver, device: CUdevice) -> Gpu {
+    let mut text = [0i8; 256];
+    let mut gpu = Gpu { uuid: [0; 16], name: String::new(), memory_bytes: 0 };
+    // SAFETY: plain calls with valid out pointers and their lengths; the string is NUL-terminated on success.
+    unsafe {
+        if driver.cuDeviceGetName(text.as_mut_ptr(), text.len() as i32, device) == CUDA_SUCCESS {
+            let name = CStr::from_ptr(text.as_ptr()).to_string_lossy();
+            gpu.name = name.chars().filter(|c| !c.is_control()).take(GPU_NAME_CHARS_MAX).collect();
+        }
+        let mut uuid: CUuuid = std::mem::zeroed();
+        if driver.cuDeviceGetUuid_v2(&mut uuid, device) == CUDA_SUCCESS {
+            gpu.uuid = uuid.bytes.map(|b| b as u8);
+        }
+        let mut total = 0usize;
+        driver.cuDeviceTotalMem_v2(&mut total, device);
+        gpu.memory_bytes = total as u64;
+    }
+    gpu
 }
 
 /// What the shim may answer about a device, or the vGPU of that number on it. A context of the first device is current.

@@ -22,8 +22,13 @@ impl Vgpu {
 
 /// So many vGPUs on these devices, in turn.
 pub fn spread(devices: &[CUdevice], count: usize) -> Vec<Vgpu> {
-    let on = |i: usize| Vgpu { device: devices[i % devices.len()], before: (i / devices.len()) as u32 };
-    (0..count).map(on).collect()
+    on(devices, &(0..count).map(|i| i % devices.len()).collect::<Vec<_>>())
+}
+
+/// A vGPU on each device of these numbers.
+pub fn on(devices: &[CUdevice], numbers: &[usize]) -> Vec<Vgpu> {
+    let before = |i: usize| numbers[..i].iter().filter(|number| **number == numbers[i]).count() as u32;
+    numbers.iter().enumerate().map(|(i, number)| Vgpu { device: devices[*number], before: before(i) }).collect()
 }
 
 /// A session's vGPUs, and which of them the application sees, in its order.
@@ -82,6 +87,8 @@ mod tests {
             [(7, 0), (8, 0), (7, 1), (8, 1), (7, 2)]
         );
         assert_eq!(spread(&[7, 8], 1), [Vgpu { device: 7, before: 0 }]);
+        let all = on(&[7, 8], &[1, 1, 0]);
+        assert_eq!(all.iter().map(|v| (v.device, v.before)).collect::<Vec<_>>(), [(8, 0), (8, 1), (7, 0)]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Way for Tcp {
         let address = server.host().expect("it was connected to");
         start_pumps(&link, &memory, commands, address, welcome.session, lane_key)
             .map_err(|e| format!("starting the connection's threads failed: {e}"))?;
-        Ok(Attached::new(welcome, memory, heap, caller.token.is_none(), link))
+        Ok(Attached::new(welcome, memory, heap, caller.token.is_none() && caller.lease.is_none(), link))
     }
 }
 

@@ -8,11 +8,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use super::contract::{Listener, Prepare};
 use crate::engine::peer::Peer;
 use crate::engine::settings::Settings;
-use local_socket::LocalSocket;
+pub use local_socket::LocalSocket;
 
 pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
     let Some(path) = &settings.socket else { return Ok(None) };
-    Ok(Some(Box::new(LocalSocket::listen(path, settings.token.is_some())?)))
+    Ok(Some(Box::new(LocalSocket::listen(path, settings.token.is_some() || settings.pool.is_some())?)))
 }
 
 impl Listener for LocalSocket {

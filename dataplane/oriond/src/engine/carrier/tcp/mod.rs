@@ -23,7 +23,7 @@ use shared::Shared;
 
 pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
     let Some(address) = settings.listen else { return Ok(None) };
-    if settings.token.is_none() && !settings.insecure {
+    if settings.token.is_none() && settings.pool.is_none() && !settings.insecure {
         return Err(format!(
             "refusing to listen on {address} without a token: every user of a machine that reaches it could use the \
              GPUs; give --token-file, or --insecure if that is what you want"

@@ -1,0 +1,220 @@
+//! Which leases have a session, which were used, and what the agent has not heard of yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use orion_transport::lease::{Instance, LeaseKey, Shown};
+use orion_transport::proof::{Token, fresh_nonce};
+use orion_wire::agent::{Answer, Gpu};
+use orion_wire::lease::{Lease, LeaseId};
+use orion_wire::refusal::{Reason, Refusal};
+
+/// Shared by the door and the thread that talks to the agent. Nobody waits while he has it locked.
+pub struct Book {
+    instance: Instance,
+    is_software: bool,
+    pages: Mutex<Pages>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// The node that this is, and the key of its leases. Not known before an agent has come.
+    belongs: Option<(String, LeaseKey)>,
+    /// As the first warm worker has found them.
+    gpus: Option<Vec<Gpu>>,
+    live: BTreeSet<LeaseId>,
+    /// Leases that were used, until they could not be used any more anyway.
+    used: BTreeMap<LeaseId, u64>,
+    /// With the version by which they ended.
+    ended: BTreeMap<LeaseId, u64>,
+    version: u64,
+}
+
+/// The lease of a session that begins. When it is dropped the session is over.
+pub struct Held {
+    pub lease: Lease,
+    /// What the session's further connections are proved by.
+    pub token: Token,
+    book: Arc<Book>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.book.is_over(self.lease.id);
+    }
+}
+
+impl Book {
+    pub fn new(is_software: bool) -> Result<Arc<Book>, String> {
+        let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+        let instance = nonce[..16].try_into().expect("sixteen of 32 bytes");
+        Ok(Arc::new(Book { instance, is_software, pages: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().expect("nothing panics under this lock")
+    }
+
+    /// What there is, as a worker has found it. The first word counts: GPUs do not come and go under a driver.
+    pub fn has_gpus(&self, gpus: Vec<Gpu>) {
+        self.pages().gpus.get_or_insert(gpus);
+    }
+
+    pub fn belong(&self, node: String, key: LeaseKey) {
+        self.pages().belongs = Some((node, key));
+    }
+
+    /// Who this is, for the agent.
+    pub fn who(&self) -> Answer {
+        match &self.pages().gpus {
+            Some(gpus) => Answer::Server { instance: self.instance, is_software: self.is_software, gpus: gpus.clone() },
+            None => Answer::No { reason: "no worker is warm yet, and before that nobody knows the GPUs".into() },
+        }
+    }
+
+    /// Takes the lease that a client has shown, or says why not.
+    pub fn take(self: &Arc<Self>, shown: &Shown<'_>) -> Result<Held, Refusal> {
+        self.take_at(shown, now_unix_ms())
+    }
+
+    fn take_at(self: &Arc<Self>, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Held, Refusal> {
+        let refuse = |text: String| Err(Refusal::new(Reason::NotPermitted, text));
+        if shown.lease.is_empty() {
+            return refuse(
+                "this server belongs to a pool and admits who has a lease of its controller; set ORION_CONTROLLER to \
+                 the controller, and leave out ORION_SERVER"
+                    .into(),
+            );
+        }
+        let mut pages = self.pages();
+        let Some((node, key)) = &pages.belongs else {
+            return refuse(
+                "no agent has told this server yet which pool it belongs to; is orion-agent running?".into(),
+            );
+        };
+        let (lease, token) = match key.check(shown, node, now_unix_ms) {
+            Ok(checked) => checked,
+            Err(why) => return refuse(why),
+        };
+        pages.used.retain(|_, until| *until > now_unix_ms);
+        if pages.used.insert(lease.id, lease.begins_before_unix_ms).is_some() {
+            return refuse(format!("the lease {} was used before, and is for one session", lease.id));
+        }
+        pages.live.insert(lease.id);
+        pages.version += 1;
+        self.changed.notify_all();
+        Ok(Held { lease, token, book: self.clone() })
+    }
+
+    fn is_over(&self, id: LeaseId) {
+        let mut pages = self.pages();
+        pages.version += 1;
+        let version = pages.version;
+        pages.live.remove(&id);
+        pages.ended.insert(id, version);
+        self.changed.notify_all();
+    }
+
+    /// What the agent has heard of need not be told again. Answers when there is more, or after this time.
+    pub fn look(&self, heard: u64, patience: Duration) -> Answer {
+        let mut pages = self.pages();
+        pages.ended.retain(|_, version| *version > heard);
+        let (pages, _) = self
+            .changed
+            .wait_timeout_while(pages, patience, |pages| pages.version <= heard)
+            .expect("nothing panics under this lock");
+        Answer::State {
+            version: pages.version,
+            live: pages.live.iter().copied().collect(),
+            ended: pages.ended.keys().copied().collect(),
+        }
+    }
+}
+
+fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use orion_transport::lease::MasterKey;
+    use orion_transport::proof::Said;
+    use orion_wire::lease::{Vgpu, gpu_name};
+
+    use super::*;
+
+    const NOW: u64 = 1000;
+
+    fn key() -> LeaseKey {
+        MasterKey::new([1; 32]).key_of("a", &[2; 16])
+    }
+
+    fn lease(number: u8) -> Lease {
+        let vgpus = vec![Vgpu { gpu: gpu_name(&[1; 16]), memory_bytes: 1 << 30, ratio: 100 }];
+        Lease {
+            id: LeaseId([number; 16]),
+            node: "a".into(),
+            tenant: String::new(),
+            begins_before_unix_ms: NOW + 9,
+            vgpus,
+        }
+    }
+
+    fn try_with(book: &Arc<Book>, lease: &Lease, now: u64) -> Result<Held, String> {
+        let (signed, said) = (key().sign(lease), Said { first: b"hello".to_vec(), nonce: [7; 32] });
+        let proof = Some(signed.token().client_proof(&said, &signed.body));
+        let shown = Shown { lease: &signed.body, said: &said, request: &signed.body, proof };
+        book.take_at(&shown, now).map_err(|refusal| refusal.text)
+    }
+
+    fn state(book: &Book, heard: u64) -> (u64, Vec<LeaseId>, Vec<LeaseId>) {
+        match book.look(heard, Duration::ZERO) {
+            Answer::State { version, live, ended } => (version, live, ended),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lease_is_for_one_session_and_its_end_is_told_until_it_is_heard_of() {
+        let book = Book::new(true).expect("random bytes");
+        let refused = try_with(&book, &lease(1), NOW).err().expect("nobody has said where this belongs");
+        assert!(refused.contains("orion-agent"), "{refused}");
+        book.belong("a".into(), key());
+        let held = try_with(&book, &lease(1), NOW).expect("a good lease");
+        let refused = try_with(&book, &lease(1), NOW).err().expect("it has a session");
+        assert!(refused.contains("used before"), "{refused}");
+        let (begun, live, ended) = state(&book, 0);
+        assert_eq!((live, ended), (vec![lease(1).id], vec![]));
+        drop(held);
+        let refused = try_with(&book, &lease(1), NOW).err().expect("it had a session");
+        assert!(refused.contains("used before"), "{refused}");
+        for _ in 0..2 {
+            let (version, live, ended) = state(&book, begun);
+            assert_eq!((version, live, ended), (begun + 1, vec![], vec![lease(1).id]));
+        }
+        assert_eq!(state(&book, begun + 1), (begun + 1, vec![], vec![]));
+        // What is forgotten has run out.
+        let other = Lease { begins_before_unix_ms: NOW + 99, ..lease(2) };
+        let _held = try_with(&book, &other, NOW + 9).expect("a good lease");
+        assert_eq!(book.pages().used.len(), 1);
+        assert!(try_with(&book, &lease(1), NOW + 9).err().expect("late").contains("ran out"));
+    }
+
+    #[test]
+    fn who_waits_for_a_change_hears_of_it() {
+        let book = Book::new(false).expect("random bytes");
+        assert!(matches!(book.who(), Answer::No { .. }));
+        book.has_gpus(Vec::new());
+        assert!(matches!(book.who(), Answer::Server { is_software: false, .. }));
+        book.belong("a".into(), key());
+        let waiting = std::thread::spawn({
+            let book = book.clone();
+            move || book.look(0, Duration::from_secs(60))
+        });
+        let _held = try_with(&book, &lease(3), NOW).expect("a good lease");
+        let Answer::State { live, .. } = waiting.join().expect("no panic") else { panic!() };
+        assert_eq!(live, [lease(3).id]);
+    }
+}

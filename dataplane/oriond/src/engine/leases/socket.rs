@@ -1,0 +1,102 @@
+//! The socket at which the agent beside this oriond asks (`orion_wire::agent`). A thread answers one agent at a time; a
+//! further one waits until the first has gone.
+
+// UNSAFETY: geteuid.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orion_transport::fds;
+use orion_transport::lease::LeaseKey;
+use orion_transport::socket::peer_credentials;
+use orion_wire::agent::{AGENT_VERSION, Answer, Ask, KIND, WAIT_MS_MAX};
+use tracing::{info, warn};
+
+use super::book::Book;
+use crate::engine::carrier::LocalSocket;
+use crate::engine::post::{Mail, Post};
+
+/// Listens, and starts the thread. What it hears of leases that are over goes to the door.
+pub fn open(path: &Path, book: Arc<Book>, door: Arc<Post>) -> Result<Arc<LocalSocket>, String> {
+    let socket = Arc::new(LocalSocket::listen(path, false).map_err(|why| format!("--pool: {why}"))?);
+    let listening = Arc::clone(&socket);
+    let serve = move || {
+        loop {
+            match listening.listener.accept() {
+                Ok((agent, _)) => serve(&agent, &book, &door),
+                Err(e) => {
+                    warn!(error = %e, "accepting an agent failed");
+                    // Most likely there are no descriptors left; trying again at once would only fail again.
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("agent".into())
+        .spawn(serve)
+        .map(|_| socket)
+        .map_err(|e| format!("starting the agent's thread failed: {e}"))
+}
+
+fn serve(agent: &UnixStream, book: &Book, door: &Post) {
+    match stranger(agent) {
+        None => {}
+        Some(why) => return warn!(why, "somebody who is no agent of this server's came to its --pool socket"),
+    }
+    info!("an agent has come");
+    match talk(agent, book, door) {
+        Ok(()) => info!("the agent has gone; sessions go on"),
+        Err(e) => warn!(error = %e, "the agent's connection broke; sessions go on"),
+    }
+}
+
+/// The key of leases is for our own user's agent, or root's.
+fn stranger(agent: &UnixStream) -> Option<String> {
+    // SAFETY: geteuid cannot fail.
+    let ours = unsafe { libc::geteuid() };
+    match peer_credentials(agent.as_fd()) {
+        Ok(peer) if peer.uid == ours || peer.uid == 0 => None,
+        Ok(peer) => Some(format!("user {} is neither root nor the user {ours} that runs this server", peer.uid)),
+        Err(e) => Some(format!("finding out which user it is failed: {e}")),
+    }
+}
+
+fn talk(agent: &UnixStream, book: &Book, door: &Post) -> io::Result<()> {
+    loop {
+        let (kind, body, _) = match fds::recv_frame(agent.as_fd()) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        };
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        if kind != KIND {
+            return Err(wrong(format!("a frame of kind {kind}")));
+        }
+        let ask = Ask::decode(&body).map_err(|fault| wrong(fault.to_string()))?;
+        fds::send_frame(agent.as_fd(), KIND, &answer(ask, book, door).encode(), &[])?;
+    }
+}
+
+fn answer(ask: Ask, book: &Book, door: &Post) -> Answer {
+    match ask {
+        Ask::Who { version: AGENT_VERSION } => book.who(),
+        Ask::Who { version } => Answer::No {
+            reason: format!("this oriond talks to agents of version {AGENT_VERSION}, and the agent is of {version}"),
+        },
+        Ask::Belong { node, key } => {
+            info!(node, "this server belongs to a pool");
+            book.belong(node, LeaseKey::from_bytes(key));
+            Answer::Done
+        }
+        Ask::Look { heard, over, wait_ms } => {
+            if !over.is_empty() {
+                door.post(Mail::LeasesOver(over));
+            }
+            book.look(heard, Duration::from_millis(wait_ms.min(WAIT_MS_MAX)))
+        }
+    }
+}
