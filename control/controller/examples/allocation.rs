@@ -28,7 +28,7 @@ fn main() -> Result<(), Failure> {
     std::fs::create_dir_all(&folder)?;
     let config = folder.join("controller.yaml");
     let text = format!(
-        "controller:\n  listen_port: 0\n  log_level: warn\ndatabase:\n  data-dir: {}\n",
+        "controller:\n  listen_port: 0\n  log_level: warn\n  places_by_ratio: true\ndatabase:\n  data-dir: {}\n",
         folder.join("data").display()
     );
     // The line that says where it listens is one of information.
@@ -65,7 +65,14 @@ async fn measure(address: &str) -> Result<(), Failure> {
             reserve_bytes: 512 << 20,
         };
         let (name, gpus) = (format!("node{node:04}"), (0..GPUS).map(gpu).collect());
-        pool.register(RegisterRequest { address: format!("{name}:9960"), node: name, gpus, split: 4 }).await?;
+        pool.register(RegisterRequest {
+            address: format!("{name}:9960"),
+            node: name,
+            gpus,
+            split: 4,
+            oriond: String::new(),
+        })
+        .await?;
     }
     println!("{NODES} nodes of {GPUS} GPUs");
     let live: Live = Default::default();

@@ -26,6 +26,7 @@ struct Controller {
     log_file: Option<PathBuf>,
     insecure: bool,
     placement: Placement,
+    places_by_ratio: bool,
     authentication: Keys,
 }
 
@@ -38,6 +39,7 @@ impl Default for Controller {
             log_file: None,
             insecure: false,
             placement: Placement::Pack,
+            places_by_ratio: false,
             authentication: Keys::default(),
         }
     }
@@ -99,6 +101,8 @@ pub struct Config {
     pub log_level: tracing::Level,
     pub log_file: Option<PathBuf>,
     pub policy: orion_pool::Policy,
+    /// Takes shares of a GPU's time to which nobody is held.
+    pub places_by_ratio: bool,
     pub keys: Keys,
     pub folder: PathBuf,
     /// Settings of the original that have no meaning here.
@@ -122,8 +126,16 @@ impl Config {
             true => File::default(),
             false => serde_saphyr::from_str(text).map_err(|e| e.to_string())?,
         };
-        let Controller { listen_ip, listen_port, log_level, log_file, insecure, placement, authentication } =
-            file.controller;
+        let Controller {
+            listen_ip,
+            listen_port,
+            log_level,
+            log_file,
+            insecure,
+            placement,
+            places_by_ratio,
+            authentication,
+        } = file.controller;
         if !listen_ip.is_loopback() && !insecure {
             return Err(format!(
                 "listen_ip is {listen_ip}, and what crosses a network is not encrypted yet: everybody on the way could \
@@ -144,6 +156,7 @@ impl Config {
                 Placement::Pack => orion_pool::Policy::Pack,
                 Placement::Spread => orion_pool::Policy::Spread,
             },
+            places_by_ratio,
             keys: authentication.checked()?,
             idle: file.database.idle(),
             folder: match file.database.data_dir {

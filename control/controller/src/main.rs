@@ -2,6 +2,7 @@
 
 mod config;
 mod desk;
+mod leases;
 mod service;
 mod store;
 mod web;
@@ -75,15 +76,22 @@ fn run(start: &Start) -> Result<(), String> {
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);
     let counter = desk::open(settings, store)?;
     info!("Database connection is created.");
-    let service = Service { counter: counter.clone(), keys: config.keys.clone(), node_ms, lease_ms };
+    let service = Service {
+        counter,
+        keys: config.keys.clone(),
+        master: leases::master_key(&config.folder)?,
+        places_by_ratio: config.places_by_ratio,
+        node_ms,
+        lease_ms,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("starting the runtime failed: {e}"))?;
-    runtime.block_on(serve(SocketAddr::from(config.listen), service, counter))
+    runtime.block_on(serve(SocketAddr::from(config.listen), service))
 }
 
-async fn serve(address: SocketAddr, service: Service, counter: desk::Counter) -> Result<(), String> {
+async fn serve(address: SocketAddr, service: Service) -> Result<(), String> {
     let listener =
         tokio::net::TcpListener::bind(address).await.map_err(|e| format!("listening on {address} failed: {e}"))?;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -92,12 +100,12 @@ async fn serve(address: SocketAddr, service: Service, counter: desk::Counter) ->
         .map_err(|e| format!("the description of the service is damaged: {e}"))?;
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<PoolServer<Service>>().await;
-    let router = tonic::service::Routes::new(PoolServer::new(service))
+    let router = tonic::service::Routes::new(PoolServer::new(service.clone()))
         .add_service(reflection)
         .add_service(health_service)
         .prepare()
         .into_axum_router()
-        .merge(web::routes(counter))
+        .merge(web::routes(service))
         .fallback(web::nothing);
     let local = listener.local_addr().map_err(|e| e.to_string())?;
     info!("Controller is launching, listening on {local}");

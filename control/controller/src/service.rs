@@ -6,28 +6,34 @@ use std::time::Duration;
 use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
 use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Standing, Time};
 use orion_proto as pb;
+use orion_transport::lease::{MasterKey, SignedLease};
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
 use crate::desk::{Counter, Desk, Waited};
+use crate::leases;
 
 /// Of one request, so that a mistake does not fill the memory.
 const NAMES_MAX: usize = 4096;
 /// Longer than anybody waits; a client that wants to, asks again.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
+#[derive(Clone)]
 pub struct Service {
     pub counter: Counter,
     pub keys: Keys,
+    pub master: MasterKey,
+    /// Takes shares of a GPU's time to which nobody is held.
+    pub places_by_ratio: bool,
     pub node_ms: Time,
     pub lease_ms: Time,
 }
 
 /// Who may do what. Whoever has an operator's key may do everything.
 #[derive(Clone, Copy)]
-enum Role {
+pub enum Role {
     Client,
     Server,
     Administrator,
@@ -37,14 +43,18 @@ type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
     fn admit(&self, metadata: &MetadataMap, role: Role) -> Result<(), Status> {
+        self.admit_by(metadata.get("authorization").and_then(|v| v.to_str().ok()), role)
+    }
+
+    /// By the value of a header "authorization".
+    pub fn admit_by(&self, authorization: Option<&str>, role: Role) -> Result<(), Status> {
         let (key, name) = match role {
             Role::Client => (&self.keys.client_key, "client-key"),
             Role::Server => (&self.keys.server_key, "server-key"),
             Role::Administrator => (&self.keys.administrator_key, "administrator-key"),
         };
         let Some(key) = key else { return Ok(()) };
-        let shown = metadata.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or("");
-        let shown = shown.strip_prefix("Bearer ").unwrap_or("");
+        let shown = authorization.unwrap_or("").strip_prefix("Bearer ").unwrap_or("");
         let operators = self.keys.administrator_key.as_ref();
         if is_same(shown, key) || operators.is_some_and(|operators| is_same(shown, operators)) {
             return Ok(());
@@ -55,8 +65,45 @@ impl Service {
         )))
     }
 
-    async fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Desk) -> T + Send + 'static) -> Result<T, Status> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Desk) -> T + Send + 'static,
+    ) -> Result<T, Status> {
         self.counter.ask(work).await.map_err(Status::unavailable)
+    }
+
+    /// All that is asked for, when there is room for it; or why not.
+    pub async fn grant(&self, r: &pb::AllocateRequest) -> Result<pb::Allocation, Status> {
+        let ask = asked(r, self.places_by_ratio)?;
+        let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
+        let answer = self.ask(move |d| {
+            let answer = d.pool.allocate(d.now, id, ask.clone())?;
+            Ok::<_, Refused>(match answer {
+                Answer::Granted(a) => Ok(told(&d.pool, &a, d.now)),
+                Answer::Waits(_) => Err(d.await_grant(id, ask)),
+            })
+        });
+        let waits = match answer.await?.map_err(refused)? {
+            Ok(granted) => return Ok(granted),
+            Err(waits) => waits,
+        };
+        match waits.await {
+            Ok(Waited::Granted(a)) => self.ask(move |d| told(&d.pool, &a, d.now)).await,
+            Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
+            Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
+        }
+    }
+
+    /// A lease of the session that an allocation is for, as it stands now.
+    pub async fn lease(&self, allocation: &str) -> Result<SignedLease, Status> {
+        let (id, master) = (id(allocation)?, self.master.clone());
+        self.ask(move |d| leases::sign(&master, &d.pool, id, d.now)).await?.map_err(Status::failed_precondition)
+    }
+
+    /// Whether there was one.
+    pub async fn end(&self, allocation: &str, why: Why) -> Result<bool, Status> {
+        let id = id(allocation)?;
+        self.ask(move |d| d.pool.release(d.now, id, why)).await
     }
 }
 
@@ -101,7 +148,16 @@ fn fresh_id() -> Result<AllocationId, Status> {
     Ok(AllocationId(u128::from_be_bytes(bytes)))
 }
 
-fn asked(r: &pb::AllocateRequest) -> Result<Ask, Status> {
+fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> {
+    if let Some(ratio @ 1..100) = r.ratio
+        && !places_by_ratio
+    {
+        return Err(Status::invalid_argument(format!(
+            "ORION_RATIO is {ratio}, and this version of Orion keeps no program to a share of a GPU's time; leave it \
+             out or set it to 100, or have the controller's operator set controller.places_by_ratio: true, by which \
+             GPUs are shared out by it and nobody is held to it"
+        )));
+    }
     let memory = match r.memory_mib {
         Some(mib) => Some(mib.checked_mul(MIB).ok_or_else(|| {
             Status::invalid_argument(format!("{mib} MiB are more than any machine has; ORION_GMEM is in MiB"))
@@ -174,9 +230,16 @@ impl pb::pool_server::Pool for Service {
             memory: g.memory_bytes,
             reserve: g.reserve_bytes,
         });
-        let report = NodeReport { name: r.node, address: r.address, gpus: gpus.collect(), split: r.split };
+        let (name, gpus) = (r.node.clone(), gpus.collect());
+        let key = leases::instance(&r.oriond).map(|instance| self.master.key_of(&name, &instance));
+        let report = NodeReport { name: r.node, address: r.address, gpus, split: r.split, oriond: r.oriond };
         self.ask(move |d| d.pool.register(d.now, report)).await?.map_err(refused)?;
-        Ok(Response::new(pb::RegisterReply { node_ms: self.node_ms, lease_ms: self.lease_ms }))
+        Ok(Response::new(pb::RegisterReply {
+            node_ms: self.node_ms,
+            lease_ms: self.lease_ms,
+            lease_key: key.map(|key| key.bytes().to_vec()).unwrap_or_default(),
+            now_unix_ms: leases::now_unix_ms(),
+        }))
     }
 
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Reply<pb::HeartbeatReply> {
@@ -189,25 +252,7 @@ impl pb::pool_server::Pool for Service {
 
     async fn allocate(&self, request: Request<pb::AllocateRequest>) -> Reply<pb::Allocation> {
         self.admit(request.metadata(), Role::Client)?;
-        let r = request.into_inner();
-        let ask = asked(&r)?;
-        let id = if r.allocation.is_empty() { fresh_id()? } else { id(&r.allocation)? };
-        let answer = self.ask(move |d| {
-            let answer = d.pool.allocate(d.now, id, ask.clone())?;
-            Ok::<_, Refused>(match answer {
-                Answer::Granted(a) => Ok(told(&d.pool, &a, d.now)),
-                Answer::Waits(_) => Err(d.await_grant(id, ask)),
-            })
-        });
-        let waits = match answer.await?.map_err(refused)? {
-            Ok(granted) => return Ok(Response::new(granted)),
-            Err(waits) => waits,
-        };
-        match waits.await {
-            Ok(Waited::Granted(a)) => Ok(Response::new(self.ask(move |d| told(&d.pool, &a, d.now)).await?)),
-            Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
-            Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
-        }
+        Ok(Response::new(self.grant(&request.into_inner()).await?))
     }
 
     async fn confirm(&self, request: Request<pb::AllocationName>) -> Reply<pb::Allocation> {
@@ -232,8 +277,7 @@ impl pb::pool_server::Pool for Service {
 
     async fn release(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
         self.admit(request.metadata(), Role::Client)?;
-        let id = id(&request.into_inner().allocation)?;
-        let was_there = self.ask(move |d| d.pool.release(d.now, id, Why::Released)).await?;
+        let was_there = self.end(&request.into_inner().allocation, Why::Released).await?;
         Ok(Response::new(pb::Released { was_there }))
     }
 
@@ -290,8 +334,7 @@ impl pb::pool_server::Pool for Service {
 
     async fn kill(&self, request: Request<pb::AllocationName>) -> Reply<pb::Released> {
         self.admit(request.metadata(), Role::Administrator)?;
-        let id = id(&request.into_inner().allocation)?;
-        let was_there = self.ask(move |d| d.pool.release(d.now, id, Why::Killed)).await?;
+        let was_there = self.end(&request.into_inner().allocation, Why::Killed).await?;
         Ok(Response::new(pb::Released { was_there }))
     }
 

@@ -154,7 +154,13 @@ mod tests {
         let mut store = Store::open(&folder).expect("opening");
         let mut pool = store.read(Settings::default(), 0).expect("an empty store");
         let gpu = Gpu { uuid: "GPU-1".into(), name: "GPU".into(), memory: 8 << 30, reserve: 0 };
-        let report = NodeReport { name: "a".into(), address: "10.0.0.1:9960".into(), gpus: vec![gpu], split: 4 };
+        let report = NodeReport {
+            name: "a".into(),
+            address: "10.0.0.1:9960".into(),
+            gpus: vec![gpu],
+            split: 4,
+            oriond: String::new(),
+        };
         pool.register(0, report).expect("a sound report");
         let ask = Ask { vgpus: 2, memory: Some(1024 * MIB), ..Ask::default() };
         let Ok(Answer::Granted(granted)) = pool.allocate(0, AllocationId(7), ask.clone()) else { panic!() };

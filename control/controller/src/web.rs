@@ -1,33 +1,44 @@
-//! What is asked over plain HTTP, on the same port: by the original's tools, by Prometheus, by whoever wants to know
-//! whether the controller is well.
+//! What is asked over plain HTTP, on the same port: by programs that want vGPUs, by the original's tools, by Prometheus,
+//! by whoever wants to know whether the controller is well.
 
 use std::collections::HashMap;
 
 use axum::Router;
-use axum::extract::{Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get, post};
+use orion_pool::Why;
 use orion_pool::pool::Pool;
+use orion_proto::{AllocateRequest, Gpus};
+use orion_transport::lease::SignedLease;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use serde::{Deserialize, Serialize};
+use tonic::Code;
 
-use crate::desk::Counter;
-use crate::service::devices;
+use crate::service::{Role, Service, devices};
 
 /// What the original's controllers of 2020 answered.
 const VERSIONS: &str = "api_version=0.2,data_version=0.2";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub fn routes(counter: Counter) -> Router {
+/// A program says little.
+const BODY_BYTES_MAX: usize = 16 << 10;
+
+pub fn routes(service: Service) -> Router {
     Router::new()
+        .route("/allocations", post(allocate))
+        .route("/allocations/{allocation}", delete(release))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route("/info", get(|| async { VERSIONS }))
         .route("/devices", get(free_or_all))
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
-        .with_state(counter)
+        .with_state(service)
 }
 
 /// What is at no path: gRPC has a status of its own for that.
@@ -37,7 +48,144 @@ pub async fn nothing(request: Request) -> Response {
         let text = format!("there is no call {}; is the client of another version?", request.uri().path());
         return tonic::Status::unimplemented(text).into_http::<axum::body::Body>();
     }
-    (StatusCode::NOT_FOUND, "there are /info, /devices, /healthz and /metrics\n").into_response()
+    (StatusCode::NOT_FOUND, "there are /allocations, /info, /devices, /healthz and /metrics\n").into_response()
+}
+
+/// What a program asks for, as JSON. What it does not name has the controller's defaults.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    /// A UUID, so that it can be asked for again when the answer was lost.
+    allocation: String,
+    vgpus: u32,
+    memory_mib: Option<u64>,
+    ratio: Option<u32>,
+    tenant: String,
+    group: String,
+    client: String,
+    wait_ms: u64,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        let text = String::new;
+        Wanted {
+            allocation: text(),
+            vgpus: 1,
+            memory_mib: None,
+            ratio: None,
+            tenant: text(),
+            group: text(),
+            client: text(),
+            wait_ms: 0,
+        }
+    }
+}
+
+impl From<Wanted> for AllocateRequest {
+    fn from(w: Wanted) -> AllocateRequest {
+        AllocateRequest {
+            allocation: w.allocation,
+            vgpus: w.vgpus,
+            memory_mib: w.memory_mib,
+            ratio: w.ratio,
+            // One program has one node: its library talks to one oriond.
+            cross_node: false,
+            gpus: Gpus::Any.into(),
+            tenant: w.tenant,
+            group: w.group,
+            client: w.client,
+            wait_ms: w.wait_ms,
+        }
+    }
+}
+
+/// What it gets: where to go, and what to show there.
+#[derive(Debug, Serialize)]
+struct Granted {
+    allocation: String,
+    node: String,
+    address: String,
+    /// GPU and vGPU of each, as the original wrote them: `0/0,0/1`.
+    places: String,
+    lease: String,
+    signature: String,
+    /// As long as nobody comes.
+    stands_ms: u64,
+    /// Whether anybody is held to the ratio. Not yet.
+    ratio_is_kept: bool,
+}
+
+async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Response {
+    let granted = async {
+        service.admit_by(authorization(&headers), Role::Client)?;
+        let wanted: Wanted = serde_json::from_slice(&body)
+            .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
+        let had = service.grant(&wanted.into()).await?;
+        match service.lease(&had.allocation).await {
+            Ok(lease) => Ok(granted(had, &lease)),
+            Err(status) => {
+                service.end(&had.allocation, Why::Released).await?;
+                Err(status)
+            }
+        }
+    };
+    match granted.await {
+        Ok(granted) => (StatusCode::OK, json(&granted)).into_response(),
+        Err(status) => refused(&status),
+    }
+}
+
+fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
+    let places: Vec<String> = had.vgpus.iter().map(|p| format!("{}/{}", p.gpu, p.vgpu)).collect();
+    let first = &had.vgpus[0];
+    Granted {
+        node: first.node.clone(),
+        address: first.address.clone(),
+        places: places.join(","),
+        lease: hex(&lease.body),
+        signature: hex(&lease.signature),
+        stands_ms: had.stands_ms,
+        ratio_is_kept: false,
+        allocation: had.allocation,
+    }
+}
+
+/// A program that got no session gives back what it has had.
+async fn release(State(service): State<Service>, Path(allocation): Path<String>, headers: HeaderMap) -> Response {
+    let released = async {
+        service.admit_by(authorization(&headers), Role::Client)?;
+        service.end(&allocation, Why::Released).await
+    };
+    match released.await {
+        Ok(was_there) => (StatusCode::OK, json(&serde_json::json!({ "was_there": was_there }))).into_response(),
+        Err(status) => refused(&status),
+    }
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()
+}
+
+fn refused(status: &tonic::Status) -> Response {
+    let code = match status.code() {
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::ResourceExhausted | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (code, json(&serde_json::json!({ "error": status.message() }))).into_response()
+}
+
+fn json(value: &impl Serialize) -> ([(header::HeaderName, &'static str); 1], String) {
+    let text = serde_json::to_string(value).expect("plain words and numbers");
+    ([(header::CONTENT_TYPE, "application/json")], text)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn unavailable(why: String) -> Response {
@@ -46,12 +194,12 @@ fn unavailable(why: String) -> Response {
 
 /// `/devices?res=nvidia_cuda` is the number of vGPUs, with `used=true` that of those that are free: the original's
 /// orion-check prints it as that.
-async fn free_or_all(State(counter): State<Counter>, Query(query): Query<HashMap<String, String>>) -> Response {
+async fn free_or_all(State(service): State<Service>, Query(query): Query<HashMap<String, String>>) -> Response {
     if let Some(other) = query.get("res").filter(|res| *res != "nvidia_cuda") {
         return (StatusCode::BAD_REQUEST, format!("res is {other:?}; it is nvidia_cuda\n")).into_response();
     }
     let wants_free = query.get("used").is_some_and(|used| used == "true");
-    let count = counter.ask(move |d| {
+    let count = service.counter.ask(move |d| {
         let count = |device: &orion_proto::Device| if wants_free { device.free_vgpus } else { device.vgpus };
         devices(&d.pool).iter().map(count).sum::<u32>()
     });
@@ -61,15 +209,15 @@ async fn free_or_all(State(counter): State<Counter>, Query(query): Query<HashMap
     }
 }
 
-async fn health(State(counter): State<Counter>) -> Response {
-    match counter.ask(|d| d.trouble.clone()).await {
+async fn health(State(service): State<Service>) -> Response {
+    match service.counter.ask(|d| d.trouble.clone()).await {
         Ok(None) => "ok\n".into_response(),
         Ok(Some(why)) | Err(why) => unavailable(why),
     }
 }
 
-async fn metrics(State(counter): State<Counter>) -> Response {
-    match counter.ask(|d| text(&d.pool)).await {
+async fn metrics(State(service): State<Service>) -> Response {
+    match service.counter.ask(|d| text(&d.pool)).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Ok(Err(e)) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
         Err(why) => unavailable(why),

@@ -37,8 +37,11 @@ impl Controller {
 
     fn configure(&self, settings: &str) {
         let data = self.folder.join("data");
-        let text =
-            format!("controller:\n  listen_port: {}\n{settings}database:\n  data-dir: {}\n", self.port, data.display());
+        let text = format!(
+            "controller:\n  listen_port: {}\n  places_by_ratio: true\n{settings}database:\n  data-dir: {}\n",
+            self.port,
+            data.display()
+        );
         std::fs::write(self.folder.join("controller.yaml"), text).expect("writing");
     }
 
@@ -119,7 +122,7 @@ fn node(name: &str, gpus: &[(&str, u64)], split: u32) -> RegisterRequest {
         reserve_bytes: 0,
     };
     let gpus = gpus.iter().map(gpu).collect();
-    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split }
+    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split, oriond: String::new() }
 }
 
 fn ask(vgpus: u32, gib: u64, ratio: u32) -> AllocateRequest {

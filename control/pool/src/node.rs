@@ -30,6 +30,10 @@ pub struct NodeReport {
     pub gpus: Vec<Gpu>,
     /// vGPUs that each of its GPUs is split into, `vgpu_count`.
     pub split: u32,
+    /// Which oriond serves there: another number after each of its starts, 32 hexadecimal digits. Empty if nobody has
+    /// said it; then nobody can be given a lease for the node.
+    #[serde(default)]
+    pub oriond: String,
 }
 
 impl NodeReport {
@@ -37,6 +41,10 @@ impl NodeReport {
         let wrong = |text: String| Err(Invalid(text));
         if self.name.is_empty() || self.name.len() > 253 || self.name.chars().any(|c| c.is_control() || c == '/') {
             return wrong(format!("{:?} is no name of a node", self.name));
+        }
+        let is_number = self.oriond.len() == 32 && self.oriond.bytes().all(|b| b.is_ascii_hexdigit());
+        if !self.oriond.is_empty() && !is_number {
+            return wrong(format!("{:?} is no number of an oriond: 32 hexadecimal digits", self.oriond));
         }
         if self.split == 0 || self.split > VGPUS_OF_A_GPU_MAX {
             return wrong(format!("vgpu_count is {}; it is 1 to {VGPUS_OF_A_GPU_MAX}", self.split));

@@ -62,6 +62,8 @@ pub enum Why {
     Expired,
     /// Its GPU is not there any more.
     GpuGone,
+    /// The oriond that served it is not there any more, and with it its session.
+    OriondGone,
     /// An operator ended it.
     Killed,
 }
@@ -244,6 +246,7 @@ impl Pool {
     pub fn register(&mut self, now: Time, report: NodeReport) -> Result<(), Refused> {
         report.check()?;
         let name = report.name.clone();
+        let is_same_oriond = self.nodes.get(&name).is_none_or(|known| known.report.oriond == report.oriond);
         let (standing, mine) = match self.nodes.get(&name) {
             Some(known) if known.report == report => {
                 self.heard_of(now, &name);
@@ -259,7 +262,7 @@ impl Pool {
         for id in mine {
             let places: Vec<&Place> = self.allocations[&id].places.iter().filter(|p| p.node == name).collect();
             let taken: Vec<&Place> = places.iter().copied().filter(|place| node.take_again(place)).collect();
-            if taken.len() < places.len() {
+            if taken.len() < places.len() || !is_same_oriond {
                 taken.into_iter().for_each(|place| node.give_back(place));
                 homeless.insert(id);
             }
@@ -267,7 +270,7 @@ impl Pool {
         self.changes.push(Change::Node(node.report.clone(), standing));
         self.nodes.insert(name.clone(), node);
         for id in homeless {
-            self.end_but_on(id, Why::GpuGone, Some(&name));
+            self.end_but_on(id, if is_same_oriond { Why::GpuGone } else { Why::OriondGone }, Some(&name));
         }
         self.count_anew(&name);
         self.serve_queue(now);

@@ -54,12 +54,14 @@ fn gpu(node: usize, number: usize) -> Gpu {
 }
 
 fn report(node: usize, gpus: u8, split: u32) -> NodeReport {
+    // Started again now and then.
+    let oriond = format!("{:032x}", gpus >> 3);
     let mut gpus: Vec<Gpu> = (0..4).filter(|n| gpus & 1 << n != 0).map(|n| gpu(node, n)).collect();
     // Their order may change, too.
     if split.is_multiple_of(2) {
         gpus.reverse();
     }
-    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split }
+    NodeReport { name: node_name(node), address: format!("10.0.0.{node}:9960"), gpus, split, oriond }
 }
 
 fn asks() -> impl Strategy<Value = Ask> {

@@ -12,11 +12,13 @@ use orion_ring::memory::{Heap, Layout, Memory};
 use orion_transport::Mirror;
 use orion_transport::mirror::Side;
 use orion_wire::activity::{Activity, LOST, lost, lost_count};
+use orion_wire::agent::{self, Gpu};
 use orion_wire::bundle;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{
     BELL_IN_PAGES, Challenge, Device, FRAME_HEADER_BYTES, Hello, Join, Request, Start, Welcome, frame, frame_header,
 };
+use orion_wire::lease::{Lease, LeaseId, Vgpu};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange};
 use orion_wire::version::Version;
 use orion_wire::{Pages, Reader, Writer};
@@ -44,6 +46,9 @@ fn decode_as_everything(bytes: &[u8]) {
     let _ = Request::decode(bytes);
     let _ = Welcome::decode(bytes);
     let _ = Start::decode(bytes);
+    let _ = Lease::decode(bytes);
+    let _ = agent::Ask::decode(bytes);
+    let _ = agent::Answer::decode(bytes);
     if let Some(head) = bytes.first_chunk::<HEADER_BYTES>() {
         let _ = Header::decode(head);
     }
@@ -162,6 +167,12 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
+fn lease() -> Vec<u8> {
+    let vgpus = vec![Vgpu { gpu: "GPU-1".into(), memory_bytes: 1 << 30, ratio: 50 }];
+    let (node, tenant) = ("a".to_owned(), "red".to_owned());
+    Lease { id: LeaseId([1; 16]), node, tenant, begins_before_unix_ms: 1 << 40, vgpus }.encode()
+}
+
 /// One valid encoding of each message.
 fn valid() -> Vec<Vec<u8>> {
     let hello = Hello { version: Version::OWN, nonce: [2; 32] };
@@ -171,6 +182,7 @@ fn valid() -> Vec<Vec<u8>> {
         environment: Environment::of(|name| (name == "CUDA_MODULE_LOADING").then(|| "EAGER".to_owned())),
         lease: vec![4; 40],
     };
+    let gpu = Gpu { uuid: [5; 16], name: "a GPU".into(), memory_bytes: 1 << 37 };
     let request = request.encode(|_| Some([3; 32]));
     Request::decode(&request).expect("valid");
     let device = Device {
@@ -205,6 +217,11 @@ fn valid() -> Vec<Vec<u8>> {
     let header = Header { size: 24, op: 0x0301, thread: 1, context: 2, sequence: 3 };
     vec![
         Hello::decode(&hello.encode()).expect("valid").encode(),
+        lease(),
+        agent::Ask::Belong { node: "a".into(), key: [1; 32] }.encode(),
+        agent::Ask::Look { heard: 1, over: vec![LeaseId([2; 16])], wait_ms: 3 }.encode(),
+        agent::Answer::State { version: 1, live: vec![LeaseId([2; 16])], ended: vec![LeaseId([3; 16])] }.encode(),
+        agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
         Start { heap_base: 1 << 40, pages: Pages::Mirrored, bell: BELL_IN_PAGES }.encode(),
         frame(1, &hello.encode()),

@@ -1,0 +1,32 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Says to the controller of an Orion pool which GPUs the oriond of this machine serves, and who uses them.
+#[derive(Parser)]
+#[command(version)]
+pub struct Cli {
+    /// Where the controller listens: HOST or HOST:PORT
+    #[arg(long, default_value = "127.0.0.1:9123", value_name = "ADDRESS")]
+    pub controller: String,
+    /// The socket that oriond was given by --pool
+    #[arg(long, value_name = "PATH")]
+    pub pool: PathBuf,
+    /// Where programs reach the oriond: tcp:HOST:PORT, or unix:PATH if all of them run on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: String,
+    /// What the node is called in the pool [default: the name of this machine]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// vGPUs that each GPU is split into: as many programs may share one. A program that asks for no memory has this part
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub vgpu_count: u32,
+    /// MiB of device memory that a vGPU takes besides its own, for its context [default: 640, on the software GPU 0]
+    #[arg(long, value_name = "MIB")]
+    pub reserve: Option<u64>,
+    /// File with the controller's server-key
+    #[arg(long, value_name = "FILE")]
+    pub server_key_file: Option<PathBuf>,
+}

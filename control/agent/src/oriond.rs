@@ -1,0 +1,92 @@
+//! The oriond beside the agent, over its socket: `orion_wire::agent` says what is said.
+
+// UNSAFETY: geteuid.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use orion_transport::fds;
+use orion_transport::socket::{peer_credentials, receive_timeout};
+use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND};
+use orion_wire::lease::LeaseId;
+
+/// An oriond that says nothing for this long beyond what it was asked to wait is stopped, or none.
+const SILENCE_SECONDS_MAX: i64 = 10;
+
+pub struct Oriond {
+    socket: UnixStream,
+}
+
+/// What it says of itself.
+pub struct Server {
+    pub instance: [u8; 16],
+    pub is_software: bool,
+    pub gpus: Vec<Gpu>,
+}
+
+/// Which leases have a session, and which have not any more.
+pub struct State {
+    pub version: u64,
+    pub live: Vec<LeaseId>,
+    pub ended: Vec<LeaseId>,
+}
+
+impl Oriond {
+    pub fn connect(path: &Path) -> Result<Oriond, String> {
+        let name = path.display();
+        let socket = UnixStream::connect(path).map_err(|e| {
+            format!("no oriond at {name} ({e}); start one with `oriond serve --pool {name} --listen ADDRESS:PORT`")
+        })?;
+        let failed = |e: std::io::Error| format!("the connection to {name}: {e}");
+        // It is told the key of leases.
+        let uid = peer_credentials(socket.as_fd()).map_err(failed)?.uid;
+        // SAFETY: geteuid cannot fail.
+        let ours = unsafe { libc::geteuid() };
+        if uid != ours && uid != 0 {
+            return Err(format!("{name} is a socket of user {uid}, who is neither root nor this user ({ours})"));
+        }
+        receive_timeout(socket.as_fd(), SILENCE_SECONDS_MAX).map_err(failed)?;
+        Ok(Oriond { socket })
+    }
+
+    pub fn who(&mut self) -> Result<Server, String> {
+        match self.ask(&Ask::Who { version: AGENT_VERSION })? {
+            Answer::Server { instance, is_software, gpus } => Ok(Server { instance, is_software, gpus }),
+            other => Err(unexpected("who it is", &other)),
+        }
+    }
+
+    pub fn belong(&mut self, node: &str, key: [u8; 32]) -> Result<(), String> {
+        match self.ask(&Ask::Belong { node: node.to_owned(), key })? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected("to belong to the pool", &other)),
+        }
+    }
+
+    /// Waits so long for something that is newer than `heard`.
+    pub fn look(&mut self, heard: u64, over: Vec<LeaseId>, wait: Duration) -> Result<State, String> {
+        match self.ask(&Ask::Look { heard, over, wait_ms: wait.as_millis() as u64 })? {
+            Answer::State { version, live, ended } => Ok(State { version, live, ended }),
+            other => Err(unexpected("which leases have a session", &other)),
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<Answer, String> {
+        let failed = |e: std::io::Error| format!("asking oriond failed: {e}");
+        fds::send_frame(self.socket.as_fd(), KIND, &ask.encode(), &[]).map_err(failed)?;
+        let (kind, body, _) = fds::recv_frame(self.socket.as_fd()).map_err(failed)?;
+        if kind != KIND {
+            return Err(format!("oriond answered with a frame of kind {kind}: is this the socket of its --pool?"));
+        }
+        Answer::decode(&body).map_err(|fault| format!("oriond's answer is damaged: {fault}"))
+    }
+}
+
+fn unexpected(what: &str, answer: &Answer) -> String {
+    match answer {
+        Answer::No { reason } => format!("oriond was asked {what} and said no: {reason}"),
+        other => format!("oriond was asked {what} and answered {other:?}"),
+    }
+}
