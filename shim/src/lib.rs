@@ -16,6 +16,7 @@ mod activity;
 mod answer;
 mod api;
 mod generated;
+mod lease;
 mod memory;
 mod objects;
 mod report;

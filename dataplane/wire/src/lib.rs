@@ -9,6 +9,7 @@ pub mod activity;
 pub mod address;
 pub mod agent;
 pub mod bundle;
+pub mod client_conf;
 pub mod codec;
 pub mod environment;
 pub mod generated;

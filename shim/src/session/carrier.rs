@@ -17,14 +17,23 @@ use orion_wire::Pages;
 use orion_wire::address;
 use orion_wire::hello::Welcome;
 
+use crate::lease::ask::{self, Granted};
+use crate::lease::wanted::Wanted;
 use crate::state::process::state;
 
 /// What the environment says about the server and this program.
 pub struct Settings {
-    pub server: Server,
+    pub reach: Reach,
     pub caller: Caller,
     pub tuning: Tuning,
     pub verbose: bool,
+}
+
+/// Where the session is to be had.
+pub enum Reach {
+    Server(Server),
+    /// Where the controller of a pool says.
+    Pool(Wanted),
 }
 
 /// What the session is made of.
@@ -43,9 +52,19 @@ pub static orion_shim_marker: u8 = 1;
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
 pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSession> {
-    let a = carrier::attach(&settings.server, &settings.caller, settings.tuning, listener)?;
+    let (a, server) = match &settings.reach {
+        Reach::Server(server) => {
+            (carrier::attach(server, &settings.caller, settings.tuning, listener)?, server.clone())
+        }
+        Reach::Pool(wanted) => {
+            let granted = granted(settings, wanted)?;
+            let leased = Caller { lease: Some(granted.lease.clone()), ..settings.caller.clone() };
+            let attached = carrier::attach(&granted.server, &leased, settings.tuning, listener);
+            (attached.map_err(|no| given_back(wanted, &granted, no))?, granted.server)
+        }
+    };
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());
-    let transport = settings.server.transport();
+    let transport = server.transport();
     let insecure = if a.insecure { " (insecure: no token)" } else { "" };
     let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
     if settings.verbose {
@@ -61,7 +80,39 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
 
 /// Asks a server for its greeting, and leaves.
 pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
-    carrier::welcome_of(&settings.server, &settings.caller)
+    match &settings.reach {
+        Reach::Server(server) => carrier::welcome_of(server, &settings.caller),
+        Reach::Pool(wanted) => {
+            let granted = granted(settings, wanted)?;
+            let leased = Caller { lease: Some(granted.lease.clone()), ..settings.caller.clone() };
+            let welcome = carrier::welcome_of(&granted.server, &leased);
+            let welcome = welcome.map_err(|no| given_back(wanted, &granted, no))?;
+            // The session that may come asks for its own; this one's are free for it.
+            ask::give_back(wanted, &granted);
+            Ok(welcome)
+        }
+    }
+}
+
+/// vGPUs of the pool.
+fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
+    let granted = ask::ask(wanted, &settings.caller.program)?;
+    if settings.verbose {
+        // In the original's words.
+        let Granted { allocation, server, places, .. } = &granted;
+        crate::say!("Using Orion resource ({}) {allocation} : {server}/{places}", wanted.group);
+        if !wanted.idle.is_empty() {
+            crate::say!("client.conf: {} have no meaning here", wanted.idle.join(", "));
+        }
+    }
+    Ok(granted)
+}
+
+/// Nobody falls back to a server that was not given.
+fn given_back(wanted: &Wanted, granted: &Granted, no: NoSession) -> NoSession {
+    ask::give_back(wanted, granted);
+    let text = format!("{} (on node {}, which the controller at {} gave)", no.text, granted.node, wanted.controller);
+    NoSession { text, ..no }
 }
 
 /// `orion-run` says so when nothing in the program it ran has asked.
@@ -97,15 +148,26 @@ pub fn forget_in_child() {
 impl Settings {
     /// Whether there may be a server, as far as that can be seen without asking it.
     pub fn may_be_there(&self) -> bool {
-        self.server.path().is_none_or(|path| path.exists())
+        match &self.reach {
+            Reach::Server(server) => server.path().is_none_or(|path| path.exists()),
+            Reach::Pool(_) => true,
+        }
     }
 
     pub fn from_environment() -> Result<Settings, String> {
-        let server = match text("ORION_SERVER")? {
-            Some(address) => Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?,
-            None => Server::local(default_socket()?),
+        let named = text("ORION_SERVER")?;
+        let reach = match (Wanted::from_environment(named.as_deref())?, named) {
+            (Some(wanted), _) => Reach::Pool(wanted),
+            (None, Some(address)) => Reach::Server(Server::parse(&address).map_err(|e| format!("ORION_SERVER: {e}"))?),
+            (None, None) => Reach::Server(Server::local(default_socket()?)),
         };
-        if let Some(transport) = text("ORION_TRANSPORT")?
+        if let (Some(transport), Reach::Pool(_)) = (text("ORION_TRANSPORT")?, &reach) {
+            return Err(format!(
+                "ORION_TRANSPORT={transport}: by what a program reaches a GPU of a pool follows from the address of the \
+                 node; unset it"
+            ));
+        }
+        if let (Some(transport), Reach::Server(server)) = (text("ORION_TRANSPORT")?, &reach)
             && transport != server.transport()
         {
             let Some(wanted) = address::carrier(&transport) else {
@@ -123,9 +185,13 @@ impl Settings {
         if let Some(spin_us) = number("ORION_SPIN_US")? {
             tuning.spin_us = spin_us;
         }
-        let caller = Caller::new(program(), Token::from_environment()?);
+        let token = match &reach {
+            Reach::Server(_) => Token::from_environment()?,
+            Reach::Pool(_) => None,
+        };
+        let caller = Caller::new(program(), token);
         let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
-        Ok(Settings { server, caller, tuning, verbose })
+        Ok(Settings { reach, caller, tuning, verbose })
     }
 }
 

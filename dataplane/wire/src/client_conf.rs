@@ -1,0 +1,175 @@
+//! client.conf: where a program's controller is, and what the program asks for if its environment does not say it.
+//!
+//! The form is the original's: sections, `key = value`, quotes or none, and what follows `;` or `#` is for people.
+
+/// Where it lies, below the user's home and below the root of the system. A line of the first counts more.
+pub const BELOW_HOME: &str = ".orion/client.conf";
+pub const OF_THE_SYSTEM: &str = "/etc/orion/client.conf";
+
+/// What a file says, each as it stands there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientConf {
+    /// `controller_addr` in `[controller]`.
+    pub controller: Option<String>,
+    /// `client_key` in `[controller]`.
+    pub client_key: Option<String>,
+    /// `vgpu`, `gmem` (MiB) and `ratio` (percent) in `[client]`.
+    pub vgpu: Option<String>,
+    pub gmem: Option<String>,
+    pub ratio: Option<String>,
+    /// Keys of the original that have no meaning here.
+    pub idle: Vec<String>,
+}
+
+/// Of the original: how it logged, and which way it took.
+const IDLE: [(&str, &[&str]); 4] = [
+    ("log", &["log_with_time", "log_to_screen", "log_to_file", "log_level", "file_log_level"]),
+    ("client-log", &["log_with_time", "log_to_screen", "log_to_file", "log_level", "file_log_level"]),
+    ("client-shm", &["shm_path_base"]),
+    ("client", &["enable_net"]),
+];
+
+impl ClientConf {
+    /// The error names the line, and what may stand there.
+    pub fn parse(text: &str) -> Result<ClientConf, String> {
+        let mut conf = ClientConf::default();
+        let mut section = String::new();
+        for (index, line) in text.lines().enumerate() {
+            let wrong = |why: String| Err(format!("line {}: {why}", index + 1));
+            let line = line.split([';', '#']).next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                section = name.trim().to_owned();
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                return wrong(format!("{line:?} is neither a [section] nor \"key = value\""));
+            };
+            let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+            let place = match (section.as_str(), key) {
+                ("controller", "controller_addr") => &mut conf.controller,
+                ("controller", "client_key") => &mut conf.client_key,
+                ("client", "vgpu") => &mut conf.vgpu,
+                ("client", "gmem") => &mut conf.gmem,
+                ("client", "ratio") => &mut conf.ratio,
+                _ if IDLE.iter().any(|(of, keys)| *of == section && keys.contains(&key)) => {
+                    conf.idle.push(key.to_owned());
+                    continue;
+                }
+                _ => {
+                    return wrong(format!(
+                        "there is no {key:?} in [{section}]; there are controller_addr and client_key in [controller], \
+                         vgpu, gmem and ratio in [client]"
+                    ));
+                }
+            };
+            *place = Some(value.to_owned()).filter(|value| !value.is_empty());
+        }
+        Ok(conf)
+    }
+
+    /// What is not said here is as it is there.
+    pub fn or(self, other: ClientConf) -> ClientConf {
+        ClientConf {
+            controller: self.controller.or(other.controller),
+            client_key: self.client_key.or(other.client_key),
+            vgpu: self.vgpu.or(other.vgpu),
+            gmem: self.gmem.or(other.gmem),
+            ratio: self.ratio.or(other.ratio),
+            idle: [self.idle, other.idle].concat(),
+        }
+    }
+}
+
+/// The port that an address of a controller has if it names none.
+pub const CONTROLLER_PORT: u16 = 9123;
+
+/// `host`, `host:port`, `[::1]` or `[::1]:port`, with the port.
+pub fn controller_address(text: &str) -> Result<String, String> {
+    let wrong = || {
+        Err(format!(
+            "{text:?} is no address of a controller; it is HOST or HOST:PORT, such as gpu-pool:{CONTROLLER_PORT}"
+        ))
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        // Within brackets it is the address's own.
+        Some((host, port)) if !port.ends_with(']') => match port.parse::<u16>() {
+            Ok(port) if port != 0 => (host, port),
+            _ => return wrong(),
+        },
+        _ => (text, CONTROLLER_PORT),
+    };
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty()
+        || host.chars().any(|c| c == '/' || c.is_whitespace() || c.is_control())
+        || host.contains(':') && !is_bracketed
+    {
+        return wrong();
+    }
+    Ok(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_files_are_read() {
+        let text = "
+[log]
+    log_with_time = true    ; whether lines have the time
+    log_level = INFO
+
+[controller]
+    controller_addr = 127.0.0.1:9123    ; where it listens
+
+[client]
+\tenable_net = \"false\"
+\tgmem = \"4096\"
+";
+        let conf = ClientConf::parse(text).expect("the original's form");
+        assert_eq!(conf.controller.as_deref(), Some("127.0.0.1:9123"));
+        assert_eq!((conf.gmem.as_deref(), conf.vgpu.as_deref()), (Some("4096"), None));
+        assert_eq!(conf.idle, ["log_with_time", "log_level", "enable_net"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, words) in [
+            ("[client]\nvgpus = 2\n", "line 2: there is no \"vgpus\" in [client]"),
+            ("controller_addr = a\n", "line 1"),
+            ("[controller]\n\nnonsense\n", "line 3: \"nonsense\" is neither"),
+        ] {
+            let why = ClientConf::parse(text).expect_err(text);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_nearer_file_counts_more() {
+        let of = |text| ClientConf::parse(text).expect("sound");
+        let home = of("[controller]\ncontroller_addr = home\n[client]\nratio =\n");
+        let system = of("[controller]\ncontroller_addr = system\n[client]\nratio = 100\nvgpu = 2\n");
+        let both = home.or(system);
+        let said = (both.controller.as_deref(), both.ratio.as_deref(), both.vgpu.as_deref());
+        assert_eq!(said, (Some("home"), Some("100"), Some("2")));
+    }
+
+    #[test]
+    fn an_address_gets_the_port_that_it_lacks() {
+        for (text, address) in [
+            ("pool", "pool:9123"),
+            ("10.0.0.1:15500", "10.0.0.1:15500"),
+            ("[::1]", "[::1]:9123"),
+            ("[::1]:1", "[::1]:1"),
+        ] {
+            assert_eq!(controller_address(text).as_deref(), Ok(address));
+        }
+        for text in ["", ":9123", "pool:", "pool:0", "pool:http", "http://pool", "a b", "::1", "::1:9123"] {
+            let why = controller_address(text).expect_err(text);
+            assert!(why.contains("HOST:PORT"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What this program wants of a pool, as its environment and client.conf say it.
+
+use std::path::{Path, PathBuf};
+
+use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_address};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// `host:port`.
+    pub controller: String,
+    pub client_key: Option<String>,
+    pub vgpus: u32,
+    /// Of each; what the node's operator has decided if nothing is said.
+    pub memory_mib: Option<u64>,
+    /// Percent of a GPU's time, of each.
+    pub ratio: Option<u32>,
+    pub tenant: String,
+    pub group: String,
+    /// Keys of client.conf that have no meaning here.
+    pub idle: Vec<String>,
+}
+
+/// What only a controller can give.
+const OF_A_POOL: [&str; 3] = ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO"];
+
+impl Wanted {
+    /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file does
+    /// not name a controller.
+    pub fn from_environment(server: Option<&str>) -> Result<Option<Wanted>, String> {
+        let variable = |name: &str| match std::env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => Err(format!("{name} is not valid UTF-8")),
+        };
+        Wanted::of(variable, server, conf)
+    }
+
+    fn of(
+        variable: impl Fn(&str) -> Result<Option<String>, String>,
+        server: Option<&str>,
+        conf: impl FnOnce() -> Result<ClientConf, String>,
+    ) -> Result<Option<Wanted>, String> {
+        let named = variable("ORION_CONTROLLER")?;
+        let conf = match (server, &named) {
+            (Some(server), Some(controller)) => {
+                return Err(format!(
+                    "ORION_CONTROLLER={controller} and ORION_SERVER={server} contradict each other: the controller \
+                     chooses the server; unset one of them"
+                ));
+            }
+            (Some(_), None) => ClientConf::default(),
+            (None, _) => conf()?,
+        };
+        let Some(controller) = named.or(conf.controller) else {
+            return match OF_A_POOL.iter().find_map(|name| variable(name).transpose().map(|value| (name, value))) {
+                Some((name, value)) => Err(format!(
+                    "{name}={} is asked of a pool's controller, and none is named; set ORION_CONTROLLER=HOST, or \
+                     controller_addr in client.conf, or unset {name}",
+                    value?
+                )),
+                None => Ok(None),
+            };
+        };
+        refuse_what_is_not_there(&variable)?;
+        let number = |name: &'static str, file: Option<String>| -> Result<Option<u64>, String> {
+            let Some(text) = variable(name)?.or(file) else { return Ok(None) };
+            text.parse().map(Some).map_err(|_| format!("{name} is {text:?}, and not a whole number"))
+        };
+        let small = |name: &str, value: u64| u32::try_from(value).map_err(|_| format!("{name} is {value}"));
+        Ok(Some(Wanted {
+            controller: controller_address(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
+            client_key: variable("ORION_CLIENT_KEY")?.or(conf.client_key),
+            vgpus: small("ORION_VGPU", number("ORION_VGPU", conf.vgpu)?.unwrap_or(1))?,
+            memory_mib: number("ORION_GMEM", conf.gmem)?,
+            ratio: number("ORION_RATIO", conf.ratio)?.map(|ratio| small("ORION_RATIO", ratio)).transpose()?,
+            tenant: variable("ORION_TENANT")?.unwrap_or_default(),
+            group: variable("ORION_GROUP_ID")?.unwrap_or_default(),
+            idle: conf.idle,
+        }))
+    }
+}
+
+fn refuse_what_is_not_there(variable: &impl Fn(&str) -> Result<Option<String>, String>) -> Result<(), String> {
+    if let Some(value) = variable("ORION_CROSS_NODE")?.filter(|value| value != "0") {
+        return Err(format!(
+            "ORION_CROSS_NODE={value}: vGPUs of several nodes cannot be used by one program yet; unset it, and ask for \
+             as many as one node has"
+        ));
+    }
+    for name in ["ORION_TOKEN", "ORION_TOKEN_FILE"] {
+        if variable(name)?.is_some() {
+            return Err(format!(
+                "{name} is for a server that is named by ORION_SERVER; one of a pool asks for a lease, which the \
+                 controller gives; unset it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the files say, the user's before the system's.
+fn conf() -> Result<ClientConf, String> {
+    let home =
+        std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(BELOW_HOME));
+    let own = home.map_or(Ok(ClientConf::default()), |path| read(&path))?;
+    Ok(own.or(read(Path::new(OF_THE_SYSTEM))?))
+}
+
+/// A file that is not there says nothing.
+fn read(path: &Path) -> Result<ClientConf, String> {
+    let name = path.display();
+    match std::fs::read_to_string(path) {
+        Ok(text) => ClientConf::parse(&text).map_err(|why| format!("{name}: {why}")),
+        // A home that this user cannot look into is as good as none.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {
+            Ok(ClientConf::default())
+        }
+        Err(e) => Err(format!("reading {name} failed: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(pairs: &[(&str, &str)], server: Option<&str>, conf: &str) -> Result<Option<Wanted>, String> {
+        let variable = |name: &str| Ok(pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()));
+        Wanted::of(variable, server, || ClientConf::parse(conf))
+    }
+
+    #[test]
+    fn the_environment_counts_more_than_a_file() {
+        let conf = "[controller]\ncontroller_addr = file:1\n[client]\nvgpu = 4\ngmem = 1024\n";
+        let found = wanted(&[], None, conf).expect("sound").expect("a controller is named");
+        assert_eq!(
+            (found.controller.as_str(), found.vgpus, found.memory_mib, found.ratio),
+            ("file:1", 4, Some(1024), None)
+        );
+        let pairs =
+            [("ORION_CONTROLLER", "pool"), ("ORION_VGPU", "2"), ("ORION_RATIO", "100"), ("ORION_GROUP_ID", "g")];
+        let found = wanted(&pairs, None, conf).expect("sound").expect("a controller is named");
+        assert_eq!((found.controller.as_str(), found.vgpus, found.memory_mib), ("pool:9123", 2, Some(1024)));
+        assert_eq!((found.ratio, found.group.as_str()), (Some(100), "g"));
+        let found = wanted(&pairs[..1], None, "").expect("sound").expect("a controller is named");
+        assert_eq!((found.vgpus, found.memory_mib), (1, None));
+    }
+
+    #[test]
+    fn without_a_controller_there_is_none_and_a_server_that_is_named_is_no_pool() {
+        assert_eq!(wanted(&[], None, ""), Ok(None));
+        let conf = "[controller]\ncontroller_addr = pool\n";
+        assert_eq!(wanted(&[], Some("tcp:node:7411"), conf), Ok(None));
+    }
+
+    #[test]
+    fn what_contradicts_itself_or_does_nothing_is_refused() {
+        let controller = ("ORION_CONTROLLER", "pool");
+        for (pairs, server, words) in [
+            (&[controller][..], Some("tcp:node:7411"), "ORION_SERVER=tcp:node:7411"),
+            (&[("ORION_VGPU", "2")][..], None, "ORION_VGPU=2 is asked of a pool's controller"),
+            (&[("ORION_GMEM", "9")][..], Some("tcp:node:7411"), "ORION_GMEM=9"),
+            (&[controller, ("ORION_GMEM", "4 GiB")][..], None, "ORION_GMEM is \"4 GiB\""),
+            (&[controller, ("ORION_CROSS_NODE", "1")][..], None, "ORION_CROSS_NODE=1"),
+            (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
+            (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
+        ] {
+            let why = wanted(pairs, server, "").expect_err(words);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+}
