@@ -5,9 +5,12 @@ use std::path::absolute;
 use orion_wire::address::{self, Carrier, Place, Server};
 
 use crate::cli::Cli;
+use crate::pool::Wanted;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
+    /// What the controller of a pool chooses.
+    Pool(Wanted),
     /// One that somebody has started.
     Theirs(Server),
     /// One for this run.

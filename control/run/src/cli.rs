@@ -6,6 +6,8 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use orion_wire::address::CARRIERS;
 
+use crate::units;
+
 /// Run a CUDA program on a GPU of Orion's pool
 #[derive(Parser)]
 #[command(version)]
@@ -13,6 +15,20 @@ pub struct Cli {
     /// oriond to use, unix:/path or tcp:host:port; without it, and without ORION_SERVER, one is started for this run
     #[arg(long, value_name = "ADDRESS")]
     pub server: Option<String>,
+    /// Controller of a pool to ask for vGPUs, HOST or HOST:PORT, as ORION_CONTROLLER; without it, and without that,
+    /// controller_addr of client.conf counts, unless an option is about a server
+    #[arg(long, value_name = "HOST", conflicts_with = "server")]
+    pub controller: Option<String>,
+    /// vGPUs to ask the controller for, as ORION_VGPU
+    #[arg(long, value_name = "N", conflicts_with = "server")]
+    pub vgpu: Option<u32>,
+    /// Device memory of each, such as "8 GiB", or a number of MiB, as ORION_GMEM
+    #[arg(long, value_name = "MEMORY", conflicts_with = "server", value_parser = units::parse_mib)]
+    pub gmem: Option<u64>,
+    /// Percent of a GPU's time, of each, as ORION_RATIO. Nobody is held to it yet, so a controller refuses all but 100
+    /// unless its operator has said otherwise
+    #[arg(long, value_name = "PERCENT", conflicts_with = "server", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub ratio: Option<u32>,
     /// How to reach the oriond that is started, as ORION_TRANSPORT
     #[arg(long, value_parser = PossibleValuesParser::new(CARRIERS.iter().map(|carrier| carrier.name)))]
     pub transport: Option<String>,

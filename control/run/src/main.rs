@@ -25,6 +25,8 @@ mod cleaner;
 mod cli;
 mod compilers;
 mod driver;
+mod pool;
+mod units;
 
 fn main() {
     let code = match run(&Cli::parse()) {
@@ -55,20 +57,26 @@ impl From<String> for Failure {
 }
 
 fn run(cli: &Cli) -> Result<ExitStatus, Failure> {
-    let choice = choice::choose(cli, |name| std::env::var(name).ok())?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let wanted = pool::wanted(cli, variable, pool::conf)?;
+    let choice = match wanted {
+        Some(wanted) => Choice::Pool(wanted),
+        None => choice::choose(cli, variable)?,
+    };
     let home = own_folder()?;
     let libraries = Libraries::find(&home)?;
     let place = Place::create(&libraries)?;
     // From here on signals are collected below, so that cleaning up is never skipped.
     let signals = block_signals();
     let server = match choice {
-        Choice::Theirs(server) => Server { address: server.to_string(), oriond: None, software_gpu: false },
+        Choice::Pool(wanted) => Server { variables: wanted.variables, oriond: None, software_gpu: false },
+        Choice::Theirs(server) => Server { variables: server_is(server), oriond: None, software_gpu: false },
         Choice::Own(carrier) => start_oriond(cli, carrier, &home, &place, &signals)?,
     };
     let mut program = Command::new(&cli.program[0]);
     program
         .args(&cli.program[1..])
-        .env("ORION_SERVER", &server.address)
+        .envs(server.variables.iter().map(|(name, value)| (name, value)))
         .env("ORION_ASKED_FILE", place.asked())
         .env("LD_LIBRARY_PATH", joined(&place.folder, std::env::var_os("LD_LIBRARY_PATH")))
         // Triton asks ldconfig for libcuda unless told where it is.
@@ -187,9 +195,10 @@ impl Libraries {
     }
 }
 
-/// The oriond of this run, or somebody else's.
+/// The oriond of this run, or somebody else's, or that which a controller chooses.
 struct Server {
-    address: String,
+    /// By which the program finds it.
+    variables: Vec<(&'static str, String)>,
     oriond: Option<Child>,
     /// Known of a server of this run's only.
     software_gpu: bool,
@@ -281,13 +290,13 @@ fn start_oriond(
     let child = command.spawn().map_err(|e| format!("starting {} failed: {e}", oriond.display()))?;
     drop(theirs);
     let oriond = child.id();
-    let mut server = Server { address: String::new(), oriond: Some(child), software_gpu: driver == "soft" };
+    let mut server = Server { variables: Vec::new(), oriond: Some(child), software_gpu: driver == "soft" };
     place.cleaner.watch(oriond)?;
     let mut line = String::new();
     // Ends with a line once oriond listens, or empty if it does not come to that.
     let _ = BufReader::new(std::fs::File::from(ready)).read_line(&mut line);
     match line.split_whitespace().next() {
-        Some(address) => server.address = reached_by(carrier, address)?,
+        Some(address) => server.variables = server_is(reached_by(carrier, address)?),
         None => {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             return Err(format!("oriond did not start: {}", text.trim()));
@@ -297,9 +306,13 @@ fn start_oriond(
 }
 
 /// The address by which a server is reached that listens there.
-fn reached_by(carrier: &'static Carrier, listens_at: &str) -> Result<String, String> {
+fn reached_by(carrier: &'static Carrier, listens_at: &str) -> Result<address::Server, String> {
     let server = address::Server::parse(listens_at).map_err(|why| format!("oriond said where it listens: {why}"))?;
-    Ok(address::Server { carrier, ..server }.to_string())
+    Ok(address::Server { carrier, ..server })
+}
+
+fn server_is(server: address::Server) -> Vec<(&'static str, String)> {
+    vec![("ORION_SERVER", server.to_string())]
 }
 
 const CUDA: &str = "libcuda.so.1";

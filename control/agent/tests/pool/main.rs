@@ -1,0 +1,266 @@
+//! The whole way of a pool, with real processes: nodes report, programs ask, and whoever of them is killed.
+
+mod scene;
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use orion_proto::AllocationName;
+use orion_proto::pool_client::PoolClient;
+use orion_transport::carrier::welcome_of;
+use orion_transport::client::{Caller, NoSession, Server};
+use orion_transport::lease::SignedLease;
+use scene::{Process, Scene, built, root, wait_until};
+
+const MIB: u64 = 1 << 20;
+/// How soon vGPUs of a program that was killed are free again.
+const BACK: Duration = Duration::from_secs(2);
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// What a program prints that has so many vGPUs of this size.
+fn vgpus(count: u64, mib: u64) -> String {
+    let size = mib * MIB;
+    let device = |n| format!("device {n} size {size} free {size} total {size} all 0 more 2\n");
+    format!("devices {count}\n") + &(0..count).map(device).collect::<String>()
+}
+
+/// A program that gets none: CUDA's answer is that there is no device, and one line says why.
+fn refused(output: &Output, words: &[&str]) {
+    let (out, said) = text(output);
+    assert_eq!(out, "cuInit 100\n", "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+fn one_two_and_four_vgpus(is_local: bool) {
+    let scene = Scene::new(&["a"], "", is_local);
+    for count in [1, 2, 4] {
+        let asked = [("ORION_VGPU", count.to_string()), ("ORION_GMEM", "300".to_owned())];
+        let asked = asked.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let (out, said) = text(&scene.run(&asked));
+        assert_eq!((out, said), (vgpus(count, 300), String::new()));
+        let back = scene.wait_for_free(4);
+        assert!(back < BACK, "back after {back:?}");
+    }
+    // Without a word one, with its part of a GPU.
+    let (out, said) = text(&scene.run(&[("ORION_VERBOSE", "1")]));
+    assert_eq!(out, vgpus(1, 512));
+    assert!(said.contains("Using Orion resource () ") && said.contains(&scene.nodes[0].address), "{said}");
+}
+
+#[test]
+fn a_program_has_the_vgpus_it_asked_for_over_tcp_and_they_come_back() {
+    one_two_and_four_vgpus(false);
+}
+
+#[test]
+fn a_program_has_the_vgpus_it_asked_for_over_shared_memory_and_they_come_back() {
+    one_two_and_four_vgpus(true);
+}
+
+#[test]
+fn what_a_program_asks_for_stands_in_its_environment_or_in_client_conf() {
+    let scene = Scene::new(&["a"], "", true);
+    let conf = scene.folder.join(".orion");
+    std::fs::create_dir(&conf).expect("a new folder");
+    let text_of = format!(
+        "[log]\n  log_level = INFO\n[controller]\n  controller_addr = 127.0.0.1:{} ; here\n[client]\n  vgpu = 2\n  gmem = 256\n",
+        scene.port
+    );
+    std::fs::write(conf.join("client.conf"), text_of).expect("writing");
+    let run = |environment: &[(&str, &str)]| {
+        let mut command = scene.program(environment);
+        command.env_remove("ORION_CONTROLLER").output().expect("the program starts")
+    };
+    assert_eq!(text(&run(&[])), (vgpus(2, 256), String::new()));
+    scene.wait_for_free(4);
+    assert_eq!(text(&run(&[("ORION_VGPU", "1")])), (vgpus(1, 256), String::new()));
+    std::fs::remove_file(conf.join("client.conf")).expect("removing");
+    refused(&run(&[("ORION_VGPU", "1")]), &["ORION_VGPU=1 is asked of a pool's controller, and none is named"]);
+}
+
+#[test]
+fn a_full_pool_is_no_device_and_one_line() {
+    let scene = Scene::new(&["a"], "", false);
+    let first = scene.stay(&[("ORION_VGPU", "3")]);
+    let words = ["the pool has no room for 2 vGPUs", "free: a GPU ", "held: ", "would fit: 1 vGPU"];
+    refused(&scene.run(&[("ORION_VGPU", "2")]), &words);
+    refused(&scene.run(&[("ORION_GMEM", "2048")]), &["no room for 1 vGPU with 2048 MiB", "would fit: "]);
+    let (out, _) = text(&scene.run(&[]));
+    assert_eq!(out, vgpus(1, 512));
+    assert_eq!(first.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+#[test]
+fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_to_it() {
+    let scene = Scene::new(&["a"], "", true);
+    let half = [("ORION_RATIO", "50"), ("ORION_VGPU", "2")];
+    refused(&scene.run(&half), &["ORION_RATIO is 50", "keeps no program to a share", "places_by_ratio"]);
+    let (out, said) = text(&scene.run(&[("ORION_RATIO", "100"), ("ORION_VGPU", "2"), ("ORION_GMEM", "512")]));
+    assert_eq!((out, said), (vgpus(2, 512), String::new()));
+    refused(&scene.run(&[("ORION_CROSS_NODE", "1"), ("ORION_RATIO", "100")]), &["ORION_CROSS_NODE=1"]);
+    drop(scene);
+    let scene = Scene::new(&["a"], "  places_by_ratio: true\n", true);
+    assert_eq!(text(&scene.run(&half)).0, vgpus(2, 512));
+    let (status, answer) = scene.http("POST", "/allocations", "{\"vgpus\":1,\"ratio\":50}");
+    assert!(status == 200 && answer.contains("\"ratio_is_kept\":false"), "{status} {answer}");
+    let (status, answer) = scene.http("POST", "/allocations", "{\"vgpu\":1}");
+    assert!(status == 400 && answer.contains("unknown field `vgpu`"), "{status} {answer}");
+}
+
+#[test]
+fn vgpus_of_a_killed_program_are_back_within_two_seconds() {
+    for is_local in [false, true] {
+        let scene = Scene::new(&["a"], "", is_local);
+        let program = scene.stay(&[("ORION_VGPU", "4")]);
+        assert_eq!(scene.free(), 0);
+        program.kill();
+        let back = scene.wait_for_free(4);
+        assert!(back < BACK, "back after {back:?}");
+    }
+}
+
+#[test]
+fn a_killed_controller_ends_no_session_and_the_next_one_knows_it() {
+    let mut scene = Scene::new(&["a"], "", false);
+    let program = scene.stay(&[("ORION_VGPU", "2")]);
+    scene.controller.kill();
+    refused(&scene.run(&[]), &["the pool's controller at 127.0.0.1:", "is not reached", "ORION_CONTROLLER"]);
+    scene.restart_controller("");
+    // Two are held, by the session that went on.
+    scene.wait_for_free(2);
+    let (out, _) = text(&scene.run(&[]));
+    assert_eq!(out, vgpus(1, 512));
+    assert_eq!(program.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+#[test]
+fn a_killed_agent_ends_no_session_and_the_next_one_misses_nothing() {
+    let mut scene = Scene::new(&["a"], "", true);
+    let (one, other) = (scene.stay(&[("ORION_VGPU", "2")]), scene.stay(&[]));
+    scene.nodes[0].agent.kill();
+    // Ended while nobody could tell.
+    assert_eq!(one.ask_again().0, "then 0");
+    let address = scene.nodes[0].address.clone();
+    scene.nodes[0].agent = scene.start_agent("a", &address);
+    scene.wait_for_free(3);
+    assert_eq!(other.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+#[test]
+fn a_killed_oriond_is_out_of_the_pool_until_it_comes_again() {
+    let mut scene = Scene::new(&["a"], "", false);
+    let program = scene.stay(&[("ORION_VGPU", "2")]);
+    scene.nodes[0].oriond.kill();
+    wait_until("a pool without vGPUs", || scene.http("GET", "/devices?res=nvidia_cuda", "").1 == "nvidia_cuda=0");
+    refused(&scene.run(&[]), &["no node with a GPU has reported"]);
+    let (then, said) = program.ask_again();
+    assert!(then != "then 0" && said.contains("orion: "), "{then} {said}");
+    let listen = scene.nodes[0].address.strip_prefix("tcp:").expect("over TCP").to_owned();
+    scene.nodes[0].oriond = scene.start_oriond("a", &listen);
+    scene.wait_for_free(4);
+    assert_eq!(text(&scene.run(&[])).0, vgpus(1, 512));
+}
+
+#[test]
+fn what_an_operator_kills_loses_its_session() {
+    let scene = Scene::new(&["a"], "", true);
+    let (status, _) = scene.http("DELETE", "/allocations/none", "");
+    assert_eq!(status, 400);
+    let program = scene.stay(&[]);
+    let begun = scene.nodes[0].oriond.says("lease=");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut pool = PoolClient::connect(format!("http://127.0.0.1:{}", scene.port)).await.expect("it listens");
+        pool.kill(AllocationName { allocation: begun }).await.expect("an operator may");
+    });
+    scene.nodes[0].oriond.says("says that its lease is over");
+    let (then, said) = program.ask_again();
+    assert!(then != "then 0" && said.contains("orion: "), "{then} {said}");
+    scene.wait_for_free(4);
+}
+
+/// What a program gets by HTTP: where to go, and its lease.
+fn allocate(scene: &Scene) -> (Server, SignedLease, String) {
+    let (status, answer) = scene.http("POST", "/allocations", "{\"vgpus\":1,\"memory_mib\":256}");
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(status, 200, "{answer}");
+    let text = |name: &str| answer[name].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+    let bytes = |name: &str| -> Vec<u8> {
+        let digits = text(name);
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hex")).collect()
+    };
+    let signature = bytes("signature").try_into().expect("32 bytes");
+    let server = Server::parse(&text("address")).expect("an address");
+    (server, SignedLease { body: bytes("lease"), signature }, text("node"))
+}
+
+fn show(server: &Server, lease: &SignedLease) -> Result<u64, String> {
+    let caller = Caller { lease: Some(lease.clone()), ..Caller::new("a test", None) };
+    welcome_of(server, &caller).map(|welcome| welcome.devices[0].total_memory).map_err(|no: NoSession| no.text)
+}
+
+#[test]
+fn a_lease_is_for_one_session_on_one_node_of_one_pool() {
+    let scene = Scene::new(&["a", "b"], "", false);
+    let (server, lease, node) = allocate(&scene);
+    let other = scene.nodes.iter().find(|other| other.name != node).expect("two nodes");
+    let elsewhere = Server::parse(&other.address).expect("an address");
+    let why = show(&elsewhere, &lease).expect_err("another node's");
+    assert!(why.contains(&format!("is for the node \"{node}\"")), "{why}");
+    let forged = SignedLease { signature: [7; 32], ..lease.clone() };
+    let why = show(&server, &forged).expect_err("forged");
+    assert!(why.contains("was not given to this program by this pool's controller"), "{why}");
+    let strangers = Scene::new(&["a"], "", false);
+    let (_, foreign, _) = allocate(&strangers);
+    let why = show(&Server::parse(&scene.nodes[0].address).expect("an address"), &foreign).expect_err("foreign");
+    assert!(why.contains("this pool's controller"), "{why}");
+    assert_eq!(show(&server, &lease), Ok(256 * MIB));
+    let why = show(&server, &lease).expect_err("used");
+    assert!(why.contains("was used before"), "{why}");
+    let plain = Caller::new("a test", None);
+    let why = welcome_of(&server, &plain).expect_err("no lease").text;
+    assert!(why.contains("set ORION_CONTROLLER"), "{why}");
+}
+
+/// The lines of README.md's section about a pool, but for ports and folders, which are this test's.
+#[test]
+fn what_the_readme_says_about_a_pool_works() {
+    let scene = Scene::new(&[], "", false);
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md is there");
+    let (_, section) = readme.split_once("### A pool").expect("the section");
+    let lines: Vec<&str> = section.split("```").nth(1).expect("a block").lines().skip(1).collect();
+    let [_, oriond, agent, asked, run] = lines[..] else { panic!("{lines:?} is not what this test knows") };
+    let here = |line: &str| {
+        let line = line.split(" #").next().unwrap_or_default().trim_end_matches(['&', ' ']);
+        line.replace("target/release", &built().display().to_string())
+            .replace("/tmp/orion-demo", &scene.folder.join("demo").display().to_string())
+            .replace("--listen 127.0.0.1:7411", "--listen 127.0.0.1:0")
+            .replace("127.0.0.1:9123", &format!("127.0.0.1:{}", scene.port))
+            .replace("--controller 127.0.0.1", &format!("--controller 127.0.0.1:{}", scene.port))
+            .replace("./program", &built().join("examples/show_vgpus").display().to_string())
+    };
+    let shell = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {line}")]).env("HOME", &scene.folder).env_remove("ORION_SERVER");
+        command
+    };
+    let oriond = Process::start(&mut shell(&here(oriond)), &scene.folder.join("oriond.log"));
+    let port = oriond.says("tcp:127.0.0.1:");
+    // Where nothing is said the controller's port is the default one.
+    let agent = here(agent).replace("127.0.0.1:7411", &format!("127.0.0.1:{port}"));
+    let agent = format!("{agent} --controller 127.0.0.1:{}", scene.port);
+    let _agent = Process::start(&mut shell(&agent), &scene.folder.join("agent.log"));
+    scene.wait_for_free(4);
+    let (out, said) = text(&shell(&here(asked)).output().expect("sh starts"));
+    assert_eq!(out, "nvidia_cuda=4", "{said}");
+    let (out, said) = text(&shell(&here(run)).output().expect("sh starts"));
+    assert_eq!(out, vgpus(2, 512), "{said}");
+}

@@ -1,0 +1,276 @@
+//! A pool of real processes: a controller, nodes of an oriond with the software GPU and its agent, and programs.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Nothing takes as long unless something is broken; then the test says what it waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The folder of binaries, with all of them built.
+pub fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let crates = ["oriond", "orion-shim", "orion-controller", "orion-run", "orion-soft"];
+        cargo(&crates.map(|name| ["-p", name]).concat());
+        cargo(&["-p", "orion-conformance", "--example", "show_vgpus"]);
+        Path::new(env!("CARGO_BIN_EXE_orion-agent")).parent().expect("a binary lies in a folder").to_owned()
+    })
+}
+
+fn cargo(what: &[&str]) {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet"]).args(what);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(root()).status().expect("cargo starts").success(), "{what:?} does not build");
+}
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies two folders down")
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    began.elapsed()
+}
+
+/// A process whose standard output and error go to a file.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    pub fn start(command: &mut Command, log: &Path) -> Process {
+        let file = File::create(log).expect("creating the log");
+        command.stdin(Stdio::null()).stdout(file.try_clone().expect("another descriptor")).stderr(file);
+        Process { child: command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")), log: log.to_owned() }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What stands behind this text in a line of the log, up to a space.
+    pub fn says(&self, text: &str) -> String {
+        let mut found = String::new();
+        wait_until(&format!("{text:?} in\n{}", self.log()), || {
+            let log = self.log();
+            let Some((_, rest)) = log.split_once(text) else { return false };
+            found = rest.split([' ', '\n', '"']).next().unwrap_or_default().to_owned();
+            rest.contains('\n')
+        });
+        found
+    }
+
+    /// As by `kill -9`.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+/// An oriond and the agent beside it.
+pub struct Node {
+    pub name: &'static str,
+    pub oriond: Process,
+    pub agent: Process,
+    /// Where programs reach it.
+    pub address: String,
+}
+
+pub struct Scene {
+    pub folder: PathBuf,
+    pub port: u16,
+    pub controller: Process,
+    pub nodes: Vec<Node>,
+    is_local: bool,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        self.controller.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Scene {
+    /// Nodes of two GPUs of 1 GiB, each split into two, over TCP; `is_local` is over shared memory.
+    pub fn new(names: &[&'static str], settings: &str, is_local: bool) -> Scene {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("orion-pool-{}-{count}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("a new folder");
+        std::os::unix::fs::symlink(built().join("libcuda.so"), folder.join("libcuda.so.1")).expect("a link");
+        let controller = controller(&folder, 0, settings);
+        let port = controller.says("listening on 127.0.0.1:").parse().expect("a port");
+        let mut scene = Scene { folder, port, controller, nodes: Vec::new(), is_local };
+        for name in names {
+            let node = scene.node(name);
+            scene.nodes.push(node);
+        }
+        scene.wait_for_free(4 * names.len());
+        scene
+    }
+
+    fn node(&self, name: &'static str) -> Node {
+        let oriond = self.start_oriond(name, "127.0.0.1:0");
+        let serving = oriond.says("serving addresses=\"");
+        let tcp = oriond.says("tcp:127.0.0.1:");
+        let address = match self.is_local {
+            true => format!("unix:{}", self.path(name, "sock").display()),
+            false => format!("tcp:127.0.0.1:{tcp}"),
+        };
+        assert!(serving.starts_with("unix:") || serving.starts_with("tcp:"), "{serving}");
+        let agent = self.start_agent(name, &address);
+        Node { name, oriond, agent, address }
+    }
+
+    fn path(&self, name: &str, what: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{what}"))
+    }
+
+    pub fn start_oriond(&self, name: &str, listen: &str) -> Process {
+        let mut command = Command::new(built().join("oriond"));
+        command.args(["serve", "--driver", "soft", "--warm", "1", "--engines", "1", "--heap", "1 GiB"]);
+        command.args(["--listen", listen]).arg("--socket").arg(self.path(name, "sock"));
+        command.arg("--pool").arg(self.path(name, "pool"));
+        command.env("ORION_SOFT_DEVICES", "2").env("ORION_SOFT_MEMORY_MIB", "1024");
+        Process::start(&mut command, &self.path(name, "oriond.log"))
+    }
+
+    pub fn start_agent(&self, name: &str, address: &str) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orion-agent"));
+        command.arg("--controller").arg(format!("127.0.0.1:{}", self.port)).arg("--pool").arg(self.path(name, "pool"));
+        command.args(["--address", address, "--node", name, "--vgpu-count", "2"]);
+        Process::start(&mut command, &self.path(name, "agent.log"))
+    }
+
+    pub fn restart_controller(&mut self, settings: &str) {
+        self.controller = controller(&self.folder, self.port, settings);
+        self.controller.says("listening on 127.0.0.1:");
+    }
+
+    /// vGPUs of the pool that nobody has.
+    pub fn free(&self) -> usize {
+        let (_, body) = self.http("GET", "/devices?res=nvidia_cuda&used=true", "");
+        body.strip_prefix("nvidia_cuda=").and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{body}"))
+    }
+
+    pub fn wait_for_free(&self, count: usize) -> Duration {
+        wait_until(&format!("{count} free vGPUs"), || self.free() == count)
+    }
+
+    /// What a tool gets that knows only HTTP: the status and the body.
+    pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        let length = body.len();
+        write!(
+            socket,
+            "{method} {path} HTTP/1.1\r\nHost: orion\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .expect("sending");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        let status = answer.split(' ').nth(1).expect("a status").parse().expect("a number");
+        (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
+    }
+
+    /// A program that prints its vGPUs, with these variables.
+    pub fn program(&self, environment: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(built().join("examples/show_vgpus"));
+        for name in ["ORION_SERVER", "ORION_TRANSPORT", "ORION_TOKEN", "ORION_TOKEN_FILE", "ORION_QUIET"] {
+            command.env_remove(name);
+        }
+        command.env("LD_LIBRARY_PATH", &self.folder).env("HOME", &self.folder).env_remove("LD_PRELOAD");
+        command.env("ORION_CONTROLLER", format!("127.0.0.1:{}", self.port)).envs(environment.iter().copied());
+        command
+    }
+
+    pub fn run(&self, environment: &[(&str, &str)]) -> Output {
+        self.program(environment).output().expect("the program starts")
+    }
+
+    /// One that has its vGPUs until it is told to end.
+    pub fn stay(&self, environment: &[(&str, &str)]) -> Staying {
+        let mut command = self.program(environment);
+        command.arg("stay").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let input = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while line != "attached\n" {
+            line.clear();
+            if output.read_line(&mut line).expect("text") == 0 {
+                let ended = child.wait_with_output().expect("it ended");
+                panic!("it got no vGPU: {}", String::from_utf8_lossy(&ended.stderr));
+            }
+        }
+        Staying { child, input, output }
+    }
+}
+
+fn controller(folder: &Path, port: u16, settings: &str) -> Process {
+    let config = folder.join("controller.yaml");
+    let data = folder.join("data");
+    let text = format!("controller:\n  listen_port: {port}\n{settings}database:\n  data-dir: {}\n", data.display());
+    std::fs::write(&config, text).expect("writing");
+    let mut command = Command::new(built().join("orion-controller"));
+    Process::start(command.args(["start", "--config-file"]).arg(config), &folder.join("controller.log"))
+}
+
+/// A program with vGPUs.
+pub struct Staying {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Staying {
+    /// Has it ask once more, and answers what it got: the code of the call, and standard error.
+    pub fn ask_again(mut self) -> (String, String) {
+        self.input.take().expect("not yet told").write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        let mut said = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        self.child.wait().expect("it ends");
+        (line.trim_end().to_owned(), said)
+    }
+
+    /// As by `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
