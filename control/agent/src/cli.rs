@@ -20,7 +20,8 @@ pub struct Cli {
     /// What the node is called in the pool [default: the name of this machine]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// vGPUs that each GPU is split into: as many programs may share one. A program that asks for no memory has this part
+    /// vGPUs that each GPU is split into: as many programs may share one. A program that asks for no memory has this
+    /// part
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub vgpu_count: u32,
     /// MiB of device memory that a vGPU takes besides its own, for its context [default: 640, on the software GPU 0]

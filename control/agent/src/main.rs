@@ -1,4 +1,5 @@
-//! `orion-agent`: stands beside an oriond, and says to the controller of its pool what the node has and what runs there.
+//! `orion-agent`: stands beside an oriond, and says to the controller of its pool what the node has and what runs
+//! there.
 
 mod cli;
 mod controller;

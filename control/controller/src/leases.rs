@@ -10,8 +10,8 @@ use orion_transport::lease::{Instance, MasterKey, SignedLease};
 use orion_transport::proof::fresh_nonce;
 use orion_wire::lease::{Lease, LeaseId, Vgpu};
 
-/// Beside the store. Of it the keys of all nodes are made, so it outlives the process: a node goes on with the key that it
-/// has.
+/// Beside the store. Of it the keys of all nodes are made, so it outlives the process: a node goes on with the key that
+/// it has.
 const KEY_FILE: &str = "lease.key";
 
 /// The controller's secret: that of before, or a new one.
@@ -23,7 +23,8 @@ pub fn master_key(folder: &Path) -> Result<MasterKey, String> {
             let mode = file.metadata().map_err(failed)?.permissions().mode();
             if mode & 0o077 != 0 {
                 return Err(format!(
-                    "the key of leases {} has mode {:04o}: others can read or change it; remove it, and a new one is made",
+                    "the key of leases {} has mode {:04o}: others can read or change it; remove it, and a new one \
+                     is made",
                     path.display(),
                     mode & 0o7777
                 ));

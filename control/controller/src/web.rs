@@ -1,5 +1,5 @@
-//! What is asked over plain HTTP, on the same port: by programs that want vGPUs, by the original's tools, by Prometheus,
-//! by whoever wants to know whether the controller is well.
+//! What is asked over plain HTTP, on the same port: by programs that want vGPUs, by the original's tools, by
+//! Prometheus, by whoever wants to know whether the controller is well.
 
 use std::collections::HashMap;
 

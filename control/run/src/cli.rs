@@ -27,7 +27,8 @@ pub struct Cli {
     pub gmem: Option<u64>,
     /// Percent of a GPU's time, of each, as ORION_RATIO. Nobody is held to it yet, so a controller refuses all but 100
     /// unless its operator has said otherwise
-    #[arg(long, value_name = "PERCENT", conflicts_with = "server", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", conflicts_with = "server")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub ratio: Option<u32>,
     /// How to reach the oriond that is started, as ORION_TRANSPORT
     #[arg(long, value_parser = PossibleValuesParser::new(CARRIERS.iter().map(|carrier| carrier.name)))]

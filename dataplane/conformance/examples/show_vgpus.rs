@@ -1,6 +1,6 @@
-//! Prints what a program is given: the number of its devices, and of each its size, what is free of it, and what becomes
-//! of an allocation of all of it and of one more. With the word `stay` it then says so, waits for a line on standard
-//! input, and asks once more.
+//! Prints what a program is given: the number of its devices, and of each its size, what is free of it, and what
+//! becomes of an allocation of all of it and of one more. With the word `stay` it then says so, waits for a line on
+//! standard input, and asks once more.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures.
 

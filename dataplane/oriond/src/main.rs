@@ -420,8 +420,8 @@ fn refuse_beside_pool(options: &Serve) -> Result<(), String> {
     ];
     match beside.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => Err(format!(
-            "{name} and --pool {} contradict each other: who is let in, and with what, is what leases say; leave one of \
-             them out",
+            "{name} and --pool {} contradict each other: leases say who is let in, and with what; leave one of them \
+             out",
             pool.display()
         )),
         None => Ok(()),

@@ -10,8 +10,8 @@
 //!             <-------------------------  State (version, live, ended)
 //! ```
 //! The agent asks, and oriond answers each question once. What has ended is told until the agent says that it has heard
-//! of it, so an agent that was killed and started again misses nothing. Each message is a frame of kind [`KIND`], as in a
-//! handshake.
+//! of it, so an agent that was killed and started again misses nothing. Each message is a frame of kind [`KIND`], as in
+//! a handshake.
 
 use crate::codec::{Fault, Reader, Writer};
 use crate::lease::{LeaseId, name};

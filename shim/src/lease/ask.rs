@@ -1,4 +1,5 @@
-//! One question to the controller, over HTTP, and its answer. No thread, no runtime: the program waits for its GPU anyway.
+//! One question to the controller, over HTTP, and its answer. No thread, no runtime: the program waits for its GPU
+//! anyway.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -24,8 +24,8 @@ pub struct Wanted {
 const OF_A_POOL: [&str; 3] = ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO"];
 
 impl Wanted {
-    /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file does
-    /// not name a controller.
+    /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file
+    /// does not name a controller.
     pub fn from_environment(server: Option<&str>) -> Result<Option<Wanted>, String> {
         let variable = |name: &str| match std::env::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
