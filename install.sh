@@ -28,8 +28,8 @@ esac
 [ "$mode" = system ] || [ "$mode" = uninstall ] || [[ "$1" != -* ]] || usage
 service=$root/control/service
 # what --system puts, but for the libraries' folder
-files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-check
-    usr/bin/orion-smi usr/bin/orionctl
+files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-agent
+    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl
     etc/orion/server.conf etc/logrotate.d/orion
     usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service)
 
@@ -95,7 +95,7 @@ if [ "$mode" = portable ]; then
     libraries=("$built"/lib{cuda,cupti,nvidia_ml}.so)
     "$root/dataplane/conformance/glibc-version.sh" 2.17 "$built"/orion-{run,ptxas} "${libraries[@]}"
 else
-    [ "$mode" = folder ] || users+=(-p orion-controller -p orion-check -p orion-ctl)
+    [ "$mode" = folder ] || users+=(-p orion-controller -p orion-agent -p orion-check -p orion-ctl)
     (cd "$root" && cargo build --release --quiet "${users[@]}" -p oriond)
 fi
 
@@ -117,7 +117,7 @@ ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
 
 if [ "$mode" = system ] || [ "$mode" = deb ]; then
     put 755 "$built/orion-controller" bin/orion-controller
-    for tool in orion-check orion-smi orionctl; do put 755 "$built/$tool" "bin/$tool"; done
+    for tool in orion-agent orion-check orion-smi orionctl; do put 755 "$built/$tool" "bin/$tool"; done
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
     install -m 644 "$service"/*.service "${DESTDIR:-}/usr/lib/systemd/system/"
     install -m 644 "$service/orion.logrotate" "${DESTDIR:-}/etc/logrotate.d/orion"

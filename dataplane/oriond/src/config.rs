@@ -17,14 +17,18 @@ const LOG_FILE: &str = "/var/log/orion/server.log";
 
 /// Keys that are understood and change nothing, with the reason.
 const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
-    ("server", "vgpu_count", "sessions share a GPU without being counted out beforehand; see sessions_max and vgpus"),
+    (
+        "server",
+        "vgpu_count",
+        "in a pool it is orion-agent --vgpu-count; else sessions are not counted out, see sessions_max",
+    ),
     ("server", "ibverbs_device", "there is no RDMA in this version"),
     ("server-nccl", "comm_id", "NCCL runs in the programs, which need no help from the server"),
     ("server-shm", "shm_path_base", "memory is passed by descriptor and has no path"),
     ("server-shm", "shm_group_name", "memory is passed by descriptor and has no group"),
     ("server-shm", "shm_user_name", "memory is passed by descriptor and has no user"),
     ("server-shm", "shm_buffer_size", "the rings are of one size; see staging and heap for what copies go through"),
-    ("controller", "controller_addr", "oriond speaks to no controller by itself"),
+    ("controller", "controller_addr", "oriond speaks to no controller by itself; orion-agent --controller does"),
     ("throttle", "throttle_level", "the GPU's time is not divided by this version"),
     ("throttle", "computation_throttle_mode2", "the GPU's time is not divided by this version"),
 ];
@@ -264,7 +268,7 @@ impl File<'_> {
         let Some((address, port, line)) = address else { return };
         let place = std::net::SocketAddr::new(address, port).to_string();
         let has = |option: &str| settings.arguments.iter().any(|argument| argument == option);
-        let is_proved = has("--token-file") || has("--insecure");
+        let is_proved = has("--token-file") || has("--insecure") || has("--pool");
         if address.is_loopback() && !is_proved {
             settings.notices.push(self.at(
                 line,

@@ -163,8 +163,8 @@ impl Settings {
         };
         if let (Some(transport), Reach::Pool(_)) = (text("ORION_TRANSPORT")?, &reach) {
             return Err(format!(
-                "ORION_TRANSPORT={transport}: by what a program reaches a GPU of a pool follows from its node's address; \
-                 unset it"
+                "ORION_TRANSPORT={transport}: by what a program reaches a GPU of a pool follows from its node's \
+                 address; unset it"
             ));
         }
         if let (Some(transport), Reach::Server(server)) = (text("ORION_TRANSPORT")?, &reach)

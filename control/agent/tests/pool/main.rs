@@ -68,7 +68,7 @@ fn what_a_program_asks_for_stands_in_its_environment_or_in_client_conf() {
     let conf = scene.folder.join(".orion");
     std::fs::create_dir(&conf).expect("a new folder");
     let text_of = format!(
-        "[log]\nlog_level = INFO\n[controller]\n  controller_addr = 127.0.0.1:{} ; here\n[client]\nvgpu = 2\ngmem = 256\n",
+        "[log]\nlog_level = INFO\n[controller]\n controller_addr = 127.0.0.1:{} ; so\n[client]\nvgpu=2\ngmem=256\n",
         scene.port
     );
     std::fs::write(conf.join("client.conf"), text_of).expect("writing");
