@@ -68,7 +68,9 @@ fn word(rest: &mut Rest<'_>) -> Option<String> {
     while let Some(c) = rest.next_if(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+')) {
         word.push(c);
     }
-    let is_one = matches!(word.as_str(), "true" | "false" | "null") || word.parse::<f64>().is_ok();
+    // Rust knows numbers that JSON does not, and they are written with letters.
+    let is_number = !word.contains(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E'));
+    let is_one = matches!(word.as_str(), "true" | "false" | "null") || is_number && word.parse::<f64>().is_ok();
     is_one.then_some(word)
 }
 
