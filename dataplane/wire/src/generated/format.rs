@@ -10,8 +10,12 @@ const FILES: &[u64] = &[
     0xce1dfe52de4e6f07,
     // dataplane/wire/src/address.rs
     0x2fd28961886b10dd,
+    // dataplane/wire/src/agent.rs
+    0xf18f19494a03466a,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
+    // dataplane/wire/src/client_conf.rs
+    0x2eaf12c7886f5d11,
     // dataplane/wire/src/codec.rs
     0x13bd378a7f2051f4,
     // dataplane/wire/src/environment.rs
@@ -19,11 +23,13 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x380e32e40d439590,
     // dataplane/wire/src/hello.rs
-    0x712deedb21e224fe,
+    0xd9416a7a435d2f6b,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
+    // dataplane/wire/src/lease.rs
+    0x3e09e2a640d1ddb6,
     // dataplane/wire/src/lib.rs
-    0x1e562905ff490b67,
+    0x61e2f440b30e0c29,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
