@@ -27,7 +27,8 @@ impl Report {
         };
         let request = RegisterRequest {
             node,
-            address: address.to_string(),
+            // As the original wrote it where programs come over a network.
+            address: address.host().map_or_else(|| address.to_string(), str::to_owned),
             gpus: Vec::new(),
             split: cli.vgpu_count,
             oriond: String::new(),

@@ -109,6 +109,11 @@ fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_t
     assert_eq!(text(&scene.run(&half)).0, vgpus(2, 512));
     let (status, answer) = scene.http("POST", "/allocations", "{\"vgpus\":1,\"ratio\":50}");
     assert!(status == 200 && answer.contains("\"ratio_is_kept\":false"), "{status} {answer}");
+    // Not come for, and given back by its name.
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    let name = answer["allocation"].as_str().expect("a name");
+    assert_eq!(scene.http("DELETE", &format!("/allocations/{name}"), ""), (200, "{\"was_there\":true}".to_owned()));
+    assert_eq!(scene.http("DELETE", &format!("/allocations/{name}"), ""), (200, "{\"was_there\":false}".to_owned()));
     let (status, answer) = scene.http("POST", "/allocations", "{\"vgpu\":1}");
     assert!(status == 400 && answer.contains("unknown field `vgpu`"), "{status} {answer}");
 }
