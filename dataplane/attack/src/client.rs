@@ -12,6 +12,12 @@ use orion_transport::carrier::{self, Carrier, Listener};
 use orion_transport::client::{Caller, Server, Tuning};
 use orion_transport::proof::Token;
 use orion_wire::hello::Welcome;
+use orion_wire::message::callback::CallbackDone;
+use orion_wire::message::carrier::HeapWritten;
+use orion_wire::message::field::{Field, List};
+use orion_wire::message::graph::{Dependencies, NodePlace};
+use orion_wire::message::graph_node::{GraphAddNode, NodeParams};
+use orion_wire::message::image::Nothing;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, RECORD_BYTES_MAX, op};
 use orion_wire::{Handle, Reader, Writer};
 
@@ -177,8 +183,7 @@ impl Client {
             }
         }
         for id in done {
-            let mut body = Vec::new();
-            body.word(id);
+            let body = body(&CallbackDone { round: id });
             let size = (HEADER_BYTES + body.len()) as u32;
             let header = Header { size, op: op::CALLBACK_DONE, thread: 0, context: 0, sequence: 0 }.encode();
             // No room is no harm: the worker's own patience ends.
@@ -189,9 +194,7 @@ impl Client {
     /// Announces that a range of the heap was written.
     pub fn announce(&mut self, range: HeapRange) {
         if self.carrier.pages().must_bring() {
-            let mut body = Vec::new();
-            range.put(&mut body);
-            self.post(op::HEAP_WRITTEN, 0, &body);
+            self.post(HeapWritten::OP, 0, &body(&HeapWritten { range: range.into() }));
         }
     }
 
@@ -230,6 +233,20 @@ impl Drop for Client {
 /// Whether it answers a call.
 pub fn is_reply(header: &Header) -> bool {
     !matches!(header.op, op::HEAP_WRITTEN | op::HEAP_PATCH | op::LOG)
+}
+
+/// A message's body.
+pub fn body<'a>(message: &impl Field<'a>) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.put(&mut out);
+    out
+}
+
+/// The request for a node that does nothing.
+pub fn empty_node(graph: Handle, node: Handle) -> GraphAddNode<'static> {
+    let on = Dependencies { with_edges: false, nodes: List::default() };
+    let place = NodePlace { graph: graph.into(), node: node.into(), on };
+    GraphAddNode { place, params: NodeParams::Empty(Nothing {}) }
 }
 
 pub fn words(words: &[u64]) -> Vec<u8> {

@@ -1,24 +1,31 @@
 //! A session that makes the server keep things for it: what it sends is small, and what comes of it is not, or is never
 //! fetched. Says how much memory oriond and the worker have then, and how long somebody else waited for answers.
 
-// UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
-
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use orion_cuda::sys::*;
 use orion_transport::LANES_MAX;
 use orion_transport::client::Server;
-use orion_wire::generated::ops;
+use orion_wire::Kind;
 use orion_wire::handle::Handle;
-use orion_wire::record::op;
-use orion_wire::{Kind, Writer};
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost, ClaimedRange};
+use orion_wire::message::callback::LaunchHostFunc;
+use orion_wire::message::calls;
+use orion_wire::message::capture::StreamBeginCapture;
+use orion_wire::message::copy::{Copy3D, CopyBox, CopyInInline, CopyOutInline, CopySide};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, Size};
+use orion_wire::message::graph_node::GraphAddNode;
+use orion_wire::message::host_memory::{MemFreeHost, MemHostAlloc, Pinned};
+use orion_wire::message::memory::MemAlloc;
+use orion_wire::message::stream::StreamQuery;
+use orion_wire::record::HeapRange;
 
 use crate::carried::Carried;
-use crate::client::{Answer, Client, first_word, words};
+use crate::client::{Answer, Client, body, empty_node, first_word, words};
 
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
-const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
+const GRAPH: Handle = Handle::new(Kind::Graph, 0, 0);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Way {
@@ -94,16 +101,21 @@ pub fn run(server: &Server, token: &str, oriond: u32, way: Way, seconds: u64) ->
         Answer::Reply(code, _) => Err(format!("operation {op:#x} answered {code}")),
         Answer::Late | Answer::Lost => Err(format!("no answer to operation {op:#x}")),
     };
-    call(&mut client, ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]))?;
-    call(&mut client, ops::CU_GRAPH_CREATE, &words(&[GRAPH, 0]))?;
-    let memory = first_word(&call(&mut client, ops::CU_MEM_ALLOC_V2, &words(&[1 << 20]))?);
+    let stream = calls::cuStreamCreateWithPriority { phStream: STREAM, flags: CU_STREAM_NON_BLOCKING, priority: 0 };
+    call(&mut client, calls::cuStreamCreateWithPriority::OP, &body(&stream))?;
+    let graph = calls::cuGraphCreate { phGraph: GRAPH.0, flags: 0 };
+    call(&mut client, calls::cuGraphCreate::OP, &body(&graph))?;
+    let memory = first_word(&call(&mut client, MemAlloc::OP, &body(&MemAlloc { bytes: Size(1 << 20) }))?);
     let mut growth = Growth::begin(oriond, worker);
     if way == Way::Captured {
-        call(&mut client, ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, 2]))?;
+        let capture = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
+        call(&mut client, StreamBeginCapture::OP, &body(&capture))?;
     }
     if way == Way::Freed {
         // Something that the device waits for, and nobody brings.
-        client.post(ops::CU_STREAM_WAIT_VALUE32_V2, 0, &words(&[STREAM, memory, 1, 0]));
+        let addr = ClaimedDevice::new(memory);
+        let wait = calls::cuStreamWaitValue32_v2 { stream: STREAM, addr, value: 1, flags: 0 };
+        client.post(calls::cuStreamWaitValue32_v2::OP, 0, &body(&wait));
     }
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(seconds) && !growth.lost {
@@ -184,42 +196,59 @@ fn lanes(server: &Server, token: &str, oriond: u32, seconds: u64) -> Result<Grow
     growth.ok_or_else(|| "there was no time for a session".to_owned())
 }
 
+/// A side of a copy without a place.
+fn nowhere() -> CopySide {
+    let (zero, host, device) = (Size(0), ClaimedHost::new(0), ClaimedDevice::new(0));
+    let (array, reserved) = (Existing(0), 0);
+    let (x, y, z, level, pitch, height) = (zero, zero, zero, zero, zero, zero);
+    CopySide { x, y, z, level, memory_type: 0, host, device, array, reserved, pitch, height }
+}
+
 /// One message of that kind; whether it went out.
 fn one(client: &mut Client, way: Way, memory: u64, i: u64) -> bool {
+    let (stream, memory) = (Existing(STREAM), ClaimedDevice::new(memory));
+    let range = |offset, bytes| ClaimedRange::from(HeapRange { offset, bytes });
     match way {
-        Way::Replies => client.send(op::COPY_OUT_INLINE, 0, &words(&[memory, 100 << 10, STREAM])),
+        Way::Replies => {
+            let q = CopyOutInline { from: memory, bytes: Size(100 << 10), stream };
+            client.send(CopyOutInline::OP, 0, &body(&q))
+        }
         Way::Ranges => {
-            // SAFETY: a struct of integers and pointers, for which zero is a value.
-            let mut d: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
-            (d.WidthInBytes, d.Height, d.Depth) = (1, 2, 1);
-            (d.srcMemoryType, d.srcDevice, d.srcPitch) = (CU_MEMORYTYPE_DEVICE, memory, 8);
-            let at = client.heap.base() as u64 + (80 << 20);
-            (d.dstMemoryType, d.dstHost, d.dstPitch) = (CU_MEMORYTYPE_HOST, at as *mut _, 900 << 20);
-            let mut body = words(&[STREAM]);
-            // SAFETY: plain data; the padding is zero because the struct was.
-            body.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), size_of_val(&d)) });
-            client.send(op::COPY_3D, 0, &body)
+            let at = ClaimedHost::new(client.heap.base() as u64 + (80 << 20));
+            let source = CopySide { memory_type: CU_MEMORYTYPE_DEVICE, device: memory, pitch: Size(8), ..nowhere() };
+            let destination =
+                CopySide { memory_type: CU_MEMORYTYPE_HOST, host: at, pitch: Size(900 << 20), ..nowhere() };
+            let copy = Copy3D { source, destination, width: Size(1), rows: Size(2), layers: Size(1) };
+            client.send(CopyBox::OP, 0, &body(&CopyBox { stream, copy }))
         }
-        Way::Callbacks => client.post(ops::CU_LAUNCH_HOST_FUNC, 0, &words(&[STREAM, 1, 1])),
+        Way::Callbacks => {
+            let q = LaunchHostFunc { stream, function: CallbackId(1), kept: true };
+            client.post(LaunchHostFunc::OP, 0, &body(&q))
+        }
         Way::Captured => {
-            let mut body = words(&[memory, STREAM]);
-            body.bytes(&[1; 60 << 10]);
-            client.post(op::COPY_IN_INLINE, 0, &body)
+            let q = CopyInInline { to: memory, stream, bytes: Bytes::from(&[1; 60 << 10][..]) };
+            client.post(CopyInInline::OP, 0, &body(&q))
         }
-        Way::Freed => client.post(ops::CU_MEM_FREE_HOST, 0, &words(&[(96 << 20) + (i % 64) * 4096, 4096, 0])),
-        Way::Waits => client.send(ops::CU_MEM_HOST_ALLOC, 0, &words(&[2, 96 << 20, 4096])),
+        Way::Freed => {
+            let q = MemFreeHost { range: range((96 << 20) + (i % 64) * 4096, 4096), registered_alone: false };
+            client.post(MemFreeHost::OP, 0, &body(&q))
+        }
+        Way::Waits => {
+            let q = MemHostAlloc { request: Pinned::Copied, range: range(96 << 20, 4096) };
+            client.send(MemHostAlloc::OP, 0, &body(&q))
+        }
         Way::Nodes => {
-            let node = Handle::new(Kind::GraphNode, 0, i as u32).0;
-            let empty = u64::from(CU_GRAPH_NODE_TYPE_EMPTY);
-            client.post(ops::CU_GRAPH_ADD_NODE_V2, 0, &words(&[GRAPH, node, 0, 0, empty]))
+            let node = Handle::new(Kind::GraphNode, 0, i as u32);
+            client.post(GraphAddNode::OP, 0, &body(&empty_node(GRAPH, node)))
         }
         Way::Errors => {
             client.context = Handle::new(Kind::Context, 0, 100 + (i % 100_000) as u32).0;
-            client.post(ops::CU_STREAM_QUERY, (i % 4096) as u16, &words(&[STREAM]))
+            client.post(StreamQuery::OP, (i % 4096) as u16, &body(&StreamQuery { stream }))
         }
         Way::Events => {
             let event = Handle::new(Kind::Event, 0, (i % 0xff_ffff) as u32).0;
-            client.post(ops::CU_EVENT_CREATE, 0, &words(&[event, 0]))
+            let q = calls::cuEventCreate { phEvent: event, Flags: 0 };
+            client.post(calls::cuEventCreate::OP, 0, &body(&q))
         }
         Way::Unread | Way::Lanes => unreachable!("they have sessions of their own"),
     }

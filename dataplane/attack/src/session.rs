@@ -1,6 +1,5 @@
 //! One hostile session: what it has of its own, and the messages it sends.
 
-use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,20 @@ use orion_cuda::sys::*;
 use orion_transport::client::Server;
 use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::calls;
+use orion_wire::message::copy::CopyOutInline;
+use orion_wire::message::field::{Bytes, Existing, List, Ordinal, Size};
+use orion_wire::message::graph_exec::GraphInstantiateWithFlags;
+use orion_wire::message::graph_node::GraphAddNode;
+use orion_wire::message::image::Payload;
+use orion_wire::message::memory::MemAlloc;
+use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
+use orion_wire::message::pool::DeviceGetDefaultMemPool;
 use orion_wire::record::{Header, op};
 use orion_wire::{Kind, Writer};
 
-use crate::client::{Answer, Client, first_word, is_reply, words};
+use crate::client::{Answer, Client, body, empty_node, first_word, is_reply, words};
 use crate::field::{Arsenal, Field, PTX};
 use crate::messages::{BY_HAND, COPIES, DECLARED, FATAL};
 use crate::worker::{self, Worker};
@@ -38,109 +47,157 @@ pub struct Outcome {
 
 /// Sends `count` messages, fewer if the session ends before.
 pub fn run(server: &Server, token: &str, canary: &[u8], seed: u64, count: u64) -> Result<Outcome, String> {
-    let mut client = Client::attach(server, token)?;
-    let worker = Worker::look(client.welcome.worker_pid);
-    let mut a = Arsenal::new(seed, client.heap.base() as u64, client.heap.bytes());
-    a.foreign.clone_from(&worker.places);
-    a.prizes.clone_from(&worker.prizes);
-    a.memory_bytes = MEMORY_BYTES;
-    a.malice = 3 + a.random.below(12);
-    let mut outcome = Outcome {
-        worker: client.welcome.worker_pid,
-        messages: 0,
-        succeeded: 0,
-        lost: false,
-        broke: None,
-        last: Vec::new(),
-        watched: worker.is_watched(),
-        threads: BTreeSet::new(),
-    };
-    begin(&mut client, &mut a)?;
-    let mut last: VecDeque<String> = VecDeque::new();
-    let mut under_way: HashMap<u64, u16> = HashMap::new();
-    let (leaked, broken, succeeded) = (Cell::new(false), Cell::new(false), Cell::new(0));
-    let mut late = 0;
-    let seen = |header: &Header, body: &[u8], a: &mut Arsenal, under_way: &mut HashMap<u64, u16>| {
-        leaked.set(leaked.get() || holds(body, canary) || holds(body, ELF));
-        let Some(op) = under_way.remove(&header.sequence).filter(|_| is_reply(header)) else { return };
+    let mut session = Session::begin(server, token, canary, seed)?;
+    let began = Instant::now();
+    while session.goes_on() && session.outcome.messages < count && began.elapsed() < Duration::from_secs(20) {
+        session.send_one();
+        if session.outcome.messages.is_multiple_of(16) {
+            session.look();
+        }
+    }
+    Ok(session.end())
+}
+
+/// What came back, and what it tells.
+struct Seen<'a> {
+    arsenal: Arsenal,
+    /// What nobody but another session may see.
+    canary: &'a [u8],
+    /// Operations by their sequence numbers.
+    under_way: HashMap<u64, u16>,
+    leaked: bool,
+    /// The context is broken for good, and so would be everything that follows.
+    broken: bool,
+    succeeded: u64,
+}
+
+impl Seen<'_> {
+    fn look_into(&mut self, bytes: &[u8]) {
+        self.leaked = self.leaked || holds(bytes, self.canary) || holds(bytes, ELF);
+    }
+
+    fn take(&mut self, header: &Header, body: &[u8]) {
+        self.look_into(body);
+        let Some(op) = self.under_way.remove(&header.sequence).filter(|_| is_reply(header)) else { return };
         match header.context as u32 {
             CUDA_SUCCESS => {
-                succeeded.set(succeeded.get() + 1);
-                made(a, op, body);
+                self.succeeded += 1;
+                made(&mut self.arsenal, op, body);
             }
-            // The context is broken for good, and so would be everything that follows.
-            700..=720 | 46 | 999 => broken.set(true),
+            700..=720 | 46 | 999 => self.broken = true,
             _ => {}
         }
-    };
-    let began = Instant::now();
-    while outcome.messages < count && late < 4 && !broken.get() && began.elapsed() < Duration::from_secs(20) {
-        let (op, fields) = pick(&mut a);
+    }
+}
+
+struct Session<'a> {
+    client: Client,
+    worker: Worker,
+    seen: Seen<'a>,
+    outcome: Outcome,
+    last: VecDeque<String>,
+    /// Answers that did not come in time, one after the other.
+    late: u32,
+}
+
+impl<'a> Session<'a> {
+    fn begin(server: &Server, token: &str, canary: &'a [u8], seed: u64) -> Result<Session<'a>, String> {
+        let mut client = Client::attach(server, token)?;
+        let worker = Worker::look(client.welcome.worker_pid);
+        let mut arsenal = Arsenal::new(seed, client.heap.base() as u64, client.heap.bytes());
+        arsenal.foreign.clone_from(&worker.places);
+        arsenal.prizes.clone_from(&worker.prizes);
+        arsenal.memory_bytes = MEMORY_BYTES;
+        arsenal.malice = 3 + arsenal.random.below(12);
+        let outcome = Outcome {
+            worker: client.welcome.worker_pid,
+            messages: 0,
+            succeeded: 0,
+            lost: false,
+            broke: None,
+            last: Vec::new(),
+            watched: worker.is_watched(),
+            threads: BTreeSet::new(),
+        };
+        begin(&mut client, &mut arsenal)?;
+        let under_way = HashMap::new();
+        let seen = Seen { arsenal, canary, under_way, leaked: false, broken: false, succeeded: 0 };
+        Ok(Session { client, worker, seen, outcome, last: VecDeque::new(), late: 0 })
+    }
+
+    fn goes_on(&mut self) -> bool {
+        let caught = self.seen.leaked || self.outcome.broke.is_some();
+        self.outcome.lost |= !caught && self.client.is_lost();
+        !caught && !self.outcome.lost && !self.seen.broken && self.late < 4
+    }
+
+    fn send_one(&mut self) {
+        let a = &mut self.seen.arsenal;
+        let (op, fields) = pick(a);
         let body = a.message(fields);
         let posted = a.random.one_in(3);
         let thread = a.random.below(3) as u16;
-        client.context = match a.random.below(12) {
+        self.client.context = match a.random.below(12) {
             0 => a.handle(Kind::Context),
             _ => Handle::primary_context(0).0,
         };
-        if last.len() == 24 {
-            last.pop_front();
+        if self.last.len() == 24 {
+            self.last.pop_front();
         }
-        last.push_back(shown(op, posted, &body));
-        outcome.messages += 1;
-        let sent = if posted { client.post(op, thread, &body) } else { client.send(op, thread, &body) };
+        self.last.push_back(shown(op, posted, &body));
+        self.outcome.messages += 1;
+        let sent = if posted { self.client.post(op, thread, &body) } else { self.client.send(op, thread, &body) };
         if !posted {
-            under_way.insert(client.sequence(), op);
+            self.seen.under_way.insert(self.client.sequence(), op);
         }
-        outcome.lost = (!sent || !client.replies(&mut |h, b| seen(h, b, &mut a, &mut under_way))) && client.is_lost();
-        if outcome.messages.is_multiple_of(16) {
-            outcome.threads.extend(worker::threads(outcome.worker));
-            match client.ask(op::PING, 5, &[], PATIENCE, &mut |h, b| seen(h, b, &mut a, &mut under_way)) {
-                Answer::Reply(..) => late = 0,
-                Answer::Late => late += 1,
-                Answer::Lost => outcome.lost = true,
+        let seen = &mut self.seen;
+        self.outcome.lost = (!sent || !self.client.replies(&mut |h, b| seen.take(h, b))) && self.client.is_lost();
+    }
+
+    /// What has become of the worker, and of what lies where messages may have written.
+    fn look(&mut self) {
+        self.outcome.threads.extend(worker::threads(self.outcome.worker));
+        let seen = &mut self.seen;
+        match self.client.ask(op::PING, 5, &[], PATIENCE, &mut |h, b| seen.take(h, b)) {
+            Answer::Reply(..) => self.late = 0,
+            Answer::Late => self.late += 1,
+            Answer::Lost => self.outcome.lost = true,
+        }
+        // Now, as the session may end before its end.
+        self.read(0);
+        if self.worker.was_written() {
+            self.outcome.broke = Some("memory of the worker was written".to_owned());
+        }
+    }
+
+    /// A page of the first memory: it may have been read from where it should not.
+    fn read(&mut self, offset: u64) {
+        self.client.context = Handle::primary_context(0).0;
+        let from = ClaimedDevice::new(self.seen.arsenal.memory[0] + offset);
+        let q = body(&CopyOutInline { from, bytes: Size(4096), stream: Existing(0) });
+        let seen = &mut self.seen;
+        self.client.ask(CopyOutInline::OP, 6, &q, PATIENCE, &mut |h, b| seen.take(h, b));
+    }
+
+    fn end(mut self) -> Outcome {
+        if !self.outcome.lost {
+            [0, 4096].into_iter().for_each(|offset| self.read(offset));
+            self.seen.look_into(&self.client.read_heap(80 << 20, 256 << 10));
+            if self.worker.was_written() {
+                self.outcome.broke = Some("memory of the worker was written".to_owned());
             }
-            // Now, as the session may end before its end.
-            client.context = Handle::primary_context(0).0;
-            client.ask(op::COPY_OUT_INLINE, 6, &words(&[a.memory[0], 4096, 0]), PATIENCE, &mut |h, b| {
-                seen(h, b, &mut a, &mut under_way);
-            });
-            if worker.was_written() {
-                outcome.broke = Some("memory of the worker was written".to_owned());
-                break;
-            }
-            if leaked.get() {
-                break;
-            }
         }
-        if outcome.lost || client.is_lost() {
-            outcome.lost = true;
-            break;
+        self.outcome.succeeded = self.seen.succeeded;
+        if self.seen.leaked {
+            self.outcome.broke = Some("memory of the worker was read".to_owned());
         }
-    }
-    if !outcome.lost {
-        // What lies in device memory may have been read from where it should not.
-        client.context = Handle::primary_context(0).0;
-        for at in [0, 4096] {
-            let body = words(&[a.memory[0] + at, 4096, 0]);
-            client.ask(op::COPY_OUT_INLINE, 6, &body, PATIENCE, &mut |h, b| seen(h, b, &mut a, &mut under_way));
+        if self.client.is_lost() {
+            self.client.replies(&mut |_, _| {});
+            self.last.push_back(format!("the worker said: {}", String::from_utf8_lossy(&self.client.said)));
         }
-        let heap = client.read_heap(80 << 20, 256 << 10);
-        leaked.set(leaked.get() || holds(&heap, canary) || holds(&heap, ELF));
-        if worker.was_written() {
-            outcome.broke = Some("memory of the worker was written".to_owned());
-        }
+        self.outcome.last = self.last.into();
+        self.outcome
     }
-    outcome.succeeded = succeeded.get();
-    if leaked.get() {
-        outcome.broke = Some("memory of the worker was read".to_owned());
-    }
-    if client.is_lost() {
-        client.replies(&mut |_, _| {});
-        last.push_back(format!("the worker said: {}", String::from_utf8_lossy(&client.said)));
-    }
-    outcome.last = last.into();
-    Ok(outcome)
 }
 
 /// A worker that is told to unmap its stack, which it does not survive; its pid. Only of an oriond that was
@@ -230,39 +287,44 @@ fn begin(client: &mut Client, a: &mut Arsenal) -> Result<(), String> {
         Answer::Lost => Err(format!("session lost in operation {op:#x} at the beginning")),
     };
     for _ in 0..2 {
-        let memory = first_word(&call(client, ops::CU_MEM_ALLOC_V2, &words(&[MEMORY_BYTES]))?);
-        a.memory.push(memory);
+        let memory = call(client, MemAlloc::OP, &body(&MemAlloc { bytes: Size(MEMORY_BYTES) }))?;
+        a.memory.push(first_word(&memory));
     }
     let mut own = |kind: Kind, index: u32| {
-        let name = Handle::new(kind, 0, index).0;
-        a.handles.push((kind, name));
+        let name = Handle::new(kind, 0, index);
+        a.handles.push((kind, name.0));
         name
     };
     let module = own(Kind::Module, 0);
-    let mut body = words(&[module, 0]);
-    body.bytes(PTX);
-    body.word(0);
-    call(client, ops::CU_MODULE_LOAD_DATA_EX, &body)?;
-    for (i, name) in ["noop", "fill", "increment", "follow"].iter().enumerate() {
-        let mut body = words(&[module, own(Kind::Function, i as u32)]);
-        body.bytes(name.as_bytes());
-        call(client, ops::CU_MODULE_GET_FUNCTION, &body)?;
+    let image = Payload::Inline(Bytes::from(PTX));
+    let load = ModuleLoadData { module: module.into(), image, options: List::default() };
+    call(client, ModuleLoadData::OP, &body(&load))?;
+    for (i, name) in [c"noop", c"fill", c"increment", c"follow"].into_iter().enumerate() {
+        let function = own(Kind::Function, i as u32).into();
+        let find = ModuleGetFunction { module: module.into(), function, name: name.into() };
+        call(client, ModuleGetFunction::OP, &body(&find))?;
     }
     for i in 0..2 {
-        let flags = u64::from(CU_STREAM_NON_BLOCKING);
         // Below 3 are the default streams, as words.
-        call(client, ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[own(Kind::Stream, i), flags, 0]))?;
-        call(client, ops::CU_EVENT_CREATE, &words(&[own(Kind::Event, i), 0]))?;
-        call(client, ops::CU_GRAPH_CREATE, &words(&[own(Kind::Graph, i), 0]))?;
-        let mut body = words(&[own(Kind::Array, i)]);
-        body.bytes(&words(&[64, u64::from(i) * 4, 1 << 32 | u64::from(CU_AD_FORMAT_UNSIGNED_INT8)]));
-        call(client, ops::CU_ARRAY_CREATE_V2, &body)?;
+        let (name, flags) = (own(Kind::Stream, i).0, CU_STREAM_NON_BLOCKING);
+        let stream = calls::cuStreamCreateWithPriority { phStream: name, flags, priority: 0 };
+        call(client, calls::cuStreamCreateWithPriority::OP, &body(&stream))?;
+        let event = calls::cuEventCreate { phEvent: own(Kind::Event, i).0, Flags: 0 };
+        call(client, calls::cuEventCreate::OP, &body(&event))?;
+        let graph = calls::cuGraphCreate { phGraph: own(Kind::Graph, i).0, flags: 0 };
+        call(client, calls::cuGraphCreate::OP, &body(&graph))?;
+        // A `CUDA_ARRAY_DESCRIPTOR`: width, height, and one channel of bytes.
+        let descriptor = words(&[64, u64::from(i) * 4, 1 << 32 | u64::from(CU_AD_FORMAT_UNSIGNED_INT8)]);
+        let array = calls::cuArrayCreate_v2 { pHandle: own(Kind::Array, i).0, pAllocateArray: &descriptor };
+        call(client, calls::cuArrayCreate_v2::OP, &body(&array))?;
     }
-    let (graph, pool) = (Handle::new(Kind::Graph, 0, 0).0, own(Kind::MemPool, 0));
-    call(client, ops::CU_DEVICE_GET_DEFAULT_MEM_POOL, &words(&[pool, 0]))?;
-    let empty = u64::from(CU_GRAPH_NODE_TYPE_EMPTY);
-    call(client, ops::CU_GRAPH_ADD_NODE_V2, &words(&[graph, own(Kind::GraphNode, 0), 0, 0, empty]))?;
-    call(client, ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &words(&[own(Kind::GraphExec, 0), graph, 0, 0]))?;
+    let pool = DeviceGetDefaultMemPool { pool: own(Kind::MemPool, 0).into(), device: Ordinal(0) };
+    call(client, DeviceGetDefaultMemPool::OP, &body(&pool))?;
+    let graph = Handle::new(Kind::Graph, 0, 0);
+    call(client, GraphAddNode::OP, &body(&empty_node(graph, own(Kind::GraphNode, 0))))?;
+    let exec = own(Kind::GraphExec, 0).into();
+    let made = GraphInstantiateWithFlags { exec, graph: graph.into(), flags: 0, some_set_aside: false };
+    call(client, GraphInstantiateWithFlags::OP, &body(&made))?;
     a.handles.push((Kind::Context, Handle::primary_context(0).0));
     Ok(())
 }

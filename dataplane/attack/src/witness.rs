@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 use orion_cuda::sys::*;
 use orion_transport::client::Server;
 use orion_wire::Kind;
-use orion_wire::generated::ops;
 use orion_wire::handle::Handle;
-use orion_wire::record::{HeapRange, op};
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
+use orion_wire::message::calls;
+use orion_wire::message::copy::{CopyIn, CopyOut, Source};
+use orion_wire::message::field::{Existing, Size};
+use orion_wire::message::memory::MemAlloc;
+use orion_wire::record::HeapRange;
 
-use crate::client::{Answer, Client, first_word, words};
+use crate::client::{Answer, Client, body, first_word};
 use crate::random::Random;
 
 const BYTES: usize = 64 << 10;
@@ -56,23 +60,29 @@ pub fn run(server: &Server, token: &str, seconds: u64, seed: u64) -> Result<Roun
         Answer::Late => Err(format!("no answer to operation {op:#x} within {PATIENCE:?}")),
         Answer::Lost => Err(format!("session lost in operation {op:#x}")),
     };
-    call(&mut client, ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]))?;
-    let memory = first_word(&call(&mut client, ops::CU_MEM_ALLOC_V2, &words(&[2 * BYTES as u64]))?);
-    let heap = client.heap.base() as u64;
+    let made = calls::cuStreamCreateWithPriority { phStream: STREAM, flags: CU_STREAM_NON_BLOCKING, priority: 0 };
+    call(&mut client, calls::cuStreamCreateWithPriority::OP, &body(&made))?;
+    let memory = first_word(&call(&mut client, MemAlloc::OP, &body(&MemAlloc { bytes: Size::of(2 * BYTES) }))?);
+    let (first, second) = (ClaimedDevice::new(memory), ClaimedDevice::new(memory + BYTES as u64));
+    let (heap, bytes, stream) = (client.heap.base() as u64, Size::of(BYTES), Existing(STREAM));
     let (from, to) = (HeapRange { offset: 80 << 20, bytes: BYTES as u64 }, 90 << 20);
     let (began, mut took) = (Instant::now(), Vec::new());
     while began.elapsed() < Duration::from_secs(seconds) {
         let start = Instant::now();
-        let bytes: Vec<u8> = (0..BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect();
-        client.write_heap(from.offset, &bytes);
+        let content: Vec<u8> = (0..BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect();
+        client.write_heap(from.offset, &content);
         client.announce(from);
-        let half = memory + BYTES as u64;
-        call(&mut client, op::COPY_IN, &words(&[memory, heap + from.offset, BYTES as u64, STREAM, 0]))?;
-        call(&mut client, ops::CU_MEMCPY_DTO_D_ASYNC_V2, &words(&[half, memory, BYTES as u64, STREAM]))?;
-        call(&mut client, op::COPY_OUT, &words(&[heap + to, half, BYTES as u64, STREAM]))?;
+        let there = ClaimedHost::new(heap + from.offset);
+        let copy_in = CopyIn { to: first, from: there, bytes, stream, source: Source::Kept };
+        call(&mut client, CopyIn::OP, &body(&copy_in))?;
+        let across =
+            calls::cuMemcpyDtoDAsync_v2 { dstDevice: second, srcDevice: first, ByteCount: BYTES, hStream: STREAM };
+        call(&mut client, calls::cuMemcpyDtoDAsync_v2::OP, &body(&across))?;
+        let copy_out = CopyOut { to: ClaimedHost::new(heap + to), from: second, bytes, stream };
+        call(&mut client, CopyOut::OP, &body(&copy_out))?;
         let got = client.read_heap(to, BYTES);
-        if let Some(at) = (0..BYTES).find(|i| got[*i] != bytes[*i]) {
-            return Err(format!("byte {at} of round {} is {} instead of {}", took.len(), got[at], bytes[at]));
+        if let Some(at) = (0..BYTES).find(|i| got[*i] != content[*i]) {
+            return Err(format!("byte {at} of round {} is {} instead of {}", took.len(), got[at], content[at]));
         }
         took.push(start.elapsed());
         // The others need the processors.
