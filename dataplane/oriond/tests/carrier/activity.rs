@@ -4,15 +4,24 @@ use std::mem::offset_of;
 
 use orion_cuda::cupti::*;
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::activity::{Activity, COPIES, KERNELS, LOST, SETS};
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::message::capture::StreamEndCapture;
-use orion_wire::message::field::{Existing, List, New};
+use orion_wire::message::activity::ActivityCorrelation;
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
+use orion_wire::message::calls;
+use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
+use orion_wire::message::copy::{CopyInInline, CopyOut};
+use orion_wire::message::field::{Bytes, Existing, List, New, Size};
+use orion_wire::message::graph_exec::{GraphInstantiateWithFlags, GraphLaunch};
+use orion_wire::message::image::Payload;
+use orion_wire::message::memory::MemAlloc;
+use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
+use orion_wire::message::stream::StreamSynchronize;
 use orion_wire::record::op;
-use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, body, words};
+use crate::harness::{self, Client, Oriond, Transport, body, non_blocking, words};
 
 const ALL: u64 = KERNELS | COPIES | SETS;
 const FUNCTION: u64 = Handle::new(Kind::Function, 0, 0).0;
@@ -55,15 +64,13 @@ impl Program {
         client.context = Handle::primary_context(0).0;
         let mut p = Program { client, memory: 0 };
         let module = Handle::new(Kind::Module, 0, 0).0;
-        let mut body = words(&[module, 0]);
-        body.bytes(include_bytes!("../../../conformance/ptx/facts.ptx"));
-        body.word(0);
-        p.done(ops::CU_MODULE_LOAD_DATA_EX, &body);
-        let mut body = words(&[module, FUNCTION]);
-        body.bytes(b"noop");
-        p.done(ops::CU_MODULE_GET_FUNCTION, &body);
-        p.done(ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]));
-        p.memory = Reader::new(&p.done(ops::CU_MEM_ALLOC_V2, &words(&[4096]))).word().unwrap();
+        let image = Payload::Inline(Bytes::from(&include_bytes!("../../../conformance/ptx/facts.ptx")[..]));
+        let load = ModuleLoadData { module: New(module), image, options: List::default() };
+        p.done(ModuleLoadData::OP, &body(&load));
+        let find = ModuleGetFunction { module: Existing(module), function: New(FUNCTION), name: c"noop".into() };
+        p.done(ModuleGetFunction::OP, &body(&find));
+        p.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM)));
+        p.memory = Reader::new(&p.done(MemAlloc::OP, &body(&harness::memory(4096)))).word().unwrap();
         p
     }
 
@@ -78,8 +85,8 @@ impl Program {
     }
 
     /// What comes next belongs to this call.
-    fn call(&mut self, id: u64) {
-        self.client.post(op::ACTIVITY_CORRELATION, &words(&[id]));
+    fn call(&mut self, id: u32) {
+        self.client.post(ActivityCorrelation::OP, &body(&ActivityCorrelation { id }));
     }
 
     fn launch(&mut self, grid: u64, block: u64) {
@@ -87,14 +94,22 @@ impl Program {
         self.client.post(ops::CU_LAUNCH_KERNEL, &words(&body));
     }
 
+    /// A posted one, of 400 bytes.
+    fn fill(&mut self) {
+        let dstDevice = ClaimedDevice::new(self.memory);
+        let q = calls::cuMemsetD32Async { dstDevice, ui: 7, N: 100, hStream: STREAM };
+        self.client.post(calls::cuMemsetD32Async::OP, &body(&q));
+    }
+
     fn synchronize(&mut self) {
-        self.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
+        self.done(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
     }
 
     /// A posted copy of some bytes out of the device.
     fn copy_out(&mut self, bytes: u64) {
-        let to = self.client.heap.base() as u64;
-        self.client.post(op::COPY_OUT, &words(&[to, self.memory, bytes, STREAM]));
+        let (to, from) = (ClaimedHost::new(self.client.heap.base() as u64), ClaimedDevice::new(self.memory));
+        let q = CopyOut { to, from, bytes: Size(bytes), stream: Existing(STREAM) };
+        self.client.post(CopyOut::OP, &body(&q));
     }
 
     fn take(&mut self, flush: bool) -> Vec<Seen> {
@@ -154,11 +169,10 @@ fn kernels_copies_and_fills_come_with_their_calls() {
         p.call(11);
         p.launch(3, 64);
         p.call(12);
-        p.client.post(ops::CU_MEMSET_D32_ASYNC, &words(&[p.memory, 7, 100, STREAM]));
+        p.fill();
         p.call(13);
-        let mut body = words(&[p.memory, STREAM]);
-        body.bytes(&[5; 40]);
-        p.client.post(op::COPY_IN_INLINE, &body);
+        let (to, bytes) = (ClaimedDevice::new(p.memory), Bytes::from(&[5; 40][..]));
+        p.client.post(CopyInInline::OP, &body(&CopyInInline { to, stream: Existing(STREAM), bytes }));
         p.call(14);
         p.copy_out(1000);
         p.call(15);
@@ -197,24 +211,24 @@ fn a_number_read_back_belongs_to_its_copy_whatever_follows() {
             p.copy_out(4);
             p.call(200 + i);
             p.synchronize();
-            wanted.push(100 + i as u32);
+            wanted.push(100 + i);
             // Held, and let go when something else follows.
             p.call(300 + i);
             p.copy_out(4);
             p.call(400 + i);
             p.launch(1, 1);
-            wanted.extend([300 + i as u32, 400 + i as u32]);
+            wanted.extend([300 + i, 400 + i]);
             // Held, and let go when nothing follows.
             p.call(500 + i);
             p.copy_out(4);
             p.call(600 + i);
             std::thread::sleep(std::time::Duration::from_micros(100));
             p.synchronize();
-            wanted.push(500 + i as u32);
+            wanted.push(500 + i);
             // In the reply.
             p.call(700 + i);
             p.done(op::COPY_OUT_INLINE, &words(&[p.memory, 8, STREAM]));
-            wanted.push(700 + i as u32);
+            wanted.push(700 + i);
         }
         let got: Vec<_> = p.take(true).iter().map(|a| a.correlation).collect();
         assert_eq!(got, wanted);
@@ -225,18 +239,22 @@ fn a_number_read_back_belongs_to_its_copy_whatever_follows() {
 fn a_graph_s_nodes_belong_to_its_launch() {
     on_each(|server, transport| {
         let mut p = Program::start(server, transport);
-        p.done(ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, CU_STREAM_CAPTURE_MODE_RELAXED.into()]));
+        let begin = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
+        p.done(StreamBeginCapture::OP, &body(&begin));
         for grid in 1..=3 {
             p.launch(grid, 1);
         }
         let graph = Handle::new(Kind::Graph, 0, 0).0;
         let end = StreamEndCapture { stream: Existing(STREAM), name: New(graph), set_aside: List::default() };
         p.done(StreamEndCapture::OP, &body(&end));
-        p.done(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS, &words(&[GRAPH_EXEC, graph, 0, 0]));
+        let (exec, graph) = (New(GRAPH_EXEC), Existing(graph));
+        let made = GraphInstantiateWithFlags { exec, graph, flags: 0, some_set_aside: false };
+        p.done(GraphInstantiateWithFlags::OP, &body(&made));
         p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
         for id in [21, 22] {
             p.call(id);
-            p.client.post(ops::CU_GRAPH_LAUNCH, &words(&[GRAPH_EXEC, STREAM, 0]));
+            let q = GraphLaunch { exec: Existing(GRAPH_EXEC), stream: Existing(STREAM), is_awaited: false };
+            p.client.post(GraphLaunch::OP, &body(&q));
         }
         p.call(23);
         p.synchronize();
@@ -257,11 +275,11 @@ fn only_what_was_asked_for_is_recorded_and_nothing_once_it_is_off() {
         p.word(op::ACTIVITY_ENABLE, &[SETS]);
         p.call(1);
         p.launch(1, 1);
-        p.client.post(ops::CU_MEMSET_D32_ASYNC, &words(&[p.memory, 7, 100, STREAM]));
+        p.fill();
         p.synchronize();
         p.word(op::ACTIVITY_ENABLE, &[KERNELS]);
         p.launch(1, 1);
-        p.client.post(ops::CU_MEMSET_D32_ASYNC, &words(&[p.memory, 7, 100, STREAM]));
+        p.fill();
         p.synchronize();
         // Another session's work is its own business.
         other.call(9);

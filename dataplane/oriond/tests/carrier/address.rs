@@ -5,11 +5,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use orion_cuda::sys::*;
+use orion_wire::Reader;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::address::{ClaimedDevice, ClaimedHost};
 use orion_wire::message::calls;
-use orion_wire::message::copy::Copy3D;
-use orion_wire::message::field::{Existing, List, New, Size};
+use orion_wire::message::copy::{CopyBox, CopyIn, CopyInInline, CopyOut, CopyOutInline, CopyOutInlineReply, Source};
+use orion_wire::message::field::{Bytes, Existing, List, New, Size};
 use orion_wire::message::graph::{Dependencies, GraphChildGraphNodeGetGraph, GraphDestroy, NodePlace};
 use orion_wire::message::graph_exec::{
     GraphExecBatchMemOpNodeSetParams, GraphExecChildGraphNodeSetParams, GraphExecHostNodeSetParams,
@@ -21,16 +23,18 @@ use orion_wire::message::graph_node::{
     GraphKernelNodeSetParams, GraphMemcpyNodeSetParams, GraphNodeSetParams, MemcpyNode, NodeParams, PoolProperties,
 };
 use orion_wire::message::image::Nothing;
+use orion_wire::message::memory::{MemAlloc, MemAllocReply, MemFree};
+use orion_wire::message::stream::StreamSynchronize;
 use orion_wire::message::virtual_memory::Location;
 use orion_wire::record::op;
-use orion_wire::{Reader, Writer};
 
-use crate::harness::{Client, Oriond, Transport, body, words};
+use crate::harness::{self, Client, Oriond, Transport, body, non_blocking, told, words};
 
 const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 const ARRAY: u64 = Handle::new(Kind::Array, 0, 0).0;
 const GRAPH: u64 = Handle::new(Kind::Graph, 0, 0).0;
 const BYTES: usize = 8;
+const SOME: Size = Size(BYTES as u64);
 
 /// A client with some memory, and what can be seen of its worker from outside.
 struct Intruder {
@@ -57,9 +61,9 @@ impl Intruder {
         let stack = address(line("[stack]").split([' ', '-']).nth(1).expect("an address")) - 2 * BYTES as u64;
         let worker = File::open(format!("/proc/{pid}/mem")).expect("the worker's memory");
         let mut i = Intruder { client, memory: 0, worker, text, stack, next_node: 0 };
-        i.done(ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0]));
-        let reply = i.done(ops::CU_MEM_ALLOC_V2, &words(&[4096]));
-        i.memory = Reader::new(&reply).word().expect("an address");
+        i.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM)));
+        let reply = i.done(MemAlloc::OP, &body(&harness::memory(4096)));
+        i.memory = MemAllocReply::decode(&mut Reader::new(&reply)).expect("an address").address;
         i
     }
 
@@ -77,16 +81,19 @@ impl Intruder {
 
     /// What lies in the client's device memory.
     fn got(&mut self) -> Vec<u8> {
-        let reply = self.done(op::COPY_OUT_INLINE, &words(&[self.memory, BYTES as u64, STREAM]));
-        Reader::new(&reply).bytes().expect("bytes").to_vec()
+        let q = CopyOutInline { from: ClaimedDevice::new(self.memory), bytes: SOME, stream: Existing(STREAM) };
+        let reply = self.done(CopyOutInline::OP, &body(&q));
+        CopyOutInlineReply::decode(&mut Reader::new(&reply)).expect("bytes").bytes.get().to_vec()
     }
 
     /// The operation fails, nothing of the worker's memory has come to the client or changed, and the session goes on.
-    fn refused(&mut self, name: &str, op: u16, body: &[u8]) {
-        self.done(ops::CU_MEMSET_D8_ASYNC, &words(&[self.memory, 0x5a, 4096, STREAM]));
-        self.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
+    fn refused(&mut self, name: &str, op: u16, request: &[u8]) {
+        let dstDevice = ClaimedDevice::new(self.memory);
+        let fill = calls::cuMemsetD8Async { dstDevice, uc: 0x5a, N: 4096, hStream: STREAM };
+        self.done(calls::cuMemsetD8Async::OP, &body(&fill));
+        self.synchronize();
         let before = (self.peek(self.text), self.peek(self.stack));
-        let (code, reply) = self.client.ask(op, body);
+        let (code, reply) = self.client.ask(op, request);
         let after = (self.peek(self.text), self.peek(self.stack));
         assert_eq!(before, after, "{name} wrote to the worker");
         let got = self.got();
@@ -95,8 +102,12 @@ impl Intruder {
         assert_ne!(code, CUDA_SUCCESS, "{name}");
     }
 
+    fn synchronize(&mut self) {
+        self.done(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
+    }
+
     fn made(&mut self, graph: u64) {
-        self.done(ops::CU_GRAPH_CREATE, &body(&calls::cuGraphCreate { phGraph: graph, flags: 0 }));
+        self.done(calls::cuGraphCreate::OP, &body(&calls::cuGraphCreate { phGraph: graph, flags: 0 }));
     }
 
     fn node(&mut self) -> u64 {
@@ -112,15 +123,8 @@ fn shape(width: usize) -> CUDA_MEMCPY3D {
     d
 }
 
-fn descriptor(d: &CUDA_MEMCPY3D) -> Vec<u8> {
-    // SAFETY: plain data, with zeros in its padding.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(d).cast::<u8>(), size_of_val(d)) }.to_vec()
-}
-
 fn copy_3d(d: &CUDA_MEMCPY3D) -> Vec<u8> {
-    let mut body = words(&[STREAM]);
-    body.put(&descriptor(d));
-    body
+    body(&CopyBox { stream: Existing(STREAM), copy: told(d) })
 }
 
 crate::on_each_carrier! {
@@ -145,43 +149,60 @@ crate::on_each_carrier! {
         i.made(GRAPH);
         for (name, reads, from, to) in [("reading", true, text, memory), ("writing", false, memory, stack)] {
             let name = |what: &str| format!("{name} by {what}");
-            let pair = [to, from, BYTES as u64, STREAM];
-            i.refused(&name("a copy on the device"), ops::CU_MEMCPY_DTO_D_ASYNC_V2, &words(&pair));
-            let context = Handle::primary_context(0).0;
-            let peer = [to, context, from, context, BYTES as u64, STREAM];
-            i.refused(&name("a copy of peers"), ops::CU_MEMCPY_PEER, &words(&peer[..5]));
-            i.refused(&name("a later copy of peers"), ops::CU_MEMCPY_PEER_ASYNC, &words(&peer));
+            let (dstDevice, srcDevice) = (ClaimedDevice::new(to), ClaimedDevice::new(from));
+            let (ByteCount, hStream, context) = (BYTES, STREAM, Handle::primary_context(0).0);
+            let q = calls::cuMemcpyDtoDAsync_v2 { dstDevice, srcDevice, ByteCount, hStream };
+            i.refused(&name("a copy on the device"), calls::cuMemcpyDtoDAsync_v2::OP, &body(&q));
+            let (dstContext, srcContext) = (context, context);
+            let q = calls::cuMemcpyPeer { dstDevice, dstContext, srcDevice, srcContext, ByteCount };
+            i.refused(&name("a copy of peers"), calls::cuMemcpyPeer::OP, &body(&q));
+            let q = calls::cuMemcpyPeerAsync { dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream };
+            i.refused(&name("a later copy of peers"), calls::cuMemcpyPeerAsync::OP, &body(&q));
             for kind in [CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE] {
                 let mut d = shape(BYTES);
                 (d.srcMemoryType, d.srcDevice) = (if reads { kind } else { CU_MEMORYTYPE_DEVICE }, from);
                 (d.dstMemoryType, d.dstDevice) = (if reads { CU_MEMORYTYPE_DEVICE } else { kind }, to);
-                let copy = Copy3D::decode(&mut Reader::new(&descriptor(&d))).expect("a copy");
-                let params = MemcpyNode { flags: 0, context: Existing(context), copy, set_aside: List::default() };
+                let (context, copy) = (Existing(context), told(&d));
+                let params = MemcpyNode { flags: 0, context, copy, set_aside: List::default() };
                 let node = GraphAddMemcpyNode { place: place(GRAPH, i.node()), params };
                 i.refused(&name("a node"), GraphAddMemcpyNode::OP, &body(&node));
             }
         }
-        let mut body = words(&[ARRAY]);
-        body.bytes(&words(&[64, 0, 1 << 32 | u64::from(CU_AD_FORMAT_UNSIGNED_INT8)]));
-        i.done(ops::CU_ARRAY_CREATE_V2, &body);
-        i.refused("a copy to an array", ops::CU_MEMCPY_DTO_A_V2, &words(&[ARRAY, 0, text, BYTES as u64]));
-        i.refused("a copy from an array", ops::CU_MEMCPY_ATO_D_V2, &words(&[stack, ARRAY, 0, BYTES as u64]));
-        let fill = |value: u64| words(&[stack, value, 4, STREAM]);
-        i.refused("a fill", ops::CU_MEMSET_D8_ASYNC, &fill(1));
-        i.refused("a fill of words", ops::CU_MEMSET_D32_ASYNC, &fill(1));
-        i.refused("a fill of rows", ops::CU_MEMSET_D2D8_ASYNC, &words(&[stack, 8, 1, 4, 1, STREAM]));
-        i.refused("a write of a stream", ops::CU_STREAM_WRITE_VALUE64_V2, &words(&[STREAM, stack, 7, 0]));
-        i.refused("a wait of a stream", ops::CU_STREAM_WAIT_VALUE64_V2, &words(&[STREAM, stack, 0, 0]));
-        i.refused("a free", ops::CU_MEM_FREE_V2, &words(&[stack & !0xfff]));
-        let mut body = words(&[stack, STREAM]);
-        body.bytes(&[1; BYTES]);
-        i.refused("bytes in a record", op::COPY_IN_INLINE, &body);
-        let heap = i.client.heap.base() as u64;
-        i.refused("a copy in", op::COPY_IN, &words(&[stack, heap, BYTES as u64, STREAM, 0]));
-        i.refused("a copy out", op::COPY_OUT, &words(&[heap, text, BYTES as u64, STREAM]));
-        i.refused("a number", op::COPY_OUT_INLINE, &words(&[text, BYTES as u64, STREAM]));
-        i.refused("bytes", op::COPY_OUT_INLINE, &words(&[text, 64, STREAM]));
+        refused_wherever_an_address_is(&mut i);
     }
+}
+
+fn refused_wherever_an_address_is(i: &mut Intruder) {
+    let (text, stack) = (ClaimedDevice::new(i.text), ClaimedDevice::new(i.stack));
+    let (stream, hStream) = (Existing(STREAM), STREAM);
+    // Width, height, and one channel of bytes.
+    let descriptor = words(&[64, 0, 1 << 32 | u64::from(CU_AD_FORMAT_UNSIGNED_INT8)]);
+    let array = calls::cuArrayCreate_v2 { pHandle: ARRAY, pAllocateArray: &descriptor };
+    i.done(calls::cuArrayCreate_v2::OP, &body(&array));
+    let q = calls::cuMemcpyDtoA_v2 { dstArray: ARRAY, dstOffset: 0, srcDevice: text, ByteCount: BYTES };
+    i.refused("a copy to an array", calls::cuMemcpyDtoA_v2::OP, &body(&q));
+    let q = calls::cuMemcpyAtoD_v2 { dstDevice: stack, srcArray: ARRAY, srcOffset: 0, ByteCount: BYTES };
+    i.refused("a copy from an array", calls::cuMemcpyAtoD_v2::OP, &body(&q));
+    let q = calls::cuMemsetD8Async { dstDevice: stack, uc: 1, N: 4, hStream };
+    i.refused("a fill", calls::cuMemsetD8Async::OP, &body(&q));
+    let q = calls::cuMemsetD32Async { dstDevice: stack, ui: 1, N: 4, hStream };
+    i.refused("a fill of words", calls::cuMemsetD32Async::OP, &body(&q));
+    let q = calls::cuMemsetD2D8Async { dstDevice: stack, dstPitch: 8, uc: 1, Width: 4, Height: 1, hStream };
+    i.refused("a fill of rows", calls::cuMemsetD2D8Async::OP, &body(&q));
+    let q = calls::cuStreamWriteValue64_v2 { stream: STREAM, addr: stack, value: 7, flags: 0 };
+    i.refused("a write of a stream", calls::cuStreamWriteValue64_v2::OP, &body(&q));
+    let q = calls::cuStreamWaitValue64_v2 { stream: STREAM, addr: stack, value: 0, flags: 0 };
+    i.refused("a wait of a stream", calls::cuStreamWaitValue64_v2::OP, &body(&q));
+    let q = MemFree { address: ClaimedDevice::new(i.stack & !0xfff) };
+    i.refused("a free", MemFree::OP, &body(&q));
+    let q = CopyInInline { to: stack, stream, bytes: Bytes::from(&[1; BYTES][..]) };
+    i.refused("bytes in a record", CopyInInline::OP, &body(&q));
+    let heap = ClaimedHost::new(i.client.heap.base() as u64);
+    let q = CopyIn { to: stack, from: heap, bytes: SOME, stream, source: Source::Kept };
+    i.refused("a copy in", CopyIn::OP, &body(&q));
+    i.refused("a copy out", CopyOut::OP, &body(&CopyOut { to: heap, from: text, bytes: SOME, stream }));
+    i.refused("a number", CopyOutInline::OP, &body(&CopyOutInline { from: text, bytes: SOME, stream }));
+    i.refused("bytes", CopyOutInline::OP, &body(&CopyOutInline { from: text, bytes: Size(64), stream }));
 }
 
 crate::on_each_carrier! {
@@ -336,7 +357,7 @@ crate::on_each_carrier! {
         for index in [0, 3, 199, 200] {
             i.done(GraphDestroy::OP, &body(&GraphDestroy { graph: Existing(graph(index)) }));
         }
-        i.done(ops::CU_STREAM_SYNCHRONIZE, &words(&[STREAM]));
+        i.synchronize();
         assert!(!server.log().contains("signal"), "{}", server.log());
     }
 }

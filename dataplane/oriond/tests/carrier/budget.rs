@@ -1,6 +1,6 @@
 //! What one session may cost oriond, and what the others notice of it: nothing.
 
-// UNSAFETY: fills a C struct of integers and pointers, and reads it as bytes.
+// UNSAFETY: fills a C struct of integers and pointers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,20 +9,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orion_cuda::sys::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_NON_BLOCKING,
-    CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D, CUDA_SUCCESS,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_NOT_SUPPORTED, CUDA_MEMCPY3D,
+    CUDA_SUCCESS,
 };
 use orion_transport::stream::Frame;
+use orion_wire::Reader;
 use orion_wire::generated::ops;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::message::capture::StreamEndCapture;
-use orion_wire::message::field::{Existing, List, New};
+use orion_wire::message::address::ClaimedDevice;
+use orion_wire::message::callback::{CallbackDone, LaunchHostFunc};
+use orion_wire::message::calls;
+use orion_wire::message::capture::{StreamBeginCapture, StreamEndCapture};
+use orion_wire::message::copy::{CopyBox, CopyInInline, CopyOutInline};
+use orion_wire::message::field::{Bytes, CallbackId, Existing, List, New, Size};
 use orion_wire::message::graph::GraphDestroy;
+use orion_wire::message::memory::MemAlloc;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
-use orion_wire::{Reader, Writer};
 
 use crate::death::{carried_with_key, join, stream_frame};
-use crate::harness::{Client, FILL, Oriond, Transport, body, wait_until, words};
+use crate::harness::{self, Client, FILL, Oriond, Transport, body, non_blocking, wait_until, words};
 
 /// A command that has the worker announce a range, unchanged.
 fn announcement(sequence: u64, offset: u64, bytes: u64) -> Vec<u8> {
@@ -129,9 +134,9 @@ const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
 fn on_a_gpu(server: &Oriond, transport: Transport) -> (Client, u64) {
     let mut client = Client::attach(server, transport);
     client.context = Handle::primary_context(0).0;
-    let made = client.ask(ops::CU_STREAM_CREATE_WITH_PRIORITY, &words(&[STREAM, CU_STREAM_NON_BLOCKING.into(), 0])).0;
+    let made = client.ask(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM))).0;
     assert_eq!(made, CUDA_SUCCESS);
-    let (code, reply) = client.ask(ops::CU_MEM_ALLOC_V2, &words(&[1 << 20]));
+    let (code, reply) = client.ask(MemAlloc::OP, &body(&harness::memory(1 << 20)));
     assert_eq!(code, CUDA_SUCCESS);
     (client, Reader::new(&reply).word().expect("an address"))
 }
@@ -154,13 +159,16 @@ fn answers_that_nobody_reads_make_their_own_session_wait() {
     let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
     let (mut client, memory) = on_a_gpu(&server, Transport::Shm);
     let before = own_memory(client.welcome.worker_pid);
-    assert_eq!(client.ask(ops::CU_LAUNCH_HOST_FUNC, &words(&[STREAM, 1, 1])).0, CUDA_SUCCESS);
+    let function = LaunchHostFunc { stream: Existing(STREAM), function: CallbackId(1), kept: true };
+    assert_eq!(client.ask(LaunchHostFunc::OP, &body(&function)).0, CUDA_SUCCESS);
     let asked = client.event().0;
     assert_eq!(asked.op, op::RUN_CALLBACK);
     for _ in 0..COPIES {
-        client.start(op::COPY_OUT_INLINE, &words(&[memory, 128 << 10, STREAM]));
+        let from = ClaimedDevice::new(memory);
+        client
+            .start(CopyOutInline::OP, &body(&CopyOutInline { from, bytes: Size(128 << 10), stream: Existing(STREAM) }));
     }
-    client.post(op::CALLBACK_DONE, &words(&[asked.context]));
+    client.post(CallbackDone::OP, &body(&CallbackDone { round: asked.context }));
     for _ in 0..COPIES / 2 {
         assert_eq!(client.reply().0.context as u32, CUDA_SUCCESS);
     }
@@ -171,17 +179,21 @@ fn answers_that_nobody_reads_make_their_own_session_wait() {
     assert!(grown < 200, "the worker grew by {grown} MiB");
 }
 
+/// As much as goes in a record.
+fn small_copy(to: u64) -> CopyInInline<'static> {
+    CopyInInline { to: ClaimedDevice::new(to), stream: Existing(STREAM), bytes: Bytes::from(&[7; 64 << 10][..]) }
+}
+
 #[test]
 fn what_a_captured_copy_read_goes_with_its_graph() {
     let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
     let (mut client, memory) = on_a_gpu(&server, Transport::Shm);
     let worker = client.welcome.worker_pid;
-    let mut copy = words(&[memory, STREAM]);
-    copy.bytes(&[7; 64 << 10]);
+    let copy = body(&small_copy(memory));
     let mut round = |generation: u16| {
         let graph = Handle::new(Kind::Graph, generation, 0).0;
-        let mode = CU_STREAM_CAPTURE_MODE_RELAXED.into();
-        assert_eq!(client.ask(ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, mode])).0, CUDA_SUCCESS);
+        let begin = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
+        assert_eq!(client.ask(StreamBeginCapture::OP, &body(&begin)).0, CUDA_SUCCESS);
         for _ in 0..300 {
             assert_eq!(client.ask(op::COPY_IN_INLINE, &copy).0, CUDA_SUCCESS);
         }
@@ -208,10 +220,7 @@ fn copy_rows(client: &mut Client, memory: u64, rows: usize) -> (u32, bool) {
     (d.WidthInBytes, d.Height, d.Depth) = (1, rows, 1);
     (d.srcMemoryType, d.srcDevice, d.srcPitch) = (CU_MEMORYTYPE_DEVICE, memory, 2);
     (d.dstMemoryType, d.dstHost, d.dstPitch) = (CU_MEMORYTYPE_HOST, to.cast_mut().cast(), 2);
-    let mut body = words(&[STREAM]);
-    // SAFETY: plain data; the padding is zero because the struct was.
-    body.put(unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&d).cast::<u8>(), size_of_val(&d)) });
-    let code = client.ask(op::COPY_3D, &body).0;
+    let code = client.ask(CopyBox::OP, &body(&CopyBox { stream: Existing(STREAM), copy: harness::told(&d) })).0;
     client.ask(ops::CU_CTX_SYNCHRONIZE, &[]);
     (code, client.bytes(range).chunks(2).all(|row| row == [0x11, 0xaa]))
 }
@@ -224,10 +233,12 @@ fn rows_with_gaps_to_a_client_elsewhere_have_a_bound_and_beyond_it_a_reason() {
     for &transport in Transport::ALL {
         let (mut client, _) = on_a_gpu(&server, transport);
         let bytes = 2 * ROWS_MAX as u64 + 2;
-        let (code, reply) = client.ask(ops::CU_MEM_ALLOC_V2, &words(&[bytes]));
+        let (code, reply) = client.ask(MemAlloc::OP, &body(&harness::memory(bytes)));
         assert_eq!(code, CUDA_SUCCESS);
         let memory = Reader::new(&reply).word().expect("an address");
-        assert_eq!(client.ask(ops::CU_MEMSET_D8_ASYNC, &words(&[memory, 0x11, bytes, STREAM])).0, CUDA_SUCCESS);
+        let (dstDevice, N) = (ClaimedDevice::new(memory), bytes as usize);
+        let fill = calls::cuMemsetD8Async { dstDevice, uc: 0x11, N, hStream: STREAM };
+        assert_eq!(client.ask(calls::cuMemsetD8Async::OP, &body(&fill)).0, CUDA_SUCCESS);
         assert_eq!(copy_rows(&mut client, memory, ROWS_MAX), (CUDA_SUCCESS, true), "{transport:?}");
         let more = copy_rows(&mut client, memory, ROWS_MAX + 1);
         match client.carrier.pages().must_bring() {
@@ -249,10 +260,9 @@ fn a_session_whose_worker_has_taken_too_much_host_memory_ends_and_no_other() {
         let (mut witness, _) = on_a_gpu(&server, transport);
         let (mut client, memory) = on_a_gpu(&server, transport);
         let worker = client.welcome.worker_pid;
-        let mode = CU_STREAM_CAPTURE_MODE_RELAXED.into();
-        assert_eq!(client.ask(ops::CU_STREAM_BEGIN_CAPTURE_V2, &words(&[STREAM, mode])).0, CUDA_SUCCESS);
-        let mut copy = words(&[memory, STREAM]);
-        copy.bytes(&[7; 64 << 10]);
+        let begin = StreamBeginCapture { stream: Existing(STREAM), mode: CU_STREAM_CAPTURE_MODE_RELAXED };
+        assert_eq!(client.ask(StreamBeginCapture::OP, &body(&begin)).0, CUDA_SUCCESS);
+        let copy = body(&small_copy(memory));
         let mut most = 0;
         let began = Instant::now();
         loop {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use orion_cuda::sys::{CU_STREAM_NON_BLOCKING, CUDA_MEMCPY3D};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Producer, Spin};
 use orion_transport::carrier::{self, Carrier, Listener};
@@ -20,7 +21,10 @@ use orion_transport::proof::{Said, Token, fresh_nonce};
 use orion_wire::address::{self, Leads, Place};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, frame, kind};
-use orion_wire::message::field::Field;
+use orion_wire::message::calls;
+use orion_wire::message::copy::Copy3D;
+use orion_wire::message::field::{Field, Size};
+use orion_wire::message::memory::MemAlloc;
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
 use orion_wire::version::Version;
 use orion_wire::{Reader, Writer};
@@ -437,6 +441,23 @@ pub fn words(words: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     words.iter().for_each(|w| out.word(*w));
     out
+}
+
+/// The request for a stream that no default stream waits for.
+pub fn non_blocking(stream: u64) -> calls::cuStreamCreateWithPriority {
+    calls::cuStreamCreateWithPriority { phStream: stream, flags: CU_STREAM_NON_BLOCKING, priority: 0 }
+}
+
+/// The request for the device's memory.
+pub fn memory(bytes: u64) -> MemAlloc {
+    MemAlloc { bytes: Size(bytes) }
+}
+
+/// A copy, as the worker is told. Nobody has written to the struct's padding.
+pub fn told(d: &CUDA_MEMCPY3D) -> Copy3D {
+    // SAFETY: plain data, with zeros in its padding.
+    let words = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(d).cast::<u8>(), size_of_val(d)) };
+    Copy3D::decode(&mut Reader::new(words)).expect("the same words in the same order")
 }
 
 /// A message's body.

@@ -1,20 +1,26 @@
 //! Images that say more of themselves than there is.
 
 use orion_cuda::sys::{CU_JIT_INPUT_FATBINARY, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS};
-use orion_wire::generated::ops;
+use orion_wire::bundle;
 use orion_wire::handle::{Handle, Kind};
-use orion_wire::{Writer, bundle};
+use orion_wire::message::field::{Bytes, Existing, List, New};
+use orion_wire::message::image::Payload;
+use orion_wire::message::link::{LinkAddData, LinkCreate, LinkDestroy};
+use orion_wire::message::module::ModuleLoadData;
 
-use crate::harness::{Client, Oriond, Transport, words};
+use crate::harness::{Client, Oriond, Transport, body};
 
 const MODULE: u64 = Handle::new(Kind::Module, 0, 0).0;
 const LINK: u64 = Handle::new(Kind::LinkState, 0, 0).0;
 
+/// The request for a link of this name.
+fn link(name: u64) -> Vec<u8> {
+    body(&LinkCreate { link: New(name), options: List::default() })
+}
+
 fn load(client: &mut Client, image: &[u8]) -> u32 {
-    let mut body = words(&[MODULE, 0]);
-    body.bytes(image);
-    body.word(0);
-    client.ask(ops::CU_MODULE_LOAD_DATA_EX, &body).0
+    let image = Payload::Inline(Bytes::from(image));
+    client.ask(ModuleLoadData::OP, &body(&ModuleLoadData { module: New(MODULE), image, options: List::default() })).0
 }
 
 /// A fat binary of `bytes` bytes behind its header, as it says.
@@ -47,12 +53,11 @@ fn an_image_whose_parts_lie_outside_it_is_refused_before_the_driver_has_it() {
         for (i, image) in lying.iter().enumerate() {
             assert_eq!(load(&mut client, image), CUDA_ERROR_INVALID_IMAGE, "image {i}");
         }
-        assert_eq!(client.ask(ops::CU_LINK_CREATE_V2, &words(&[LINK, 0])).0, CUDA_SUCCESS);
-        let mut input = words(&[LINK, CU_JIT_INPUT_FATBINARY.into(), 0]);
-        input.bytes(&far);
-        input.bytes(b"far");
-        input.word(0);
-        assert_eq!(client.ask(ops::CU_LINK_ADD_DATA_V2, &input).0, CUDA_ERROR_INVALID_IMAGE, "the linker's input");
+        assert_eq!(client.ask(LinkCreate::OP, &link(LINK)).0, CUDA_SUCCESS);
+        let data = Payload::Inline(Bytes::from(&far[..]));
+        let (link, name, options) = (Existing(LINK), c"far".into(), List::default());
+        let input = body(&LinkAddData { link, input_type: CU_JIT_INPUT_FATBINARY, data, name, options });
+        assert_eq!(client.ask(LinkAddData::OP, &input).0, CUDA_ERROR_INVALID_IMAGE, "the linker's input");
         let good = b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n";
         assert_eq!(load(&mut client, good), CUDA_SUCCESS);
     }
@@ -65,11 +70,11 @@ fn a_session_has_so_many_links_at_once_and_no_more() {
     let server = Oriond::start(&["--driver", "soft", "--heap", "256 MiB"]);
     let mut client = Client::attach(&server, Transport::Shm);
     client.context = Handle::primary_context(0).0;
-    let link = |index| words(&[Handle::new(Kind::LinkState, 0, index).0, 0]);
-    let made = (0..=LINKS_MAX).map(|index| client.ask(ops::CU_LINK_CREATE_V2, &link(index)).0).collect::<Vec<_>>();
+    let name = |index| Handle::new(Kind::LinkState, 0, index);
+    let made = (0..=LINKS_MAX).map(|index| client.ask(LinkCreate::OP, &link(name(index).0)).0).collect::<Vec<_>>();
     let (last, others) = made.split_last().expect("some were asked for");
     assert!(others.iter().all(|code| *code == CUDA_SUCCESS), "{others:?}");
     assert_eq!(*last, CUDA_ERROR_OUT_OF_MEMORY);
-    client.post(ops::CU_LINK_DESTROY, &words(&[Handle::new(Kind::LinkState, 0, 7).0]));
-    assert_eq!(client.ask(ops::CU_LINK_CREATE_V2, &link(LINKS_MAX)).0, CUDA_SUCCESS);
+    client.post(LinkDestroy::OP, &body(&LinkDestroy { link: name(7).into() }));
+    assert_eq!(client.ask(LinkCreate::OP, &link(name(LINKS_MAX).0)).0, CUDA_SUCCESS);
 }

@@ -1,6 +1,8 @@
 //! The same facts about a session, over every carrier: an oriond with echo workers (with the software GPU for what
 //! `activity` and `address` ask), and the shim's own client code.
 
+#![allow(non_snake_case, reason = "fields of messages are called as the driver's parameters are")]
+
 mod activity;
 mod address;
 mod budget;
