@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::ptr;
 
-use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_wire::Reader;
 use orion_wire::handle::{Handle, Kind};
@@ -24,21 +23,25 @@ pub fn cuCtxCreate_v2(s: &mut Session, _header: &Header, mut r: Reader<'_>, _rep
     let device = s.vgpus.get(vgpu).device;
     let context = Cell::new(ptr::null_mut());
     s.forget_current();
-    let create = |d: &Driver| {
-        let (mut created, mut popped) = (ptr::null_mut(), ptr::null_mut());
-        // Creating makes it current here; which one is current is the client's business.
-        // SAFETY: a device of this session and valid out pointers; the context is on top of this thread's stack.
-        let code = unsafe {
-            match d.cuCtxCreate_v2(&mut created, flags, device) {
-                CUDA_SUCCESS => d.cuCtxPopCurrent_v2(&mut popped),
-                code => code,
-            }
-        };
-        context.set(created);
-        code
-    };
-    // SAFETY: a context that was just made, and that nobody has been told of.
-    let code = s.making_context(word, vgpu, create, |d| unsafe { _ = d.cuCtxDestroy_v2(context.get()) });
+    let code = s.making_context(
+        word,
+        vgpu,
+        |d| {
+            let (mut created, mut popped) = (ptr::null_mut(), ptr::null_mut());
+            // Creating makes it current here; which one is current is the client's business.
+            // SAFETY: a device of this session and valid out pointers; the context is on top of this thread's stack.
+            let code = unsafe {
+                match d.cuCtxCreate_v2(&mut created, flags, device) {
+                    CUDA_SUCCESS => d.cuCtxPopCurrent_v2(&mut popped),
+                    code => code,
+                }
+            };
+            context.set(created);
+            code
+        },
+        // SAFETY: a context that was just made, and that nobody has been told of.
+        |d| unsafe { _ = d.cuCtxDestroy_v2(context.get()) },
+    );
     if code == CUDA_SUCCESS {
         s.bind(Kind::Context, word, context.get().cast())?;
     }
