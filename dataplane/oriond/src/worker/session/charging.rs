@@ -153,12 +153,10 @@ impl Session {
     /// Calls what sets a limit of the current context, for which the driver sets memory aside.
     pub fn limiting(&mut self, limit: CUlimit, value: u64, call: impl FnOnce(&'static Driver) -> CUresult) -> CUresult {
         let ((vgpu, context), driver) = (self.place(), self.driver);
-        let Some(accounts) = &self.accounts else { return call(driver) };
-        let wanted = match limit {
-            CU_LIMIT_STACK_SIZE => accounts.stacks.with_limit(context, value),
-            _ => value,
-        };
-        let Some((more, bytes)) = self.set_aside(vgpu, context, limit, wanted) else {
+        if self.accounts.is_none() {
+            return call(driver);
+        }
+        let Some((more, bytes)) = self.set_aside(vgpu, context, limit, value) else {
             return CUDA_ERROR_OUT_OF_MEMORY;
         };
         let code = call(driver);

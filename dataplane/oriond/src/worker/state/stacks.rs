@@ -1,5 +1,5 @@
 //! What contexts keep for the stacks of kernels' threads, which is where local memory lies: one stack for each thread
-//! that the GPU can hold, as deep as the limit says or as any kernel so far has needed.
+//! that the GPU can hold, as deep as the limit says or as any kernel since it was set has needed.
 
 use std::collections::HashMap;
 
@@ -32,19 +32,16 @@ impl Stacks {
         depth.kernel = depth.kernel.max(bytes);
     }
 
+    /// The limit was set: stacks are as deep as it says, until a kernel that has run or not needs more.
     pub fn limited(&mut self, context: u64, bytes: u64) {
-        self.of.entry(context).or_default().limit = bytes;
+        self.of.insert(context, Depth { limit: bytes, kernel: 0 });
+        self.seen.retain(|_, of| *of != context);
     }
 
     /// With a kernel that needs so many bytes.
     pub fn with_kernel(&self, context: u64, bytes: u64) -> u64 {
         let depth = self.of.get(&context).copied().unwrap_or_default();
         depth.limit.max(depth.kernel).max(bytes)
-    }
-
-    /// With another limit.
-    pub fn with_limit(&self, context: u64, bytes: u64) -> u64 {
-        self.of.get(&context).map_or(0, |depth| depth.kernel).max(bytes)
     }
 
     /// Another function may get its number.
@@ -70,18 +67,18 @@ mod tests {
         stacks.see(11, 1, 512);
         assert_eq!(stacks.with_kernel(1, 1024), 4096);
         assert_eq!(stacks.with_kernel(2, 1024), 1024, "another context has stacks of its own");
-        assert_eq!(stacks.with_limit(1, 1024), 4096);
-        assert_eq!(stacks.with_limit(1, 8192), 8192);
     }
 
     #[test]
-    fn a_limit_that_is_lowered_leaves_what_kernels_need() {
+    fn a_limit_that_is_set_forgets_what_kernels_needed() {
         let mut stacks = Stacks::default();
         stacks.limited(1, 65536);
         stacks.see(10, 1, 4096);
         assert_eq!(stacks.with_kernel(1, 8192), 65536);
-        stacks.limited(1, 1024);
-        assert_eq!(stacks.with_kernel(1, 0), 4096);
+        stacks.see(11, 1, 131_072);
+        stacks.limited(1, 2048);
+        assert_eq!(stacks.with_kernel(1, 0), 2048);
+        assert!(!stacks.has_seen(11, 1), "it needs its stack again");
     }
 
     #[test]
