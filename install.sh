@@ -2,6 +2,7 @@
 # Builds Orion and puts it into a folder, under the names by which programs ask for it:
 #   FOLDER/bin        orion-run, oriond, and orion-ptxas, by which compilers in a program reach the software GPU
 #   FOLDER/lib/orion  libcuda.so.1, libcuda.so, libcupti.so.13, libnvidia-ml.so.1, and python, for JAX and numba
+#   FOLDER/share      man pages, and completions for bash, zsh and fish
 #   with --system also server.conf, units of systemd and a rule for logrotate, at their places under /
 # The folder may be moved or copied. What runs from it keeps the files that it has loaded when they are replaced.
 #   ./install.sh FOLDER              for this machine and those whose C library is not older
@@ -29,7 +30,7 @@ esac
 service=$root/control/service
 # what --system puts, but for the libraries' folder
 files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-agent
-    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl
+    usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm
     etc/orion/server.conf etc/logrotate.d/orion
     usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service)
 
@@ -45,7 +46,14 @@ uninstall() {
         [ "$root$file" = "$kept" ] || rm -f "$root$file"
     done
     rm -rf "${root}usr/lib/orion"
-    for folder in etc/orion etc/logrotate.d etc usr/bin usr/lib/systemd/system usr/lib/systemd usr/lib usr; do
+    # pages: all that is called after one of the programs
+    rm -f "$root"usr/share/man/man[18]/{orion,oriond,orionctl}{,-*}.[18] \
+        "$root"usr/share/bash-completion/completions/{orion-*,oriond,orionctl} \
+        "$root"usr/share/zsh/site-functions/_{orion-*,oriond,orionctl} \
+        "$root"usr/share/fish/vendor_completions.d/{orion-*,oriond,orionctl}.fish
+    for folder in etc/orion etc/logrotate.d etc usr/bin usr/lib/systemd/system usr/lib/systemd usr/lib \
+        usr/share/man/man{1,8} usr/share/man usr/share/bash-completion{/completions,} usr/share/zsh{/site-functions,} \
+        usr/share/fish{/vendor_completions.d,} usr/share usr; do
         rmdir "$root$folder" 2>/dev/null || true
     done
     echo "uninstalled from $root${kept:+, but for $kept, which was changed}"
@@ -115,9 +123,14 @@ for module in jax_plugins/orion/__init__.py orion_numba.py; do
 done
 ln -sfn libcuda.so.1 "$folder/lib/orion/libcuda.so"
 
+for program in orion-run oriond; do "$folder/bin/$program" --write-pages "$folder"; done
+
 if [ "$mode" = system ] || [ "$mode" = deb ]; then
     put 755 "$built/orion-controller" bin/orion-controller
-    for tool in orion-agent orion-check orion-smi orionctl; do put 755 "$built/$tool" "bin/$tool"; done
+    for tool in orion-agent orion-check orion-smi orionctl orion-shm; do put 755 "$built/$tool" "bin/$tool"; done
+    for program in orion-{controller,agent,check,smi,shm} orionctl; do
+        "$folder/bin/$program" --write-pages "$folder"
+    done
     install -d "${DESTDIR:-}"/{usr/lib/systemd/system,etc/logrotate.d,etc/orion}
     install -m 644 "$service"/*.service "${DESTDIR:-}/usr/lib/systemd/system/"
     install -m 644 "$service/orion.logrotate" "${DESTDIR:-}/etc/logrotate.d/orion"

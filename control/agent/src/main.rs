@@ -9,7 +9,7 @@ mod report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use orion_wire::lease::LeaseId;
 use tracing::{info, warn};
 
@@ -26,6 +26,9 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Cli::command) {
+        return done;
+    }
     tracing_subscriber::fmt().with_target(false).with_ansi(false).init();
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ mod server;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use finding::Report;
 
@@ -48,6 +48,9 @@ enum Side {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Options::command) {
+        return done;
+    }
     let options = Options::parse();
     let mut report = Report::new(!options.json);
     match options.command {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use orion_pool::pool::Settings;
 use orion_proto::pool_server::PoolServer;
 use tracing::{info, warn};
@@ -48,6 +48,9 @@ struct Start {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Cli::command) {
+        return done;
+    }
     let Command::Start(start) = Cli::parse().command;
     match run(&start) {
         Ok(()) => ExitCode::SUCCESS,

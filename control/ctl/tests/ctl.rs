@@ -149,3 +149,25 @@ async fn a_tenant_has_no_more_than_his_quota() {
     assert_eq!(scene.said("orionctl", &["quota", "red"]), "red: no limit\n");
     assert_eq!(scene.said("orionctl", &["quotas"]), "");
 }
+
+/// A file that nothing uses is not made, and what was asked is looked at all the same.
+#[test]
+fn memory_that_nothing_would_use_is_not_made() {
+    let folder = std::env::temp_dir().join(format!("orion-shm-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let shm = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_orion-shm"));
+        let output = command.arg("-d").arg(&folder).args(arguments).output().expect("orion-shm starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = shm(&["-i", "7", "-s", "64"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("orionsock7 of 64 MiB is not made, for nothing would use it"), "{said}");
+    assert!(said.contains("-v /run/orion:/run/orion") && said.contains("ORION_SERVER=tcp:HOST:9960"), "{said}");
+    for (arguments, why) in [(["-i", "10000"], "0..=9999"), (["-s", "15"], "16..=1048576"), (["-q", "1"], "-q")] {
+        let (code, said) = shm(&arguments);
+        assert!(code == Some(2) && said.contains(why), "{arguments:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
+    std::fs::remove_dir(folder).expect("removing");
+}

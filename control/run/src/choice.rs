@@ -37,8 +37,13 @@ pub fn choose(cli: &Cli, variable: impl Fn(&str) -> Option<String>) -> Result<Ch
              chooses, by ORION_SOFT_CAPABILITY"
         ));
     }
-    for (option, given) in [("--heap", &cli.heap), ("--memory-limit", &cli.memory_limit), ("--vgpus", &cli.vgpus)] {
-        if given.is_some() {
+    for (option, is_given) in [
+        ("--heap", cli.heap.is_some()),
+        ("--memory-limit", cli.memory_limit.is_some()),
+        ("--gmem", cli.gmem.is_some()),
+        ("--vgpu", cli.vgpu.is_some()),
+    ] {
+        if is_given {
             return Err(format!(
                 "{option} is for the server that is started for this run, but {said} names another one; its operator \
                  chooses"

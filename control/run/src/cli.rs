@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueHint};
 use orion_wire::address::CARRIERS;
 
 use crate::units;
@@ -19,11 +19,13 @@ pub struct Cli {
     /// controller_addr of client.conf counts, unless an option is about a server
     #[arg(long, value_name = "HOST", conflicts_with = "server")]
     pub controller: Option<String>,
-    /// vGPUs to ask the controller for, as ORION_VGPU
-    #[arg(long, value_name = "N", conflicts_with = "server")]
+    /// vGPUs that the program sees: of the pool, as ORION_VGPU, where a controller is named; else of the oriond that is
+    /// started, where those beyond the GPUs that there are share them and need --gmem
+    #[arg(long, visible_alias = "vgpus", value_name = "N", conflicts_with = "server")]
     pub vgpu: Option<u32>,
-    /// Device memory of each, such as "8 GiB", or a number of MiB, as ORION_GMEM
-    #[arg(long, value_name = "MEMORY", conflicts_with = "server", value_parser = units::parse_mib)]
+    /// Device memory of each, such as "8 GiB", or a number of MiB, as ORION_GMEM: what the program sees as its size
+    #[arg(long, value_name = "MEMORY", conflicts_with_all = ["server", "memory_limit"])]
+    #[arg(value_parser = units::parse_mib)]
     pub gmem: Option<u64>,
     /// Percent of a GPU's time, of each, as ORION_RATIO. Nobody is held to it yet, so a controller refuses all but 100
     /// unless its operator has said otherwise
@@ -50,15 +52,11 @@ pub struct Cli {
     /// own choice where address space is limited (ulimit -v)
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     pub heap: Option<String>,
-    /// Device memory that each GPU of the program has, such as "4 GiB", of the oriond that is started: what the program
-    /// sees as the GPU's size
+    /// As --gmem, by the name and in the unit (bytes, or such as "4 GiB") of oriond's own option; not of a pool
     #[arg(long, value_name = "BYTES", conflicts_with = "server")]
     pub memory_limit: Option<String>,
-    /// GPUs that the program sees, of the oriond that is started; beyond those that there are they share, and each
-    /// needs a --memory-limit
-    #[arg(long, value_name = "N", conflicts_with = "server")]
-    pub vgpus: Option<String>,
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
 }

@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use orion_wire::address::{self, Carrier, Leads};
 
 use choice::Choice;
@@ -28,7 +28,10 @@ mod driver;
 mod pool;
 mod units;
 
-fn main() {
+fn main() -> std::process::ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Cli::command) {
+        return done;
+    }
     let code = match run(&Cli::parse()) {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(Failure { reason, code }) => {
@@ -37,6 +40,11 @@ fn main() {
         }
     };
     std::process::exit(code);
+}
+
+/// Of each GPU, in oriond's words.
+fn memory_limit(cli: &Cli) -> Option<String> {
+    cli.gmem.map(|mib| format!("{mib} MiB")).or_else(|| cli.memory_limit.clone())
 }
 
 /// One line on standard error. Where that is full or closed the program runs all the same.
@@ -262,8 +270,8 @@ fn start_oriond(
         // It serves this one program, whose processes may share memory as they could natively.
         .arg("--one-tenant")
         .args(cli.heap.iter().flat_map(|bytes| ["--heap", bytes]))
-        .args(cli.vgpus.iter().flat_map(|count| ["--vgpus", count]))
-        .args(cli.memory_limit.iter().flat_map(|bytes| ["--memory-limit", bytes]))
+        .args(cli.vgpu.iter().flat_map(|count| ["--vgpus".to_owned(), count.to_string()]))
+        .args(memory_limit(cli).iter().flat_map(|bytes| ["--memory-limit", bytes]))
         .envs(cli.capability.iter().map(|capability| ("ORION_SOFT_CAPABILITY", capability)))
         .arg("--driver")
         .arg(&driver)

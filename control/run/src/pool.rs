@@ -33,7 +33,9 @@ pub fn wanted(
         {
             return Err(format!("{option} {value} contradicts {name}={set}; leave one of them out"));
         }
-        first = first.or(value.as_ref().map(|_| option)).or(set.as_ref().map(|_| name));
+        // A server of this run's own has vGPUs and memory to give as well, if they are asked for here.
+        let is_of_a_pool = set.is_some() || option == "--ratio" && value.is_some();
+        first = first.or(is_of_a_pool.then_some(if set.is_some() { name } else { option }));
         variables.extend(value.map(|value| (name, value)));
     }
     let server = about_a_server(cli, &variable);
@@ -80,7 +82,6 @@ fn about_a_server(cli: &Cli, variable: &impl Fn(&str) -> Option<String>) -> Opti
         ("--capability", cli.capability.is_some()),
         ("--heap", cli.heap.is_some()),
         ("--memory-limit", cli.memory_limit.is_some()),
-        ("--vgpus", cli.vgpus.is_some()),
     ];
     let option = options.iter().find(|(_, is_given)| *is_given).map(|(name, _)| (*name).to_owned());
     let set = |name: &'static str| variable(name).map(|value| format!("{name}={value}"));
@@ -129,6 +130,10 @@ mod tests {
         assert_eq!(of(&["--vgpu", "2"], &[], conf), Ok(Some(vec!["ORION_VGPU=2".to_owned()])));
         assert_eq!(of(&[], &[], conf), Ok(Some(Vec::new())));
         assert_eq!(of(&[], &[], ""), Ok(None));
+        // Both spellings ask whoever gives this run its vGPUs: the pool, else a server of its own.
+        assert_eq!(of(&["--vgpus", "2"], &[], conf), Ok(Some(vec!["ORION_VGPU=2".to_owned()])));
+        assert_eq!(of(&["--vgpus", "2", "--gmem", "512"], &[], ""), Ok(None));
+        assert_eq!(of(&["--vgpu", "2", "--software-gpu"], &[], conf), Ok(None));
         // Who names a server has no pool, whatever a file says.
         assert_eq!(of(&["--software-gpu"], &[], conf), Ok(None));
         assert_eq!(of(&[], &[("ORION_SERVER", "tcp:node:7411")], conf), Ok(None));
@@ -139,11 +144,12 @@ mod tests {
         for (arguments, environment, words) in [
             (&["--controller", "a"][..], ("ORION_CONTROLLER", "b"), "--controller a contradicts ORION_CONTROLLER=b"),
             (&["--vgpu", "2"][..], ("ORION_VGPU", "4"), "--vgpu 2 contradicts ORION_VGPU=4"),
-            (&["--vgpu", "2"][..], ("UNUSED", ""), "--vgpu is asked of a pool's controller, and none is named"),
+            (&["--ratio", "50"][..], ("UNUSED", ""), "--ratio is asked of a pool's controller, and none is named"),
             (&[][..], ("ORION_GMEM", "4"), "ORION_GMEM is asked of a pool's controller, and none is named"),
-            (&["--gmem", "4"][..], ("ORION_SERVER", "tcp:a:1"), "ORION_SERVER=tcp:a:1 is about a server"),
+            (&["--ratio", "4"][..], ("ORION_SERVER", "tcp:a:1"), "ORION_SERVER=tcp:a:1 is about a server"),
             (&["--software-gpu"][..], ("ORION_CONTROLLER", "a"), "ORION_CONTROLLER=a names a pool"),
-            (&["--controller", "a", "--vgpus", "2"][..], ("UNUSED", ""), "--vgpus is about one"),
+            (&["--controller", "a", "--heap", "2"][..], ("UNUSED", ""), "--heap is about one"),
+            (&["--gmem", "4", "--memory-limit", "4"][..], ("UNUSED", ""), "cannot be used with"),
             (&["--controller", "http://a"][..], ("UNUSED", ""), "HOST:PORT"),
         ] {
             let why = of(arguments, &[environment], "").expect_err(words);

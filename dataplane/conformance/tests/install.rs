@@ -7,6 +7,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// One of each kind; that there are all is the test of `control/pages`.
+const PAGES: [&str; 6] = [
+    "usr/share/man/man1/orion-run.1",
+    "usr/share/man/man8/oriond-serve.8",
+    "usr/share/man/man1/orionctl-drain.1",
+    "usr/share/bash-completion/completions/orion-smi",
+    "usr/share/zsh/site-functions/_orion-shm",
+    "usr/share/fish/vendor_completions.d/orion-controller.fish",
+];
+
 fn install(destination: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(orion::root().join("install.sh"));
     command.args(arguments).env("DESTDIR", destination).output().expect("install.sh starts")
@@ -48,7 +58,10 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
     let system = folder.join("system");
     installed(&system, &["--system"]);
     let there = files(&system);
-    for file in ["usr/bin/oriond", "usr/lib/orion/libcuda.so.1", "etc/orion/server.conf", "etc/logrotate.d/orion"] {
+    for file in ["usr/bin/oriond", "usr/lib/orion/libcuda.so.1", "etc/orion/server.conf", "etc/logrotate.d/orion"]
+        .into_iter()
+        .chain(PAGES)
+    {
         assert!(there.contains(file), "{file} is not among {there:?}");
     }
     units_start_what_there_is(&system);

@@ -180,6 +180,9 @@ impl WorkerOptions {
 }
 
 fn main() -> std::process::ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Cli::command) {
+        return done;
+    }
     let outcome = config::expand(std::env::args_os().collect(), &choices()).and_then(|(arguments, settings)| {
         match Cli::parse_from(&arguments).command {
             Command::Serve(options) if options.show_config => show_config(&arguments, &settings),

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use orion_ctl::{Place, said, smi};
 use orion_proto::{Allocations, Devices, ListAllocationsRequest, ListDevicesRequest};
 use serde_json::json;
 
 /// Shows the vGPUs that a pool has lent
 #[derive(Parser)]
-#[command(version)]
+#[command(version, name = "orion-smi")]
 struct Options {
     #[command(flatten)]
     place: Place,
@@ -31,6 +31,9 @@ struct Options {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Options::command) {
+        return done;
+    }
     let options = Options::parse();
     loop {
         match show(&options).await {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use orion_ctl::{Place, Pool, mib, said, smi};
 use orion_proto::{
     AllocationName, DrainRequest, ListAllocationsRequest, ListDevicesRequest, ListQuotasRequest, NodeName, Quota,
@@ -12,7 +12,7 @@ use tokio_stream::StreamExt;
 
 /// Looks after a pool of vGPUs
 #[derive(Parser)]
-#[command(version)]
+#[command(version, name = "orionctl")]
 struct Options {
     #[command(flatten)]
     place: Place,
@@ -62,6 +62,9 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Options::command) {
+        return done;
+    }
     let options = Options::parse();
     let done = match options.place.connect().await {
         Ok(mut pool) => run(&mut pool, options.command).await.map_err(|status| said(&status)),
