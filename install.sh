@@ -32,12 +32,13 @@ service=$root/control/service
 files=(usr/bin/orion-run usr/bin/orion-ptxas usr/bin/oriond usr/bin/orion-controller usr/bin/orion-agent
     usr/bin/orion-check usr/bin/orion-smi usr/bin/orionctl usr/bin/orion-shm
     etc/orion/server.conf etc/logrotate.d/orion
-    usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service)
+    usr/lib/systemd/system/oriond.service usr/lib/systemd/system/orion-controller.service
+    usr/lib/systemd/system/orion-agent.service)
 
 uninstall() {
     local root=${DESTDIR:-}/ kept=
     if [ -z "${DESTDIR:-}" ] && command -v systemctl >/dev/null; then
-        systemctl disable --now oriond orion-controller 2>/dev/null || true
+        systemctl disable --now orion-agent oriond orion-controller 2>/dev/null || true
     fi
     if [ -e "$root"etc/orion/server.conf ] && ! cmp -s "$service/server.conf" "$root"etc/orion/server.conf; then
         kept=${root}etc/orion/server.conf
@@ -164,7 +165,8 @@ END
     cat >"$control/prerm" <<'END'
 #!/bin/sh
 set -e
-[ "$1" != remove ] || [ ! -d /run/systemd/system ] || systemctl disable --now oriond orion-controller || true
+[ "$1" != remove ] || [ ! -d /run/systemd/system ] ||
+    systemctl disable --now orion-agent oriond orion-controller || true
 END
     cat >"$control/postrm" <<'END'
 #!/bin/sh

@@ -6,8 +6,12 @@ use clap::Parser;
 
 /// Says to the controller of an Orion pool which GPUs the oriond of this machine serves, and who uses them.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 pub struct Cli {
+    /// Take settings from oriond's server.conf: controller_addr, pool, vgpu_count, where it listens, and what [agent]
+    /// says by the names of these options (server_key_file for --server-key-file). Options given here as well decide
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Where the controller listens: HOST or HOST:PORT
     #[arg(long, default_value = "127.0.0.1:9123", value_name = "ADDRESS")]
     pub controller: String,

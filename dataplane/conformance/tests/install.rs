@@ -88,13 +88,14 @@ fn a_system_has_what_it_needs_and_nothing_afterwards() {
 }
 
 fn units_start_what_there_is(system: &Path) {
-    for unit in ["oriond", "orion-controller"] {
+    for unit in ["oriond", "orion-controller", "orion-agent"] {
         let file = system.join(format!("usr/lib/systemd/system/{unit}.service"));
         let text = std::fs::read_to_string(&file).expect("a unit");
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/")).expect("it starts something");
         let mut words = line.split(' ');
         let program = system.join(words.next().expect("a program"));
-        let output = Command::new(&program).args(words.take(1)).arg("--help").output();
+        let subcommand = words.take(1).filter(|word| !word.starts_with('-'));
+        let output = Command::new(&program).args(subcommand).arg("--help").output();
         assert!(output.expect("the program starts").status.success(), "{line}");
     }
 }

@@ -20,7 +20,7 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
     (
         "server",
         "vgpu_count",
-        "in a pool it is orion-agent --vgpu-count; else sessions are not counted out, see sessions_max",
+        "orion-agent splits GPUs by it in a pool; else sessions are not counted out, see sessions_max",
     ),
     ("server", "ibverbs_device", "there is no RDMA in this version"),
     ("server-nccl", "comm_id", "NCCL runs in the programs, which need no help from the server"),
@@ -28,10 +28,13 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
     ("server-shm", "shm_group_name", "memory is passed by descriptor and has no group"),
     ("server-shm", "shm_user_name", "memory is passed by descriptor and has no user"),
     ("server-shm", "shm_buffer_size", "the rings are of one size; see staging and heap for what copies go through"),
-    ("controller", "controller_addr", "oriond speaks to no controller by itself; orion-agent --controller does"),
+    ("controller", "controller_addr", "oriond speaks to no controller by itself; orion-agent --config does"),
     ("throttle", "throttle_level", "the GPU's time is not divided by this version"),
     ("throttle", "computation_throttle_mode2", "the GPU's time is not divided by this version"),
 ];
+
+/// The section that orion-agent reads.
+const OF_THE_AGENT: &str = "agent";
 
 /// The log's section has another name in each edition.
 const LOG_SECTIONS: [&str; 2] = ["server-log", "log"];
@@ -121,6 +124,9 @@ impl File<'_> {
         for (section, properties) in &ini {
             for (name, value) in properties {
                 let section = section.unwrap_or_default().trim();
+                if section == OF_THE_AGENT {
+                    continue;
+                }
                 let lines = self.lines(section, name);
                 if let [first, second, ..] = lines[..] {
                     return Err(self.at(second, &format!("{name} is given a second time, after line {first}")));

@@ -108,3 +108,8 @@ fn what_is_wrong_is_told_with_its_line() {
 fn an_interface_has_an_address() {
     assert_eq!(arguments("[server]\nbind_net = lo\ninsecure = true\n"), "--insecure --listen 127.0.0.1:9960");
 }
+
+#[test]
+fn what_is_orion_agents_is_passed_over() {
+    assert_eq!(arguments("[agent]\nnode = a\nreserve = 3\n[server]\nsocket = /s\n"), "--socket /s");
+}

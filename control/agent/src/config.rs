@@ -1,0 +1,131 @@
+//! What the agent finds in oriond's `server.conf`: where the controller is, how the GPUs are split, where oriond
+//! listens; and in a section of its own, `[agent]`, any of its options by its name (`server_key_file` for
+//! `--server-key-file`).
+//!
+//! A file becomes options that stand before those of the command line, which therefore decide.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+
+use ini::{Ini, ParseOption, Properties};
+
+/// The original's, as oriond has it.
+const PORT: &str = "9960";
+
+/// The options with those of `--config FILE` put before them. `options` are those that `[agent]` may have.
+pub fn expand(mut arguments: Vec<OsString>, options: &[String]) -> Result<Vec<OsString>, String> {
+    let after = |(i, argument): (usize, &OsString)| match argument.to_str()?.strip_prefix("--config")? {
+        "" => arguments.get(i + 1).cloned(),
+        rest => rest.strip_prefix('=').map(OsString::from),
+    };
+    let Some(path) = arguments.iter().enumerate().filter_map(after).next_back() else { return Ok(arguments) };
+    let path = path.to_string_lossy();
+    let text = std::fs::read_to_string(&*path).map_err(|e| {
+        format!("reading --config {path} failed: {e}; give the path of a server.conf, or leave the option out")
+    })?;
+    let found = read(&text, options).map_err(|why| format!("{path}: {why}"))?;
+    arguments.splice(1..1, found.into_iter().map(OsString::from));
+    Ok(arguments)
+}
+
+/// The options that a file stands for.
+fn read(text: &str, options: &[String]) -> Result<Vec<String>, String> {
+    let how = ParseOption { enabled_escape: false, ..ParseOption::default() };
+    let ini = Ini::load_from_str_opt(text, how).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    let mut add = |option: &str, value: &str| found.extend([format!("--{option}"), value.to_owned()]);
+    let empty = Properties::new();
+    let server = ini.section(Some("server")).unwrap_or(&empty);
+    let controller = ini.get_from(Some("controller"), "controller_addr").filter(|value| !value.is_empty());
+    for (option, value) in
+        [("controller", controller), ("pool", server.get("pool")), ("vgpu-count", server.get("vgpu_count"))]
+    {
+        value.into_iter().for_each(|value| add(option, value));
+    }
+    let own = ini.section(Some("agent")).unwrap_or(&empty);
+    if server.get("pool").is_none() && own.get("pool").is_none() {
+        return Err(
+            "[server] pool is not set, so the oriond of this file belongs to no pool; set it to a path, such as \
+                    /run/orion/pool.sock, and start oriond anew"
+                .to_owned(),
+        );
+    }
+    if own.get("address").is_none() {
+        add("address", &address(server)?);
+    }
+    for (key, value) in own.iter() {
+        let option = key.replace('_', "-");
+        if !options.contains(&option) {
+            return Err(format!(
+                "nobody knows [agent] {key}; `orion-agent --help` lists the options that [agent] may have"
+            ));
+        }
+        add(&option, value);
+    }
+    Ok(found)
+}
+
+/// Where oriond listens by this file, as programs reach it.
+fn address(server: &Properties) -> Result<String, String> {
+    let net = server.get("bind_net").filter(|net| !net.is_empty());
+    let unclear = |what: &str| {
+        Err(format!(
+            "{what}, which is no address by which programs elsewhere reach this node; set [agent] address, such as \
+             tcp:HOST:{PORT}"
+        ))
+    };
+    match (server.get("bind_addr"), net, server.get("listen_port"), server.get("socket")) {
+        (_, Some(net), ..) => unclear(&format!("bind_net is {net}")),
+        (None, None, None, Some(socket)) if socket != "none" => Ok(format!("unix:{socket}")),
+        (None, None, None, _) => unclear("[server] says neither bind_addr nor socket"),
+        (bind, None, port, _) => {
+            let bind = bind.unwrap_or("127.0.0.1");
+            let port = port.unwrap_or(PORT);
+            match bind.parse::<IpAddr>() {
+                Ok(address) if address.is_unspecified() => unclear(&format!("bind_addr is {bind}")),
+                Ok(IpAddr::V6(address)) => Ok(format!("tcp:[{address}]:{port}")),
+                Ok(IpAddr::V4(address)) => Ok(format!("tcp:{address}:{port}")),
+                Err(_) => Err(format!("bind_addr is {bind:?}, which is no IP address")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<String, String> {
+        let known = ["address", "node", "server-key-file", "reserve"].map(str::to_owned);
+        read(text, &known).map(|found| found.join(" "))
+    }
+
+    #[test]
+    fn orionds_file_says_what_the_agent_has_to_know() {
+        let text = "[server]\n pool = /run/p ; here\n bind_addr = 10.0.0.7\n listen_port = 7411\n vgpu_count = 2\n\
+                    [controller]\n controller_addr = pool:9123\n[agent]\n node = a\n server_key_file = /k\n";
+        let said = "--controller pool:9123 --pool /run/p --vgpu-count 2 --address tcp:10.0.0.7:7411 --node a \
+                    --server-key-file /k";
+        assert_eq!(options(text).as_deref(), Ok(said));
+        let text = "[server]\npool=/p\nsocket=/run/orion/oriond.sock\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --address unix:/run/orion/oriond.sock"));
+        let text = "[server]\npool=/p\nbind_addr=0.0.0.0\n[agent]\naddress=tcp:gpu-7:9960\n";
+        assert_eq!(options(text).as_deref(), Ok("--pool /p --address tcp:gpu-7:9960"));
+        assert!(options("[server]\npool=/p\nbind_addr=::1\n").unwrap().ends_with("--address tcp:[::1]:9960"));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_said() {
+        for (text, words) in [
+            ("[server]\nbind_addr = 127.0.0.1\n", "pool is not set"),
+            ("[server]\npool=/p\nbind_addr = 0.0.0.0\n", "set [agent] address"),
+            ("[server]\npool=/p\nbind_net = eth0\n", "bind_net is eth0"),
+            ("[server]\npool=/p\nbind_addr = here\n", "\"here\", which is no IP address"),
+            ("[server]\npool=/p\n", "neither bind_addr nor socket"),
+            ("[server]\npool=/p\nlisten_port=1\n[agent]\nnodes = 3\n", "nobody knows [agent] nodes"),
+        ] {
+            let why = options(text).expect_err(words);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+}
