@@ -18,7 +18,7 @@ use crate::report::Report;
 const PORT: u16 = 9123;
 /// A controller that is there answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clocks that differ by more make leases run out early or late.
+/// Clocks that differ by more make lines of two logs hard to put in order. Leases go by the controller's.
 const CLOCKS_DIFFER_MS_MAX: u64 = 2000;
 
 pub struct Controller {
@@ -27,6 +27,13 @@ pub struct Controller {
     client: PoolClient<Channel>,
     key: Option<MetadataValue<Ascii>>,
     is_warned: bool,
+}
+
+/// What a node hears that has registered.
+pub struct Registered {
+    /// Of the leases for its oriond; zeros if it has none.
+    pub key: [u8; 32],
+    pub controller_unix_ms: u64,
 }
 
 pub enum Failure {
@@ -65,14 +72,15 @@ impl Controller {
         &self.address
     }
 
-    /// Answers the key of the leases for its oriond; zeros if it has none.
-    pub fn register(&mut self, report: &Report) -> Result<[u8; 32], Failure> {
+    /// Says what the node has.
+    pub fn register(&mut self, report: &Report) -> Result<Registered, Failure> {
         let request = self.with_key(report.request());
         let reply = self.runtime.block_on(self.client.register(request)).map_err(|s| self.failure(&s))?.into_inner();
         self.compare_clocks(reply.now_unix_ms);
+        let controller_unix_ms = reply.now_unix_ms;
         match <[u8; 32]>::try_from(reply.lease_key.as_slice()) {
-            Ok(key) => Ok(key),
-            Err(_) if report.request().oriond.is_empty() => Ok([0; 32]),
+            Ok(key) => Ok(Registered { key, controller_unix_ms }),
+            Err(_) if report.request().oriond.is_empty() => Ok(Registered { key: [0; 32], controller_unix_ms }),
             Err(_) => Err(Failure::Other(format!(
                 "the controller at {} gives no key for leases; is it older than this agent?",
                 self.address
@@ -119,7 +127,10 @@ impl Controller {
         let ours = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let differ = ours.abs_diff(theirs);
         if differ > CLOCKS_DIFFER_MS_MAX && !std::mem::replace(&mut self.is_warned, true) {
-            warn!("this node's clock and the controller's differ by {differ} ms; leases are good for 30 s");
+            warn!(
+                "this node's clock and the controller's differ by {differ} ms: leases go by the controller's, and the \
+                 times in the two logs do not fit together"
+            );
         }
     }
 }

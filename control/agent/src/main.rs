@@ -2,6 +2,7 @@
 //! there.
 
 mod cli;
+mod config;
 mod controller;
 mod oriond;
 mod report;
@@ -30,13 +31,21 @@ fn main() -> ExitCode {
         return done;
     }
     tracing_subscriber::fmt().with_target(false).with_ansi(false).init();
-    match run(Cli::parse()) {
+    match arguments().and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("orion-agent: {why}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Those of the command line, after those of the file that it names.
+fn arguments() -> Result<Cli, String> {
+    let command = Cli::command();
+    let options = command.get_arguments().filter_map(|option| option.get_long()).filter(|name| *name != "config");
+    let options: Vec<String> = options.map(str::to_owned).collect();
+    Ok(Cli::parse_from(config::expand(std::env::args_os().collect(), &options)?))
 }
 
 fn run(cli: Cli) -> Result<(), String> {
@@ -102,8 +111,9 @@ enum Trouble {
 
 fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat: &mut Beat) -> Result<(), Trouble> {
     if !beat.is_registered {
-        let key = controller.register(report).map_err(|why| Trouble::Controller(why.to_string()))?;
-        oriond.belong(report.node(), key).map_err(Trouble::Oriond)?;
+        let registered = controller.register(report).map_err(|why| Trouble::Controller(why.to_string()))?;
+        let belong = oriond.belong(report.node(), registered.key, registered.controller_unix_ms);
+        belong.map_err(Trouble::Oriond)?;
         info!("Successfully connect to Orion Controller.");
         report.lines().for_each(|line| info!("{line}"));
         (beat.is_registered, beat.at) = (true, None);

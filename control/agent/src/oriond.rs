@@ -58,8 +58,9 @@ impl Oriond {
         }
     }
 
-    pub fn belong(&mut self, node: &str, key: [u8; 32]) -> Result<(), String> {
-        match self.ask(&Ask::Belong { node: node.to_owned(), key })? {
+    /// To the pool of this controller, which has this clock.
+    pub fn belong(&mut self, node: &str, key: [u8; 32], controller_unix_ms: u64) -> Result<(), String> {
+        match self.ask(&Ask::Belong { node: node.to_owned(), key, controller_unix_ms })? {
             Answer::Done => Ok(()),
             other => Err(unexpected("to belong to the pool", &other)),
         }

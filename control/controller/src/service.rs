@@ -100,6 +100,20 @@ impl Service {
         self.ask(move |d| leases::sign(&master, &d.pool, id, d.now)).await?.map_err(Status::failed_precondition)
     }
 
+    /// The program that an allocation was offered to lets us wait for its word that its session has begun. If it goes
+    /// before, what it was offered is free again.
+    pub async fn awaited<E>(&self, allocation: &str, word: impl Future<Output = Result<(), E>>) -> Result<(), Status> {
+        let id = id(allocation)?;
+        if !self.ask(move |d| d.pool.allocation(id).is_some()).await? {
+            return Err(Status::not_found(format!("there is no allocation {id}, or not any more")));
+        }
+        if word.await.is_ok() {
+            return self.ask(move |d| d.pool.confirm(d.now, id).map(drop)).await?.map_err(refused);
+        }
+        self.ask(move |d| d.pool.forsake(d.now, id)).await?;
+        Err(Status::aborted(format!("the program went away before the session of {id} had begun")))
+    }
+
     /// Whether there was one.
     pub async fn end(&self, allocation: &str, why: Why) -> Result<bool, Status> {
         let id = id(allocation)?;

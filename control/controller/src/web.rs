@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -33,6 +33,7 @@ pub fn routes(service: Service) -> Router {
     Router::new()
         .route("/allocations", post(allocate))
         .route("/allocations/{allocation}", delete(release))
+        .route("/allocations/{allocation}/session", post(session))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route("/info", get(|| async { VERSIONS }))
         .route("/devices", get(free_or_all))
@@ -160,6 +161,28 @@ async fn release(State(service): State<Service>, Path(allocation): Path<String>,
     match released.await {
         Ok(was_there) => (StatusCode::OK, json(&serde_json::json!({ "was_there": was_there }))).into_response(),
         Err(status) => refused(&status),
+    }
+}
+
+/// A program says here, by the body of its request, that its session has begun. It lets the body wait until then: if
+/// its connection ends before, what it was offered is free again.
+async fn session(
+    State(service): State<Service>,
+    Path(allocation): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(status) = service.admit_by(authorization(&headers), Role::Client) {
+        return refused(&status);
+    }
+    // What it says does not matter, only that it is still there to say it.
+    let word = async { axum::body::to_bytes(body, BODY_BYTES_MAX).await.map(drop) };
+    // On a task of its own: who has said it goes, and with his connection would go what is done here.
+    let awaited = tokio::spawn(async move { service.awaited(&allocation, word).await });
+    match awaited.await {
+        Ok(Ok(())) => (StatusCode::OK, json(&serde_json::json!({ "confirmed": true }))).into_response(),
+        Ok(Err(status)) => refused(&status),
+        Err(e) => refused(&tonic::Status::internal(e.to_string())),
     }
 }
 

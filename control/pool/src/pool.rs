@@ -517,6 +517,13 @@ impl Pool {
         had || waited
     }
 
+    /// The client that it was offered has gone. Where it has come before it went, its node says when its session is
+    /// over.
+    pub fn forsake(&mut self, now: Time, id: AllocationId) -> bool {
+        let is_offered = self.allocations.get(&id).is_some_and(|a| a.lease == Lease::Offered);
+        is_offered && self.release(now, id, Why::NotConfirmed)
+    }
+
     fn end(&mut self, id: AllocationId, why: Why) -> bool {
         self.end_but_on(id, why, None)
     }

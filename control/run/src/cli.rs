@@ -32,6 +32,10 @@ pub struct Cli {
     #[arg(long, value_name = "PERCENT", conflicts_with = "server")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub ratio: Option<u32>,
+    /// Seconds to wait for room in the pool, as ORION_WAIT, instead of ending when there is none; and for a controller
+    /// that is not reached, for which it is 30 if nothing is said
+    #[arg(long, value_name = "SECONDS", conflicts_with = "server")]
+    pub wait: Option<u64>,
     /// How to reach the oriond that is started, as ORION_TRANSPORT
     #[arg(long, value_parser = PossibleValuesParser::new(CARRIERS.iter().map(|carrier| carrier.name)))]
     pub transport: Option<String>,

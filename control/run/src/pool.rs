@@ -23,6 +23,7 @@ pub fn wanted(
         ("--vgpu", "ORION_VGPU", cli.vgpu.map(|count| count.to_string())),
         ("--gmem", "ORION_GMEM", cli.gmem.map(|mib| mib.to_string())),
         ("--ratio", "ORION_RATIO", cli.ratio.map(|percent| percent.to_string())),
+        ("--wait", "ORION_WAIT", cli.wait.map(|seconds| seconds.to_string())),
     ];
     let mut variables = Vec::new();
     let mut first = None;

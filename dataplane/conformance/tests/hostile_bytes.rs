@@ -218,7 +218,7 @@ fn valid() -> Vec<Vec<u8>> {
     vec![
         Hello::decode(&hello.encode()).expect("valid").encode(),
         lease(),
-        agent::Ask::Belong { node: "a".into(), key: [1; 32] }.encode(),
+        agent::Ask::Belong { node: "a".into(), key: [1; 32], controller_unix_ms: 5 }.encode(),
         agent::Ask::Look { heard: 1, over: vec![LeaseId([2; 16])], wait_ms: 3 }.encode(),
         agent::Answer::State { version: 1, live: vec![LeaseId([2; 16])], ended: vec![LeaseId([3; 16])] }.encode(),
         agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),

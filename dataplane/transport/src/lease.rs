@@ -77,8 +77,8 @@ impl LeaseKey {
         if now_unix_ms >= lease.begins_before_unix_ms {
             let late = now_unix_ms - lease.begins_before_unix_ms;
             return Err(format!(
-                "the lease ran out {late} ms ago; run the program again, and if that does not help compare the \
-                 clocks of this node and the controller"
+                "the lease ran out {late} ms ago by the controller's clock; run the program again, and if that does \
+                 not help start orion-agent there again, which asks for that clock"
             ));
         }
         Ok((lease, token))

@@ -4,7 +4,7 @@
 //! agent                                   oriond
 //!   Who       ------------------------->  the instance that this is, and its GPUs, or No as long as no worker is warm
 //!             <-------------------------  Server, or No
-//!   Belong    (node, key of leases) ---->  admits who has a lease from now on
+//!   Belong    (node, key, clock) -------->  admits who has a lease from now on, judged by the controller's clock
 //!             <-------------------------  Done
 //!   Look      (heard, over, wait) ------->  ends the sessions of `over`; waits until something has changed
 //!             <-------------------------  State (version, live, ended)
@@ -19,7 +19,7 @@ use crate::lease::{LeaseId, name};
 /// Of the frames.
 pub const KIND: u32 = 64;
 /// Raised when a message changes shape.
-pub const AGENT_VERSION: u64 = 1;
+pub const AGENT_VERSION: u64 = 2;
 /// GPUs of a node.
 pub const GPUS_MAX: usize = 64;
 /// Leases in one message.
@@ -38,9 +38,20 @@ pub struct Gpu {
 /// What the agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    Who { version: u64 },
-    Belong { node: String, key: [u8; 32] },
-    Look { heard: u64, over: Vec<LeaseId>, wait_ms: u64 },
+    Who {
+        version: u64,
+    },
+    /// `controller_unix_ms` is the controller's clock, by which leases run out.
+    Belong {
+        node: String,
+        key: [u8; 32],
+        controller_unix_ms: u64,
+    },
+    Look {
+        heard: u64,
+        over: Vec<LeaseId>,
+        wait_ms: u64,
+    },
 }
 
 /// What oriond answers.
@@ -72,10 +83,11 @@ impl Ask {
                 w.word(1);
                 w.word(*version);
             }
-            Ask::Belong { node, key } => {
+            Ask::Belong { node, key, controller_unix_ms } => {
                 w.word(2);
                 w.bytes(node.as_bytes());
                 w.bytes(key);
+                w.word(*controller_unix_ms);
             }
             Ask::Look { heard, over, wait_ms } => {
                 w.word(3);
@@ -91,7 +103,7 @@ impl Ask {
         let mut r = Reader::new(body);
         let ask = match r.word()? {
             1 => Ask::Who { version: r.word()? },
-            2 => Ask::Belong { node: name(&mut r)?, key: array(&mut r)? },
+            2 => Ask::Belong { node: name(&mut r)?, key: array(&mut r)?, controller_unix_ms: r.word()? },
             3 => Ask::Look { heard: r.word()?, over: get_ids(&mut r)?, wait_ms: r.word()? },
             _ => return Err(Fault("an agent's message that this oriond does not know")),
         };
@@ -174,7 +186,7 @@ mod tests {
         let id = LeaseId([9; 16]);
         for ask in [
             Ask::Who { version: AGENT_VERSION },
-            Ask::Belong { node: "a".into(), key: [7; 32] },
+            Ask::Belong { node: "a".into(), key: [7; 32], controller_unix_ms: 9 },
             Ask::Look { heard: 3, over: vec![id, id], wait_ms: 5 },
         ] {
             let body = ask.encode();

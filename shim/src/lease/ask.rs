@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_transport::client::NoSession;
 use orion_transport::lease::SignedLease;
@@ -17,8 +17,10 @@ use super::wanted::Wanted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// It answers when what it says is on its disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two tries to reach one that is not there.
+const PAUSE: Duration = Duration::from_millis(250);
 /// A lease is a few hundred bytes, what is free and who holds the rest a few thousand.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// What the controller has given.
 pub struct Granted {
@@ -28,11 +30,77 @@ pub struct Granted {
     /// GPU and vGPU of each.
     pub places: String,
     pub lease: SignedLease,
+    pub claim: Claim,
 }
 
-/// Asks for vGPUs. The error is one line: what was asked, what is free, and what to try.
+/// The connection over which vGPUs were given. They go back at once if it ends before the session has begun, as it does
+/// when the program is killed.
+pub struct Claim(TcpStream);
+
+impl Claim {
+    /// From now on the session's node says when they are free.
+    pub fn has_begun(mut self) {
+        // Unheard, the node says it all the same.
+        let _ = self.0.write_all(b"1");
+    }
+}
+
+/// Why there is no answer.
+enum Trouble {
+    NotReached(io::Error),
+    Refused(NoSession),
+}
+
+impl From<String> for Trouble {
+    fn from(text: String) -> Trouble {
+        Trouble::Refused(text.into())
+    }
+}
+
+impl Trouble {
+    fn told(self, wanted: &Wanted) -> NoSession {
+        match self {
+            Trouble::Refused(no) => no,
+            Trouble::NotReached(e) => format!(
+                "{}; is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in client.conf) \
+                 right?",
+                not_reached(wanted, &e)
+            )
+            .into(),
+        }
+    }
+}
+
+fn not_reached(wanted: &Wanted, e: &io::Error) -> String {
+    format!("the pool's controller at {} is not reached: {e}", wanted.controller)
+}
+
+/// Asks for vGPUs, and again as long as the controller is not reached. The error is one line: what was asked, what is
+/// free, and what to try.
 pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
-    let answer = exchange(wanted, "POST", "/allocations", &question(wanted, program)?)?;
+    // A name of our own, under which the same is answered if the controller is asked again.
+    let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
+    let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let question = question(wanted, program, &name);
+    let patience = wanted.wait_for_controller();
+    let until = Instant::now() + patience;
+    let mut has_said = false;
+    loop {
+        match exchange(wanted, "POST", "/allocations", &question, Some(&name)) {
+            Ok((answer, socket)) => return granted(wanted, &answer, socket),
+            Err(Trouble::NotReached(e)) if Instant::now() < until => {
+                if !std::mem::replace(&mut has_said, true) {
+                    let seconds = patience.as_secs();
+                    crate::say!("{}; waiting for it, {seconds} s at most (ORION_WAIT)", not_reached(wanted, &e));
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Err(trouble) => return Err(trouble.told(wanted)),
+        }
+    }
+}
+
+fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Granted, NoSession> {
     let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(wanted, &format!("it has no {name}")));
     let address = text("address")?;
     let server = Server::parse(&address).map_err(|why| damaged(wanted, &why))?;
@@ -41,22 +109,20 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
         return Err(damaged(wanted, "its lease is none").into());
     };
     let lease = SignedLease { body, signature };
-    Ok(Granted { allocation: text("allocation")?, node: text("node")?, server, places: text("places")?, lease })
+    let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
+    Ok(Granted { allocation, node, server, places, lease, claim: Claim(socket) })
 }
 
 /// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute.
 pub fn give_back(wanted: &Wanted, granted: &Granted) {
-    let _ = exchange(wanted, "DELETE", &format!("/allocations/{}", granted.allocation), "");
+    let _ = exchange(wanted, "DELETE", &format!("/allocations/{}", granted.allocation), "", None);
 }
 
-fn question(wanted: &Wanted, program: &str) -> Result<String, String> {
-    // A name of our own, under which the same is answered if the controller is asked again.
-    let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
-    let name: String = nonce[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+fn question(wanted: &Wanted, program: &str, name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let client = format!("{} {} {program}", host.trim(), std::process::id());
     let mut fields = vec![
-        format!("\"allocation\":{}", quoted(&name)),
+        format!("\"allocation\":{}", quoted(name)),
         format!("\"vgpus\":{}", wanted.vgpus),
         format!("\"tenant\":{}", quoted(&wanted.tenant)),
         format!("\"group\":{}", quoted(&wanted.group)),
@@ -64,52 +130,76 @@ fn question(wanted: &Wanted, program: &str) -> Result<String, String> {
     ];
     fields.extend(wanted.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
     fields.extend(wanted.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
-    Ok(format!("{{{}}}", fields.join(",")))
+    fields.extend(wanted.wait.map(|seconds| format!("\"wait_ms\":{}", seconds * 1000)));
+    format!("{{{}}}", fields.join(","))
 }
 
-fn exchange(wanted: &Wanted, method: &str, path: &str, body: &str) -> Result<Object, NoSession> {
+/// `claims` is the allocation that is to go back when the connection ends.
+fn exchange(
+    wanted: &Wanted,
+    method: &str,
+    path: &str,
+    body: &str,
+    claims: Option<&str>,
+) -> Result<(Object, TcpStream), Trouble> {
     let controller = &wanted.controller;
-    let failed = |e: io::Error| {
-        format!(
-            "the pool's controller at {controller} is not reached: {e}; is orion-controller running there, and is \
-             ORION_CONTROLLER (or controller_addr in client.conf) right?"
-        )
-    };
-    let mut socket = connect(controller).map_err(failed)?;
+    let mut socket = connect(controller, wanted.wait).map_err(Trouble::NotReached)?;
     let key = wanted.client_key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
     if key.bytes().filter(|byte| matches!(byte, b'\r' | b'\n')).count() > 2 {
         return Err("ORION_CLIENT_KEY has a line break in it".to_owned().into());
     }
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {controller}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n{key}\r\n",
-        body.len()
-    );
-    socket.write_all(format!("{head}{body}").as_bytes()).map_err(failed)?;
-    let mut answer = Vec::new();
-    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
+    let head = |method: &str, path: &str, bytes: usize| {
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {controller}\r\nContent-Type: application/json\r\nContent-Length: \
+             {bytes}\r\n{key}\r\n"
+        )
+    };
+    // Its one byte is sent when the session has begun. It goes ahead of the answer, so that there is no moment at which
+    // vGPUs are given and nobody claims them; but a controller that lets us wait would not see us go with it unread.
+    let claim = claims.map(|name| head("POST", &format!("/allocations/{name}/session"), 1)).unwrap_or_default();
+    let (first, then) = if wanted.wait.is_none() { (claim.as_str(), "") } else { ("", claim.as_str()) };
+    let question = format!("{}{body}{first}", head(method, path, body.len()));
+    socket.write_all(question.as_bytes()).map_err(Trouble::NotReached)?;
+    let answer = receive(&mut socket).map_err(Trouble::NotReached)?;
     let (status, object) = read(&answer).ok_or_else(|| damaged(wanted, "it is no HTTP with JSON"))?;
     match (status, object.get("error")) {
-        (200, None) => Ok(object),
+        (200, None) => {
+            socket.write_all(then.as_bytes()).map_err(Trouble::NotReached)?;
+            Ok((object, socket))
+        }
         (status, Some(error)) => {
             // Whoever lacks the key is kept out; whoever finds no room finds no GPU.
             let refused = (status == 401).then_some(Reason::NotPermitted);
             let hint = if status == 401 { " (ORION_CLIENT_KEY)" } else { "" };
-            Err(NoSession {
-                refused,
-                text: format!("the pool's controller at {controller}: {}{hint}", one_line(error)),
-            })
+            let text = format!("the pool's controller at {controller}: {}{hint}", one_line(error));
+            Err(Trouble::Refused(NoSession { refused, text }))
         }
         (status, None) => Err(damaged(wanted, &format!("it has status {status}")).into()),
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
+/// One whole answer, or what there was when the controller went away or said too much. What follows it is another one.
+fn receive(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    while !is_whole(&answer) && answer.len() < ANSWER_BYTES_MAX {
+        match socket.read(&mut piece)? {
+            // It was asked something, and a controller that is there says something.
+            0 if answer.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => break,
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+    }
+    Ok(answer)
+}
+
+fn connect(address: &str, wait: Option<u64>) -> io::Result<TcpStream> {
+    let answers_within = ANSWER_TIMEOUT + Duration::from_secs(wait.unwrap_or(0));
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
             Ok(socket) => {
-                socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                socket.set_read_timeout(Some(answers_within))?;
                 socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                 return Ok(socket);
             }
@@ -119,16 +209,27 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Status and body of a whole answer.
-fn read(answer: &[u8]) -> Option<(u16, Object)> {
-    let (head, body) = std::str::from_utf8(answer).ok()?.split_once("\r\n\r\n")?;
+/// First line and body of a whole answer.
+fn parts(answer: &[u8]) -> Option<(&str, &str)> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
     let (first, headers) = head.split_once("\r\n").unwrap_or((head, ""));
-    let status = first.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
     let length = headers.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     })?;
-    (body.len() == length).then_some(())?;
+    let body = answer[end + 4..].get(..length)?;
+    Some((first, std::str::from_utf8(body).ok()?))
+}
+
+fn is_whole(answer: &[u8]) -> bool {
+    parts(answer).is_some()
+}
+
+/// Status and body of a whole answer.
+fn read(answer: &[u8]) -> Option<(u16, Object)> {
+    let (first, body) = parts(answer)?;
+    let status = first.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
     Some((status, object(body)?))
 }
 

@@ -1,6 +1,7 @@
 //! What this program wants of a pool, as its environment and client.conf say it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_address};
 
@@ -16,12 +17,19 @@ pub struct Wanted {
     pub ratio: Option<u32>,
     pub tenant: String,
     pub group: String,
+    /// Seconds to wait for room, and for a controller that is not reached.
+    pub wait: Option<u64>,
     /// Keys of client.conf that have no meaning here.
     pub idle: Vec<String>,
 }
 
 /// What only a controller can give.
-const OF_A_POOL: [&str; 3] = ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO"];
+const OF_A_POOL: [&str; 4] = ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO", "ORION_WAIT"];
+
+/// One that is started again is there by then.
+const WAIT_FOR_CONTROLLER: Duration = Duration::from_secs(30);
+/// A controller lets nobody wait for longer.
+const WAIT_SECONDS_MAX: u64 = 3600;
 
 impl Wanted {
     /// Nothing if no controller is named. `server` is what `ORION_SERVER` says: it names an oriond, and then a file
@@ -66,6 +74,10 @@ impl Wanted {
             let Some(text) = variable(name)?.or(file) else { return Ok(None) };
             text.parse().map(Some).map_err(|_| format!("{name} is {text:?}, and not a whole number"))
         };
+        let wait = number("ORION_WAIT", None)?;
+        if let Some(wait) = wait.filter(|wait| *wait > WAIT_SECONDS_MAX) {
+            return Err(format!("ORION_WAIT is {wait}; it is a number of seconds, {WAIT_SECONDS_MAX} at most"));
+        }
         let small = |name: &str, value: u64| u32::try_from(value).map_err(|_| format!("{name} is {value}"));
         Ok(Some(Wanted {
             controller: controller_address(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
@@ -75,8 +87,13 @@ impl Wanted {
             ratio: number("ORION_RATIO", conf.ratio)?.map(|ratio| small("ORION_RATIO", ratio)).transpose()?,
             tenant: variable("ORION_TENANT")?.unwrap_or_default(),
             group: variable("ORION_GROUP_ID")?.unwrap_or_default(),
+            wait,
             idle: conf.idle,
         }))
+    }
+
+    pub fn wait_for_controller(&self) -> Duration {
+        self.wait.map_or(WAIT_FOR_CONTROLLER, Duration::from_secs)
     }
 }
 
@@ -160,6 +177,8 @@ mod tests {
             (&[("ORION_VGPU", "2")][..], None, "ORION_VGPU=2 is asked of a pool's controller"),
             (&[("ORION_GMEM", "9")][..], Some("tcp:node:7411"), "ORION_GMEM=9"),
             (&[controller, ("ORION_GMEM", "4 GiB")][..], None, "ORION_GMEM is \"4 GiB\""),
+            (&[controller, ("ORION_WAIT", "3601")][..], None, "ORION_WAIT is 3601"),
+            (&[("ORION_WAIT", "5")][..], None, "ORION_WAIT=5 is asked of a pool's controller"),
             (&[controller, ("ORION_CROSS_NODE", "1")][..], None, "ORION_CROSS_NODE=1"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),

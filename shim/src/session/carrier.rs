@@ -60,7 +60,9 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
             let granted = granted(settings, wanted)?;
             let leased = Caller { lease: Some(granted.lease.clone()), ..settings.caller.clone() };
             let attached = carrier::attach(&granted.server, &leased, settings.tuning, listener);
-            (attached.map_err(|no| given_back(wanted, &granted, no))?, granted.server)
+            let attached = attached.map_err(|no| given_back(wanted, &granted, no))?;
+            granted.claim.has_begun();
+            (attached, granted.server)
         }
     };
     let device = a.welcome.devices.first().map_or("none", |d| d.name.as_str());

@@ -2,7 +2,9 @@
 
 mod scene;
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use orion_proto::AllocationName;
@@ -97,6 +99,58 @@ fn a_full_pool_is_no_device_and_one_line() {
 }
 
 #[test]
+fn who_waits_for_room_gets_it_and_who_waits_in_vain_is_told_what_there_is() {
+    let scene = Scene::new(&["a"], "", true);
+    let first = scene.stay(&[("ORION_VGPU", "4")]);
+    refused(&scene.run(&[("ORION_WAIT", "1")]), &["no room for 1 vGPU", "held: "]);
+    let environment = [("ORION_WAIT", "60"), ("ORION_VGPU", "2")];
+    let waiting = scene.program(&environment).stdout(Stdio::piped()).spawn().expect("it starts");
+    wait_until("somebody in the queue", || scene.http("GET", "/metrics", "").1.contains("orion_clients_waiting 1"));
+    assert_eq!(first.ask_again().0, "then 0");
+    assert_eq!(text(&waiting.wait_with_output().expect("it ends")).0, vgpus(2, 512));
+    scene.wait_for_free(4);
+    // Who is killed while he waits is in nobody's way.
+    let first = scene.stay(&[("ORION_VGPU", "4")]);
+    let mut waiting = scene.program(&environment).spawn().expect("it starts");
+    wait_until("somebody in the queue", || scene.http("GET", "/metrics", "").1.contains("orion_clients_waiting 1"));
+    waiting.kill().expect("it waits");
+    waiting.wait().expect("it ends");
+    wait_until("nobody in the queue", || scene.http("GET", "/metrics", "").1.contains("orion_clients_waiting 0"));
+    assert_eq!(first.ask_again().0, "then 0");
+    scene.wait_for_free(4);
+}
+
+/// What a program does in the moment between its answer and its session, as it is killed or goes on.
+#[test]
+fn vgpus_whose_program_has_gone_before_it_came_for_them_are_back_at_once() {
+    let scene = Scene::new(&["a"], "", false);
+    for is_kept in [false, true] {
+        let name = format!("{:032x}", 7 + u128::from(is_kept));
+        let mut socket = TcpStream::connect(("127.0.0.1", scene.port)).expect("it listens");
+        let body = format!("{{\"allocation\":\"{name}\",\"vgpus\":3}}");
+        let head =
+            |path: &str, bytes| format!("POST {path} HTTP/1.1\r\nHost: orion\r\nContent-Length: {bytes}\r\n\r\n");
+        let claim = head(&format!("/allocations/{name}/session"), 1);
+        write!(socket, "{}{body}{claim}", head("/allocations", body.len())).expect("sending");
+        scene.wait_for_free(1);
+        if is_kept {
+            socket.write_all(b"1").expect("sending");
+            wait_until("its word being heard", || scene.controller.log().contains("Confirm allocation"));
+        }
+        drop(socket);
+        let back = match is_kept {
+            false => scene.wait_for_free(4),
+            true => {
+                let (status, answer) = scene.http("DELETE", &format!("/allocations/{name}"), "");
+                assert_eq!((status, answer.as_str()), (200, "{\"was_there\":true}"));
+                Duration::ZERO
+            }
+        };
+        assert!(back < BACK, "back after {back:?}");
+    }
+}
+
+#[test]
 fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_to_it() {
     let scene = Scene::new(&["a"], "", true);
     let half = [("ORION_RATIO", "50"), ("ORION_VGPU", "2")];
@@ -135,8 +189,15 @@ fn a_killed_controller_ends_no_session_and_the_next_one_knows_it() {
     let mut scene = Scene::new(&["a"], "", false);
     let program = scene.stay(&[("ORION_VGPU", "2")]);
     scene.controller.kill();
-    refused(&scene.run(&[]), &["the pool's controller at 127.0.0.1:", "is not reached", "ORION_CONTROLLER"]);
+    let words = ["the pool's controller at 127.0.0.1:", "is not reached", "ORION_CONTROLLER"];
+    refused(&scene.run(&[("ORION_WAIT", "0")]), &words);
+    // One that waits says so, and gets its vGPU when the next controller is there.
+    let mut waiting = scene.program(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
+    assert!(line.contains("is not reached") && line.contains("waiting for it, 30 s at most (ORION_WAIT)"), "{line}");
     scene.restart_controller("");
+    assert_eq!(text(&waiting.wait_with_output().expect("it ends")).0, vgpus(1, 512));
     // Two are held, by the session that went on.
     scene.wait_for_free(2);
     let (out, _) = text(&scene.run(&[]));

@@ -1,5 +1,7 @@
 //! A pool of real processes: a controller, nodes of an oriond with the software GPU and its agent, and programs.
 
+// UNSAFETY: kill.
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -79,6 +81,19 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// As an operator ends it; it has to end well.
+    #[allow(dead_code, reason = "for tests of another file")]
+    pub fn end(&mut self) {
+        // SAFETY: a plain call; the process is ours and was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let mut status = None;
+        wait_until("the end of a process that was told to end", || {
+            status = self.child.try_wait().expect("our child");
+            status.is_some()
+        });
+        assert!(status.is_some_and(|status| status.success() || status.code().is_none()), "{status:?}\n{}", self.log());
     }
 }
 

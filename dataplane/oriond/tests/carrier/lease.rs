@@ -62,7 +62,8 @@ impl Node {
 
     fn belong(&self) {
         let key = *self.key().bytes();
-        assert_eq!(self.ask(&Ask::Belong { node: "a".into(), key }), Answer::Done);
+        let belong = Ask::Belong { node: "a".into(), key, controller_unix_ms: now_unix_ms() };
+        assert_eq!(self.ask(&belong), Answer::Done);
     }
 
     /// What changes next.
@@ -78,12 +79,11 @@ impl Node {
 
     fn lease(&self, number: u8) -> Lease {
         let vgpu = Vgpu { gpu: self.gpu.clone(), memory_bytes: 256 << 20, ratio: 25 };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
         Lease {
             id: LeaseId([number; 16]),
             node: "a".into(),
             tenant: "red".into(),
-            begins_before_unix_ms: now + 60_000,
+            begins_before_unix_ms: now_unix_ms() + 60_000,
             vgpus: vec![vgpu.clone(), vgpu],
         }
     }
@@ -99,6 +99,10 @@ impl Node {
         assert_eq!(reason, Some(Reason::NotPermitted), "{text}");
         text
     }
+}
+
+fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
 }
 
 fn folder_of(name: &str) -> PathBuf {

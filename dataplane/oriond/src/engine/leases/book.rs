@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use orion_transport::lease::{Instance, LeaseKey, Shown};
 use orion_transport::proof::{Token, fresh_nonce};
 use orion_wire::agent::{Answer, Gpu};
 use orion_wire::lease::{Lease, LeaseId};
 use orion_wire::refusal::{Reason, Refusal};
+
+/// No lease can be used for longer after it was given.
+const OFFER_MS_MAX: u64 = 600_000;
 
 /// Shared by the door and the thread that talks to the agent. Nobody waits while he has it locked.
 pub struct Book {
@@ -20,16 +23,34 @@ pub struct Book {
 
 #[derive(Default)]
 struct Pages {
-    /// The node that this is, and the key of its leases. Not known before an agent has come.
-    belongs: Option<(String, LeaseKey)>,
+    /// Not known before an agent has come.
+    belongs: Option<Belongs>,
     /// As the first warm worker has found them.
     gpus: Option<Vec<Gpu>>,
     live: BTreeSet<LeaseId>,
     /// Leases that were used, until they could not be used any more anyway.
     used: BTreeMap<LeaseId, u64>,
+    /// Leases that the controller has taken back, likewise.
+    taken_back: BTreeMap<LeaseId, u64>,
     /// With the version by which they ended.
     ended: BTreeMap<LeaseId, u64>,
     version: u64,
+}
+
+/// The node that this is, and the key of its leases.
+struct Belongs {
+    node: String,
+    key: LeaseKey,
+    /// The controller's clock in milliseconds since 1970, at that time. Leases run out by it, so this machine's clock
+    /// may be wrong.
+    clock: (u64, Instant),
+}
+
+impl Belongs {
+    fn now_unix_ms(&self) -> u64 {
+        let (then, at) = self.clock;
+        then.saturating_add(at.elapsed().as_millis() as u64)
+    }
 }
 
 /// The lease of a session that begins. When it is dropped the session is over.
@@ -62,8 +83,16 @@ impl Book {
         self.pages().gpus.get_or_insert(gpus);
     }
 
-    pub fn belong(&self, node: String, key: LeaseKey) {
-        self.pages().belongs = Some((node, key));
+    pub fn belong(&self, node: String, key: LeaseKey, controller_unix_ms: u64) {
+        self.pages().belongs = Some(Belongs { node, key, clock: (controller_unix_ms, Instant::now()) });
+    }
+
+    /// These are over. Whoever comes with one of them comes too late.
+    pub fn taken_back(&self, ids: &[LeaseId]) {
+        let mut pages = self.pages();
+        let Some(belongs) = &pages.belongs else { return };
+        let until = belongs.now_unix_ms() + OFFER_MS_MAX;
+        pages.taken_back.extend(ids.iter().map(|id| (*id, until)));
     }
 
     /// Who this is, for the agent.
@@ -76,10 +105,6 @@ impl Book {
 
     /// Takes the lease that a client has shown, or says why not.
     pub fn take(self: &Arc<Self>, shown: &Shown<'_>) -> Result<Held, Refusal> {
-        self.take_at(shown, now_unix_ms())
-    }
-
-    fn take_at(self: &Arc<Self>, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Held, Refusal> {
         let refuse = |text: String| Err(Refusal::new(Reason::NotPermitted, text));
         if shown.lease.is_empty() {
             return refuse(
@@ -89,16 +114,21 @@ impl Book {
             );
         }
         let mut pages = self.pages();
-        let Some((node, key)) = &pages.belongs else {
+        let Some(belongs) = &pages.belongs else {
             return refuse(
                 "no agent has told this server yet which pool it belongs to; is orion-agent running?".into(),
             );
         };
-        let (lease, token) = match key.check(shown, node, now_unix_ms) {
+        let now_unix_ms = belongs.now_unix_ms();
+        let (lease, token) = match belongs.key.check(shown, &belongs.node, now_unix_ms) {
             Ok(checked) => checked,
             Err(why) => return refuse(why),
         };
         pages.used.retain(|_, until| *until > now_unix_ms);
+        pages.taken_back.retain(|_, until| *until > now_unix_ms);
+        if pages.taken_back.contains_key(&lease.id) {
+            return refuse(format!("the lease {} was taken back by the pool's controller", lease.id));
+        }
         if pages.used.insert(lease.id, lease.begins_before_unix_ms).is_some() {
             return refuse(format!("the lease {} was used before, and is for one session", lease.id));
         }
@@ -133,10 +163,6 @@ impl Book {
     }
 }
 
-fn now_unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use orion_transport::lease::MasterKey;
@@ -145,7 +171,9 @@ mod tests {
 
     use super::*;
 
-    const NOW: u64 = 1000;
+    /// The controller's clock, which no test outlives.
+    const NOW: u64 = 1_000_000;
+    const LIFE: u64 = 900_000;
 
     fn key() -> LeaseKey {
         MasterKey::new([1; 32]).key_of("a", &[2; 16])
@@ -157,16 +185,16 @@ mod tests {
             id: LeaseId([number; 16]),
             node: "a".into(),
             tenant: String::new(),
-            begins_before_unix_ms: NOW + 9,
+            begins_before_unix_ms: NOW + LIFE,
             vgpus,
         }
     }
 
-    fn try_with(book: &Arc<Book>, lease: &Lease, now: u64) -> Result<Held, String> {
+    fn try_with(book: &Arc<Book>, lease: &Lease) -> Result<Held, String> {
         let (signed, said) = (key().sign(lease), Said { first: b"hello".to_vec(), nonce: [7; 32] });
         let proof = Some(signed.token().client_proof(&said, &signed.body));
         let shown = Shown { lease: &signed.body, said: &said, request: &signed.body, proof };
-        book.take_at(&shown, now).map_err(|refusal| refusal.text)
+        book.take(&shown).map_err(|refusal| refusal.text)
     }
 
     fn state(book: &Book, heard: u64) -> (u64, Vec<LeaseId>, Vec<LeaseId>) {
@@ -179,16 +207,16 @@ mod tests {
     #[test]
     fn a_lease_is_for_one_session_and_its_end_is_told_until_it_is_heard_of() {
         let book = Book::new(true).expect("random bytes");
-        let refused = try_with(&book, &lease(1), NOW).err().expect("nobody has said where this belongs");
+        let refused = try_with(&book, &lease(1)).err().expect("nobody has said where this belongs");
         assert!(refused.contains("orion-agent"), "{refused}");
-        book.belong("a".into(), key());
-        let held = try_with(&book, &lease(1), NOW).expect("a good lease");
-        let refused = try_with(&book, &lease(1), NOW).err().expect("it has a session");
+        book.belong("a".into(), key(), NOW);
+        let held = try_with(&book, &lease(1)).expect("a good lease");
+        let refused = try_with(&book, &lease(1)).err().expect("it has a session");
         assert!(refused.contains("used before"), "{refused}");
         let (begun, live, ended) = state(&book, 0);
         assert_eq!((live, ended), (vec![lease(1).id], vec![]));
         drop(held);
-        let refused = try_with(&book, &lease(1), NOW).err().expect("it had a session");
+        let refused = try_with(&book, &lease(1)).err().expect("it had a session");
         assert!(refused.contains("used before"), "{refused}");
         for _ in 0..2 {
             let (version, live, ended) = state(&book, begun);
@@ -196,10 +224,23 @@ mod tests {
         }
         assert_eq!(state(&book, begun + 1), (begun + 1, vec![], vec![]));
         // What is forgotten has run out.
-        let other = Lease { begins_before_unix_ms: NOW + 99, ..lease(2) };
-        let _held = try_with(&book, &other, NOW + 9).expect("a good lease");
+        book.belong("a".into(), key(), NOW + LIFE);
+        let other = Lease { begins_before_unix_ms: NOW + 2 * LIFE, ..lease(2) };
+        let _held = try_with(&book, &other).expect("a good lease");
         assert_eq!(book.pages().used.len(), 1);
-        assert!(try_with(&book, &lease(1), NOW + 9).err().expect("late").contains("ran out"));
+        assert!(try_with(&book, &lease(1)).err().expect("late").contains("ran out"));
+    }
+
+    #[test]
+    fn a_lease_that_was_taken_back_lets_nobody_in() {
+        let book = Book::new(true).expect("random bytes");
+        book.belong("a".into(), key(), NOW);
+        book.taken_back(&[lease(1).id]);
+        let refused = try_with(&book, &lease(1)).err().expect("it is over");
+        assert!(refused.contains("was taken back"), "{refused}");
+        drop(try_with(&book, &lease(2)).expect("another one"));
+        book.belong("a".into(), key(), NOW + LIFE);
+        assert!(try_with(&book, &lease(1)).err().expect("late").contains("ran out"));
     }
 
     #[test]
@@ -208,12 +249,12 @@ mod tests {
         assert!(matches!(book.who(), Answer::No { .. }));
         book.has_gpus(Vec::new());
         assert!(matches!(book.who(), Answer::Server { is_software: false, .. }));
-        book.belong("a".into(), key());
+        book.belong("a".into(), key(), NOW);
         let waiting = std::thread::spawn({
             let book = book.clone();
             move || book.look(0, Duration::from_secs(60))
         });
-        let _held = try_with(&book, &lease(3), NOW).expect("a good lease");
+        let _held = try_with(&book, &lease(3)).expect("a good lease");
         let Answer::State { live, .. } = waiting.join().expect("no panic") else { panic!() };
         assert_eq!(live, [lease(3).id]);
     }

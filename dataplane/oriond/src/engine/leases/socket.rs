@@ -87,13 +87,14 @@ fn answer(ask: Ask, book: &Book, door: &Post) -> Answer {
         Ask::Who { version } => Answer::No {
             reason: format!("this oriond talks to agents of version {AGENT_VERSION}, and the agent is of {version}"),
         },
-        Ask::Belong { node, key } => {
+        Ask::Belong { node, key, controller_unix_ms } => {
             info!(node, "this server belongs to a pool");
-            book.belong(node, LeaseKey::from_bytes(key));
+            book.belong(node, LeaseKey::from_bytes(key), controller_unix_ms);
             Answer::Done
         }
         Ask::Look { heard, over, wait_ms } => {
             if !over.is_empty() {
+                book.taken_back(&over);
                 door.post(Mail::LeasesOver(over));
             }
             book.look(heard, Duration::from_millis(wait_ms.min(WAIT_MS_MAX)))

@@ -1,16 +1,16 @@
 //! The path of the local socket: who may have made the folder around it, what is in the way, whose it is at the end.
 
-// UNSAFETY: flock and geteuid.
+// UNSAFETY: flock, geteuid and kill.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use orion_transport::socket::objection_to_folder;
+use orion_transport::socket::{objection_to_folder, peer_credentials};
 
 /// Who starts at the same time in the same folder is done with it by then.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -100,6 +100,17 @@ fn lock(folder: &Path) -> Result<File, String> {
     }
 }
 
+/// Whether the process that listens there is dead. Its ring keeps the socket for some milliseconds beyond its end, and
+/// whoever starts it again may be faster.
+fn is_a_dead_ones(socket: &UnixStream) -> bool {
+    let Ok(peer) = peer_credentials(socket.as_fd()) else { return false };
+    // Of another namespace of processes there is no number.
+    // SAFETY: asks only whether there is such a process.
+    peer.pid > 0
+        && unsafe { libc::kill(peer.pid, 0) } != 0
+        && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
 /// Removes a socket of ours on which nobody listens.
 fn remove_dead(path: &Path, found: &Metadata) -> Result<(), String> {
     let name = path.display();
@@ -109,7 +120,10 @@ fn remove_dead(path: &Path, found: &Metadata) -> Result<(), String> {
     match UnixStream::connect(path) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Ok(_) => return Err(format!("another oriond listens on {name}; give this one its own --socket")),
+        Ok(socket) if !is_a_dead_ones(&socket) => {
+            return Err(format!("another oriond listens on {name}; give this one its own --socket"));
+        }
+        Ok(_) => {}
         Err(e) => return Err(format!("finding out whether somebody listens on {name} failed: {e}")),
     }
     if found.uid() != ours() {
@@ -144,6 +158,28 @@ mod tests {
         let refused = LocalSocket::listen(&link.join("s"), true).map(drop).unwrap_err();
         assert!(refused.contains("no symbolic link"), "{refused}");
         std::fs::remove_dir_all(&shared).expect("removing");
+    }
+
+    #[test]
+    fn a_killed_one_s_socket_that_the_kernel_still_keeps_is_dead() {
+        let folder = folder("kept", 0o700);
+        let path = folder.join("s");
+        let kept = UnixListener::bind(&path).expect("listening");
+        // SAFETY: the child makes two system calls and no other.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::listen(kept.as_raw_fd(), 1);
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            libc::waitpid(child, &mut status, 0);
+            status
+        };
+        assert_eq!(status, 0);
+        UnixStream::connect(&path).expect("the kernel still answers");
+        LocalSocket::listen(&path, false).expect("who listened there is dead").remove();
+        std::fs::remove_dir_all(&folder).expect("removing");
     }
 
     #[test]

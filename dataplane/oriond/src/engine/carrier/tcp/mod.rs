@@ -10,9 +10,10 @@ mod session;
 mod shared;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use orion_transport::socket;
 
@@ -20,6 +21,8 @@ use super::contract::{Lane, Listener, Main, Prepare, Session};
 use crate::engine::peer::Peer;
 use crate::engine::settings::Settings;
 use shared::Shared;
+
+const PREDECESSOR_GONE: Duration = Duration::from_secs(2);
 
 pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
     let Some(address) = settings.listen else { return Ok(None) };
@@ -29,8 +32,21 @@ pub fn open(settings: &Settings) -> Result<Option<Box<dyn Listener>>, String> {
              GPUs; give --token-file, or --insecure if that is what you want"
         ));
     }
-    let listener = TcpListener::bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
+    let listener = bind(address).map_err(|e| format!("listening on {address} failed: {e}"))?;
     Ok(Some(Box::new(listener)))
+}
+
+/// The port of one that was killed is free when the kernel is done with its ring, some milliseconds after its end.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let until = Instant::now() + PREDECESSOR_GONE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
 }
 
 impl Listener for TcpListener {
@@ -63,5 +79,21 @@ impl Session for Shared {
 
     fn join(self: Arc<Self>, socket: OwnedFd, index: usize) -> Box<dyn Lane> {
         lane::Lane::new(socket, self, index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_a_killed_one_has_for_a_moment_longer_is_waited_for() {
+        let kept = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("any port");
+        let address = kept.local_addr().expect("it is bound");
+        let waiting = std::thread::spawn(move || bind(address).map(drop));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        drop(kept);
+        waiting.join().expect("no panic").expect("it is free");
     }
 }

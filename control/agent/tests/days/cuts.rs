@@ -1,0 +1,89 @@
+//! Somebody is cut off, comes back as another one, or has another clock.
+
+use std::time::{Duration, Instant};
+
+use crate::field::{Answer, Carrier, Field, Got};
+use crate::net::Way;
+use crate::scene::wait_until;
+
+/// How soon after a cut is healed the pool is whole again.
+const HEALED: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_node_cut_off_from_the_controller_keeps_its_sessions_and_gets_no_new_ones_until_it_is_back() {
+    let field = Field::new(&[("a", Carrier::Tcp), ("b", Carrier::Tcp)]);
+    let mut whole = [field.attached(&[("ORION_VGPU", "4")]), field.attached(&[("ORION_VGPU", "2")])];
+    let on = |name: &str| {
+        let (books, _) = field.books().expect("it answers");
+        books.allocations.iter().filter(|a| a.vgpus.iter().any(|vgpu| vgpu.node == name)).count()
+    };
+    // The one with room.
+    let at = field.nodes.iter().position(|node| node.sessions().len() == 1 && on(node.name) == 1).expect("one a node");
+    let cut = usize::from(field.nodes[at].sessions().keys().next() == Some(&whole[0].lease()));
+    let (node, other) = (&field.nodes[cut], &field.nodes[1 - cut]);
+    node.machine.cut(Way::Management);
+    wait_until("the controller's giving up a node", || {
+        field.books().is_some_and(|(_, devices)| devices.devices.iter().any(|gpu| gpu.standing == "lost"))
+    });
+    assert!(whole.iter_mut().all(|program| program.answer() == Answer::Works));
+    // There would be room on it.
+    let mut refused = field.start(&[("ORION_VGPU", "2"), ("ORION_WAIT", "0")]);
+    assert_eq!(refused.look(HEALED), Got::Refused);
+    assert!(refused.said().contains(&format!("{} GPU 0", node.name)) && refused.said().contains("not heard of"));
+    assert!(other.agent.log().contains("Successfully connect"));
+    node.machine.heal(Way::Management);
+    let began = Instant::now();
+    wait_until("the node's being heard of", || {
+        field.books().is_some_and(|(_, devices)| devices.devices.iter().all(|gpu| gpu.standing == "up"))
+    });
+    assert!(began.elapsed() < HEALED, "the node was back {:?} after the cut was healed", began.elapsed());
+    assert!(whole.iter_mut().all(|program| program.answer() == Answer::Works));
+    whole.iter_mut().for_each(|program| program.end());
+    field.wait_for_free(8);
+    field.end();
+}
+
+#[test]
+fn a_program_cut_off_from_its_node_goes_on_after_a_moment_and_is_told_after_a_while() {
+    let field = Field::new(&[("a", Carrier::Tcp)]);
+    let mut program = field.attached(&[("ORION_VGPU", "2")]);
+    field.nodes[0].machine.cut(Way::Data);
+    std::thread::sleep(Duration::from_secs(2));
+    field.nodes[0].machine.heal(Way::Data);
+    assert_eq!(program.answer(), Answer::Works);
+    field.nodes[0].machine.cut(Way::Data);
+    wait_until("its being told", || matches!(program.answer(), Answer::Lost(_)));
+    wait_until("a line that says so", || program.said().contains("the session is lost"));
+    // The node has seen it too, and says so though nobody reaches it any more but the controller.
+    field.wait_for_free(4);
+    assert!(field.nodes[0].sessions().is_empty());
+    let mut refused = field.start(&[]);
+    assert_eq!(refused.look(Duration::from_secs(30)), Got::Refused);
+    assert!(refused.said().contains("did not answer within 5 s"), "{}", refused.said());
+    field.wait_for_free(4);
+    field.nodes[0].machine.heal(Way::Data);
+    let mut again = field.attached(&[("ORION_VGPU", "4")]);
+    again.end();
+    field.wait_for_free(4);
+    field.end();
+}
+
+#[test]
+fn a_node_that_comes_back_with_other_gpus_has_what_it_says() {
+    let mut field = Field::new(&[("a", Carrier::Tcp)]);
+    let mut program = field.attached(&[("ORION_VGPU", "4")]);
+    field.nodes[0].oriond.kill();
+    wait_until("its end", || matches!(program.answer(), Answer::Lost(_)));
+    field.restart_oriond(0, 1);
+    field.wait_for_free(2);
+    let mut refused = field.start(&[("ORION_VGPU", "4")]);
+    assert_eq!(refused.look(Duration::from_secs(30)), Got::Refused);
+    assert!(refused.said().contains("no room for 4 vGPUs"), "{}", refused.said());
+    let mut two = field.attached(&[("ORION_VGPU", "2")]);
+    assert_eq!(two.devices, 2);
+    two.end();
+    field.nodes[0].oriond.kill();
+    field.restart_oriond(0, 3);
+    field.wait_for_free(6);
+    field.end();
+}
