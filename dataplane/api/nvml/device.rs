@@ -13,6 +13,7 @@ fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t)
 #[here]
 fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t);
 
+#[here]
 fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t);
 
 #[here]
@@ -21,6 +22,7 @@ fn nvmlDeviceGetHandleByPciBusId_v2(pciBusId: *const c_char, device: *mut nvmlDe
 #[here]
 fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: c_uint);
 
+#[here]
 fn nvmlDeviceGetBrand(device: nvmlDevice_t, r#type: *mut nvmlBrandType_t);
 
 #[here]
@@ -76,6 +78,7 @@ fn nvmlDeviceGetTopologyNearestGpus(
     deviceArray: *mut nvmlDevice_t,
 );
 
+#[here]
 fn nvmlDeviceGetP2PStatus(
     device1: nvmlDevice_t,
     device2: nvmlDevice_t,
@@ -104,12 +107,15 @@ fn nvmlDeviceGetBBXTimeData_v1(device: nvmlDevice_t, timeData: *mut nvmlBBXTimeD
 
 fn nvmlDeviceGetGpuUptime_v1(device: nvmlDevice_t, uptime: *mut nvmlGpuUptime_v1_t);
 
+#[here]
 fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, display: *mut nvmlEnableState_t);
 
+#[here]
 fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, isActive: *mut nvmlEnableState_t);
 
 fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, mode: *mut nvmlEnableState_t);
 
+#[here]
 fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_t);
 
 #[here]
@@ -131,6 +137,7 @@ fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, value: *mut c_uint);
 
 fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, r#type: nvmlClockType_t, clock: *mut c_uint);
 
+#[here]
 fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, r#type: nvmlClockType_t, clock: *mut c_uint);
 
 fn nvmlDeviceGetGpcClkVfOffset(device: nvmlDevice_t, offset: *mut c_int);
@@ -268,6 +275,7 @@ fn nvmlDeviceSetMemoryLimits_v1(device: nvmlDevice_t, limits: *mut nvmlSetMemory
 
 fn nvmlDeviceGetMemoryLimits_v1(device: nvmlDevice_t, limits: *mut nvmlGetMemoryLimits_v1_t);
 
+#[here]
 fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut nvmlComputeMode_t);
 
 #[here]
@@ -281,12 +289,14 @@ fn nvmlDeviceGetDramEncryptionMode(
 
 fn nvmlDeviceSetDramEncryptionMode(device: nvmlDevice_t, dramEncryption: *const nvmlDramEncryptionInfo_t);
 
+#[here]
 fn nvmlDeviceGetEccMode(device: nvmlDevice_t, current: *mut nvmlEnableState_t, pending: *mut nvmlEnableState_t);
 
 fn nvmlDeviceGetDefaultEccMode(device: nvmlDevice_t, defaultMode: *mut nvmlEnableState_t);
 
 fn nvmlDeviceGetBoardId(device: nvmlDevice_t, boardId: *mut c_uint);
 
+#[here]
 fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, multiGpuBool: *mut c_uint);
 
 fn nvmlDeviceGetTotalEccErrors(
@@ -311,6 +321,7 @@ fn nvmlDeviceGetMemoryErrorCounter(
     count: *mut c_ulonglong,
 );
 
+#[here]
 fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: *mut nvmlUtilization_t);
 
 fn nvmlDeviceGetEncoderUtilization(device: nvmlDevice_t, utilization: *mut c_uint, samplingPeriodUs: *mut c_uint);
@@ -396,10 +407,12 @@ fn nvmlDeviceGetViolationStatus(
 
 fn nvmlDeviceGetIrqNum(device: nvmlDevice_t, irqNum: *mut c_uint);
 
+#[here]
 fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, numCores: *mut c_uint);
 
 fn nvmlDeviceGetPowerSource(device: nvmlDevice_t, powerSource: *mut nvmlPowerSource_t);
 
+#[here]
 fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, busWidth: *mut c_uint);
 
 fn nvmlDeviceGetPcieLinkMaxSpeed(device: nvmlDevice_t, maxSpeed: *mut c_uint);
@@ -474,10 +487,12 @@ fn nvmlDeviceGetRemappedRows(
 
 fn nvmlDeviceGetRowRemapperHistogram(device: nvmlDevice_t, values: *mut nvmlRowRemapperHistogramValues_t);
 
+#[here]
 fn nvmlDeviceGetArchitecture(device: nvmlDevice_t, arch: *mut nvmlDeviceArchitecture_t);
 
 fn nvmlDeviceGetClkMonStatus(device: nvmlDevice_t, status: *mut nvmlClkMonStatus_t);
 
+#[here]
 fn nvmlDeviceGetProcessUtilization(
     device: nvmlDevice_t,
     utilization: *mut nvmlProcessUtilizationSample_t,
@@ -551,6 +566,7 @@ fn nvmlDeviceClearAccountingPids(device: nvmlDevice_t);
 
 fn nvmlDeviceRegisterEvents(device: nvmlDevice_t, eventTypes: c_ulonglong, set: nvmlEventSet_t);
 
+#[here]
 fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, eventTypes: *mut c_ulonglong);
 
 fn nvmlDeviceModifyDrainState(pciInfo: *mut nvmlPciInfo_t, newState: nvmlEnableState_t);
@@ -561,6 +577,7 @@ fn nvmlDeviceRemoveGpu_v2(pciInfo: *mut nvmlPciInfo_t, gpuState: nvmlDetachGpuSt
 
 fn nvmlDeviceDiscoverGpus(pciInfo: *mut nvmlPciInfo_t);
 
+#[here]
 fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, valuesCount: c_int, values: *mut nvmlFieldValue_t);
 
 fn nvmlDeviceClearFieldValues(device: nvmlDevice_t, valuesCount: c_int, values: *mut nvmlFieldValue_t);
@@ -625,12 +642,14 @@ fn nvmlDeviceGetGpuInstances(
 
 fn nvmlDeviceGetGpuInstanceById(device: nvmlDevice_t, id: c_uint, gpuInstance: *mut nvmlGpuInstance_t);
 
+#[here]
 fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, isMigDevice: *mut c_uint);
 
 fn nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t, id: *mut c_uint);
 
 fn nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, id: *mut c_uint);
 
+#[here]
 fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut c_uint);
 
 fn nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, migDevice: *mut nvmlDevice_t);

@@ -1,7 +1,9 @@
 //! Events.
 
+#[here]
 fn nvmlEventSetCreate(set: *mut nvmlEventSet_t);
 
+#[here]
 fn nvmlEventSetWait_v2(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeoutms: c_uint);
 
 fn nvmlEventSetRegisterGpuOperationalEvents_v1(
@@ -22,6 +24,8 @@ fn nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(
     params: *mut nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t,
 );
 
+#[here]
 fn nvmlEventSetFree(set: nvmlEventSet_t);
 
+#[here]
 fn nvmlEventSetWait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeoutms: c_uint);

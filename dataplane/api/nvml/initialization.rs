@@ -15,4 +15,5 @@ fn nvmlInit();
 #[here]
 fn nvmlErrorString(result: nvmlReturn_t);
 
-fn nvmlInternalGetExportTable();
+#[here]
+fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const u8);

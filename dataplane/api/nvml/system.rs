@@ -12,8 +12,10 @@ fn nvmlSystemGetCudaDriverVersion(cudaDriverVersion: *mut c_int);
 #[here]
 fn nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion: *mut c_int);
 
+#[here]
 fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint);
 
+#[here]
 fn nvmlSystemGetHicVersion(hwbcCount: *mut c_uint, hwbcEntries: *mut nvmlHwbcEntry_t);
 
 fn nvmlSystemGetTopologyGpuSet(cpuNumber: c_uint, count: *mut c_uint, deviceArray: *mut nvmlDevice_t);
@@ -54,10 +56,12 @@ fn nvmlSystemRegisterEvents(request: *mut nvmlSystemRegisterEventRequest_t);
 
 fn nvmlSystemEventSetWait(request: *mut nvmlSystemEventSetWaitRequest_t);
 
+#[here]
 fn nvmlGetExcludedDeviceCount(deviceCount: *mut c_uint);
 
 fn nvmlGetExcludedDeviceInfoByIndex(index: c_uint, info: *mut nvmlExcludedDeviceInfo_t);
 
+#[here]
 fn nvmlGetBlacklistDeviceCount(deviceCount: *mut c_uint);
 
 fn nvmlGetBlacklistDeviceInfoByIndex(index: c_uint, info: *mut nvmlExcludedDeviceInfo_t);

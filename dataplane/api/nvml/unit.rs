@@ -1,5 +1,6 @@
 //! S-class units.
 
+#[here]
 fn nvmlUnitGetCount(unitCount: *mut c_uint);
 
 fn nvmlUnitGetHandleByIndex(index: c_uint, unit: *mut nvmlUnit_t);

@@ -18,11 +18,15 @@ pub struct Functions {
     pub devices: unsafe extern "C" fn(devices: *mut Device, room: usize, count: *mut usize) -> CUresult,
     /// As `cuDriverGetVersion`.
     pub driver_version: unsafe extern "C" fn(version: *mut i32) -> CUresult,
-    /// Free bytes of a device, once this process has a context there; before, all that the device has.
-    pub free_memory: unsafe extern "C" fn(index: usize, free: *mut u64) -> CUresult,
+    /// What is used of a device, by this process if it has a session, else by the user's programs.
+    pub usage: unsafe extern "C" fn(index: usize, usage: *mut Usage) -> CUresult,
+    /// Those programs. `processes` has room for `room`, and `count` says how many there are.
+    pub processes: unsafe extern "C" fn(processes: *mut Process, room: usize, count: *mut usize) -> CUresult,
+    /// 1 where the first device can access the second one's memory, 0 where it cannot.
+    pub peer_access: unsafe extern "C" fn(from: usize, to: usize, can: *mut u8) -> CUresult,
 }
 
-/// Texts end with zeros.
+/// Texts end with zeros. What the driver does not say is 0.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Device {
@@ -32,10 +36,42 @@ pub struct Device {
     pub total_memory: u64,
     pub compute_major: i32,
     pub compute_minor: i32,
-    /// Device and vendor, and those of the board; 0 where the driver does not say.
+    /// Device and vendor, and those of the board.
     pub pci_device_id: u32,
     pub pci_subsystem_id: u32,
+    pub compute_mode: i32,
+    pub has_ecc: i32,
+    pub multiprocessors: i32,
+    /// The highest, in kHz.
+    pub clock_khz: i32,
+    pub memory_clock_khz: i32,
+    pub memory_bus_bits: i32,
 }
+
+/// Bytes of a device's memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    pub total: u64,
+    pub used: u64,
+    /// Of the time lately in which the device had something to do, or [`UNKNOWN`].
+    pub busy_percent: u32,
+}
+
+/// A program that uses a device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    pub pid: u32,
+    pub device: u32,
+    pub used: u64,
+    pub busy_percent: u32,
+    pub name: [u8; 64],
+}
+
+pub const UNKNOWN: u32 = u32::MAX;
 
 /// As many as a session has at most.
 pub const DEVICES_MAX: usize = 32;
+/// Programs that are told of.
+pub const PROCESSES_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orion_cuda::nvml_table::{DEVICES_MAX, Device, Functions, TABLE_ID};
+use orion_cuda::nvml_table::{DEVICES_MAX, Device, Functions, PROCESSES_MAX, Process, TABLE_ID, Usage};
 use orion_cuda::sys::*;
 
 use crate::types::*;
@@ -69,12 +69,37 @@ pub fn driver_version() -> Result<i32, nvmlReturn_t> {
     }
 }
 
-pub fn free_memory(index: usize) -> Result<u64, nvmlReturn_t> {
+pub fn usage(index: usize) -> Result<Usage, nvmlReturn_t> {
     let table = initialized()?;
-    let mut free = 0;
+    let mut usage = Usage::default();
     // SAFETY: a place of our own.
-    match unsafe { (table.free_memory)(index, &mut free) } {
-        CUDA_SUCCESS => Ok(free),
+    match unsafe { (table.usage)(index, &mut usage) } {
+        CUDA_SUCCESS => Ok(usage),
+        code => Err(code_of(code)),
+    }
+}
+
+pub fn processes() -> Result<Vec<Process>, nvmlReturn_t> {
+    let table = initialized()?;
+    let mut processes = Vec::with_capacity(PROCESSES_MAX);
+    let mut count = 0;
+    // SAFETY: there is room for as many as it says.
+    match unsafe { (table.processes)(processes.as_mut_ptr(), PROCESSES_MAX, &mut count) } {
+        CUDA_SUCCESS => {
+            // SAFETY: that many have been written, and no more than there is room for.
+            unsafe { processes.set_len(count.min(PROCESSES_MAX)) };
+            Ok(processes)
+        }
+        code => Err(code_of(code)),
+    }
+}
+
+pub fn peer_access(from: usize, to: usize) -> Result<bool, nvmlReturn_t> {
+    let table = initialized()?;
+    let mut can = 0;
+    // SAFETY: a place of our own.
+    match unsafe { (table.peer_access)(from, to, &mut can) } {
+        CUDA_SUCCESS => Ok(can != 0),
         code => Err(code_of(code)),
     }
 }

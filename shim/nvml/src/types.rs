@@ -18,7 +18,19 @@ pub const NVML_ERROR_GPU_IS_LOST: nvmlReturn_t = 15;
 pub const NVML_ERROR_LIB_RM_VERSION_MISMATCH: nvmlReturn_t = 18;
 pub const NVML_ERROR_INSUFFICIENT_RESOURCES: nvmlReturn_t = 23;
 pub const NVML_ERROR_ARGUMENT_VERSION_MISMATCH: nvmlReturn_t = 25;
+pub const NVML_ERROR_TIMEOUT: nvmlReturn_t = 10;
 pub const NVML_ERROR_UNKNOWN: nvmlReturn_t = 999;
+
+pub type nvmlEnableState_t = c_uint;
+pub type nvmlBrandType_t = c_uint;
+pub type nvmlComputeMode_t = c_uint;
+pub type nvmlClockType_t = c_uint;
+pub type nvmlDeviceArchitecture_t = c_uint;
+pub type nvmlGpuP2PCapsIndex_t = c_uint;
+pub type nvmlGpuP2PStatus_t = c_uint;
+pub type nvmlEventSet_t = *mut c_void;
+
+pub const NVML_FEATURE_DISABLED: nvmlEnableState_t = 0;
 
 /// The oldest form, which ends in reserved words.
 #[repr(C)]
@@ -62,7 +74,7 @@ pub struct nvmlMemory_v2_t {
 /// Structs with a version say their size and number in its word.
 pub const NVML_MEMORY_V2: c_uint = size_of::<nvmlMemory_v2_t>() as c_uint | 2 << 24;
 
-/// What is running on a GPU. Never made here: nobody is told of others' processes.
+/// What is running on a GPU.
 #[repr(C)]
 pub struct nvmlProcessInfo_v1_t {
     pub pid: c_uint,
@@ -78,3 +90,77 @@ pub struct nvmlProcessInfo_v2_t {
 }
 
 pub type nvmlProcessInfo_t = nvmlProcessInfo_v2_t;
+
+/// Of a GPU that is not divided.
+pub const NO_INSTANCE: c_uint = c_uint::MAX;
+
+#[repr(C)]
+pub struct nvmlUtilization_t {
+    pub gpu: c_uint,
+    pub memory: c_uint,
+}
+
+#[repr(C)]
+pub struct nvmlProcessUtilizationSample_t {
+    pub pid: c_uint,
+    pub timeStamp: c_ulonglong,
+    pub smUtil: c_uint,
+    pub memUtil: c_uint,
+    pub encUtil: c_uint,
+    pub decUtil: c_uint,
+}
+
+#[repr(C)]
+pub struct nvmlPciInfoExt_t {
+    pub version: c_uint,
+    pub domain: c_uint,
+    pub bus: c_uint,
+    pub device: c_uint,
+    pub pciDeviceId: c_uint,
+    pub pciSubSystemId: c_uint,
+    pub baseClass: c_uint,
+    pub subClass: c_uint,
+    pub busId: [c_char; 32],
+}
+
+pub const NVML_PCI_INFO_EXT_V1: c_uint = size_of::<nvmlPciInfoExt_t>() as c_uint | 1 << 24;
+
+/// In letters or in bytes.
+#[repr(C)]
+pub struct nvmlUUID_t {
+    pub version: c_uint,
+    pub r#type: c_uint,
+    pub value: [u8; 41],
+}
+
+pub const NVML_UUID_V1: c_uint = size_of::<nvmlUUID_t>() as c_uint | 1 << 24;
+pub const NVML_UUID_TYPE_ASCII: c_uint = 1;
+pub const NVML_UUID_TYPE_BINARY: c_uint = 2;
+
+#[repr(C)]
+pub struct nvmlFieldValue_t {
+    pub fieldId: c_uint,
+    pub scopeId: c_uint,
+    pub timestamp: i64,
+    pub latencyUsec: i64,
+    pub valueType: c_uint,
+    pub nvmlReturn: nvmlReturn_t,
+    pub value: u64,
+}
+
+/// Never filled in: no event comes.
+#[repr(C)]
+pub struct nvmlEventData_t {
+    pub device: nvmlDevice_t,
+    pub eventType: c_ulonglong,
+    pub eventData: c_ulonglong,
+    pub gpuInstanceId: c_uint,
+    pub computeInstanceId: c_uint,
+}
+
+/// Never filled in: there is none.
+#[repr(C)]
+pub struct nvmlHwbcEntry_t {
+    pub hwbcId: c_uint,
+    pub firmwareVersion: [c_char; 32],
+}

@@ -210,7 +210,7 @@ fn number(name: &str) -> Result<Option<u64>, String> {
     text(name)?.map(|v| v.parse().map_err(|_| format!("{name}={v} is not a number"))).transpose()
 }
 
-fn program() -> String {
+pub fn program() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.chars().filter(|c| !c.is_control()).collect()
 }

@@ -64,10 +64,23 @@ pub struct Session {
 pub struct Greeted {
     pub devices: Vec<Device>,
     pub driver_version: u32,
+    pub peer_access: Vec<u8>,
 }
 
 impl From<&Welcome> for Greeted {
     fn from(welcome: &Welcome) -> Greeted {
-        Greeted { devices: welcome.devices.clone(), driver_version: welcome.driver_version }
+        Greeted {
+            devices: welcome.devices.clone(),
+            driver_version: welcome.driver_version,
+            peer_access: welcome.peer_access.clone(),
+        }
+    }
+}
+
+impl Greeted {
+    /// Nothing if there are no such devices.
+    pub fn can_access(&self, from: usize, to: usize) -> Option<bool> {
+        let count = self.devices.len();
+        (from < count && to < count).then(|| self.peer_access[from * count + to] != 0)
     }
 }

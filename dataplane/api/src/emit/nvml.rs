@@ -15,7 +15,7 @@ pub fn emit(rows: &[Row]) -> String {
          // UNSAFETY: a C ABI that is passed on as it is; what each function asks of its caller is in NVIDIA's\n\
          // documentation.\n\n\
          #[allow(unused_imports, reason = \"as the rows need them\")]\n\
-         use std::ffi::{c_char, c_int, c_uint, c_ulonglong};\n\n\
+         use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};\n\n\
          use crate::answers;\nuse crate::library::not_supported;\nuse crate::types::*;\n\n",
     );
     for row in rows {

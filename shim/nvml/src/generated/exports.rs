@@ -6,7 +6,7 @@
 // documentation.
 
 #[allow(unused_imports, reason = "as the rows need them")]
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::answers;
 use crate::library::not_supported;
@@ -41,8 +41,12 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetHandleByUUIDV() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetHandleByUUIDV")
+pub unsafe extern "C" fn nvmlDeviceGetHandleByUUIDV(
+    uuid: *const nvmlUUID_t,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetHandleByUUIDV(uuid, device) }
 }
 
 #[unsafe(no_mangle)]
@@ -61,8 +65,9 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_ch
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetBrand() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetBrand")
+pub unsafe extern "C" fn nvmlDeviceGetBrand(device: nvmlDevice_t, r#type: *mut nvmlBrandType_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetBrand(device, r#type) }
 }
 
 #[unsafe(no_mangle)]
@@ -142,8 +147,14 @@ pub extern "C" fn nvmlDeviceGetTopologyNearestGpus() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetP2PStatus() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetP2PStatus")
+pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
+    device1: nvmlDevice_t,
+    device2: nvmlDevice_t,
+    p2pIndex: nvmlGpuP2PCapsIndex_t,
+    p2pStatus: *mut nvmlGpuP2PStatus_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetP2PStatus(device1, device2, p2pIndex, p2pStatus) }
 }
 
 #[unsafe(no_mangle)]
@@ -198,13 +209,21 @@ pub extern "C" fn nvmlDeviceGetGpuUptime_v1() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetDisplayMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetDisplayMode")
+pub unsafe extern "C" fn nvmlDeviceGetDisplayMode(
+    device: nvmlDevice_t,
+    display: *mut nvmlEnableState_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetDisplayMode(device, display) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetDisplayActive() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetDisplayActive")
+pub unsafe extern "C" fn nvmlDeviceGetDisplayActive(
+    device: nvmlDevice_t,
+    isActive: *mut nvmlEnableState_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetDisplayActive(device, isActive) }
 }
 
 #[unsafe(no_mangle)]
@@ -213,8 +232,9 @@ pub extern "C" fn nvmlDeviceGetPersistenceMode() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetPciInfoExt() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetPciInfoExt")
+pub unsafe extern "C" fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetPciInfoExt(device, pci) }
 }
 
 #[unsafe(no_mangle)]
@@ -264,8 +284,13 @@ pub extern "C" fn nvmlDeviceGetClockInfo() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMaxClockInfo() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMaxClockInfo")
+pub unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(
+    device: nvmlDevice_t,
+    r#type: nvmlClockType_t,
+    clock: *mut c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMaxClockInfo(device, r#type, clock) }
 }
 
 #[unsafe(no_mangle)]
@@ -539,8 +564,9 @@ pub extern "C" fn nvmlDeviceGetMemoryLimits_v1() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetComputeMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetComputeMode")
+pub unsafe extern "C" fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut nvmlComputeMode_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetComputeMode(device, mode) }
 }
 
 #[unsafe(no_mangle)]
@@ -564,8 +590,13 @@ pub extern "C" fn nvmlDeviceSetDramEncryptionMode() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetEccMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetEccMode")
+pub unsafe extern "C" fn nvmlDeviceGetEccMode(
+    device: nvmlDevice_t,
+    current: *mut nvmlEnableState_t,
+    pending: *mut nvmlEnableState_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetEccMode(device, current, pending) }
 }
 
 #[unsafe(no_mangle)]
@@ -579,8 +610,9 @@ pub extern "C" fn nvmlDeviceGetBoardId() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMultiGpuBoard() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMultiGpuBoard")
+pub unsafe extern "C" fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, multiGpuBool: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMultiGpuBoard(device, multiGpuBool) }
 }
 
 #[unsafe(no_mangle)]
@@ -599,8 +631,12 @@ pub extern "C" fn nvmlDeviceGetMemoryErrorCounter() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetUtilizationRates() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetUtilizationRates")
+pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
+    device: nvmlDevice_t,
+    utilization: *mut nvmlUtilization_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetUtilizationRates(device, utilization) }
 }
 
 #[unsafe(no_mangle)]
@@ -729,8 +765,9 @@ pub extern "C" fn nvmlDeviceGetIrqNum() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNumGpuCores() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetNumGpuCores")
+pub unsafe extern "C" fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, numCores: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetNumGpuCores(device, numCores) }
 }
 
 #[unsafe(no_mangle)]
@@ -739,8 +776,9 @@ pub extern "C" fn nvmlDeviceGetPowerSource() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMemoryBusWidth() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMemoryBusWidth")
+pub unsafe extern "C" fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, busWidth: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMemoryBusWidth(device, busWidth) }
 }
 
 #[unsafe(no_mangle)]
@@ -874,8 +912,12 @@ pub extern "C" fn nvmlDeviceGetRowRemapperHistogram() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetArchitecture() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetArchitecture")
+pub unsafe extern "C" fn nvmlDeviceGetArchitecture(
+    device: nvmlDevice_t,
+    arch: *mut nvmlDeviceArchitecture_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetArchitecture(device, arch) }
 }
 
 #[unsafe(no_mangle)]
@@ -884,8 +926,14 @@ pub extern "C" fn nvmlDeviceGetClkMonStatus() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetProcessUtilization() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetProcessUtilization")
+pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
+    device: nvmlDevice_t,
+    utilization: *mut nvmlProcessUtilizationSample_t,
+    processSamplesCount: *mut c_uint,
+    lastSeenTimeStamp: c_ulonglong,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetProcessUtilization(device, utilization, processSamplesCount, lastSeenTimeStamp) }
 }
 
 #[unsafe(no_mangle)]
@@ -1044,8 +1092,12 @@ pub extern "C" fn nvmlDeviceRegisterEvents() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetSupportedEventTypes() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetSupportedEventTypes")
+pub unsafe extern "C" fn nvmlDeviceGetSupportedEventTypes(
+    device: nvmlDevice_t,
+    eventTypes: *mut c_ulonglong,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetSupportedEventTypes(device, eventTypes) }
 }
 
 #[unsafe(no_mangle)]
@@ -1069,8 +1121,13 @@ pub extern "C" fn nvmlDeviceDiscoverGpus() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetFieldValues() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetFieldValues")
+pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
+    device: nvmlDevice_t,
+    valuesCount: c_int,
+    values: *mut nvmlFieldValue_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetFieldValues(device, valuesCount, values) }
 }
 
 #[unsafe(no_mangle)]
@@ -1164,8 +1221,9 @@ pub extern "C" fn nvmlDeviceGetGpuInstanceById() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceIsMigDeviceHandle() -> nvmlReturn_t {
-    not_supported("nvmlDeviceIsMigDeviceHandle")
+pub unsafe extern "C" fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, isMigDevice: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceIsMigDeviceHandle(device, isMigDevice) }
 }
 
 #[unsafe(no_mangle)]
@@ -1179,8 +1237,9 @@ pub extern "C" fn nvmlDeviceGetComputeInstanceId() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMaxMigDeviceCount() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetMaxMigDeviceCount")
+pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetMaxMigDeviceCount(device, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -1387,13 +1446,19 @@ pub extern "C" fn nvmlDeviceGetDriverModel() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetCreate() -> nvmlReturn_t {
-    not_supported("nvmlEventSetCreate")
+pub unsafe extern "C" fn nvmlEventSetCreate(set: *mut nvmlEventSet_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlEventSetCreate(set) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetWait_v2() -> nvmlReturn_t {
-    not_supported("nvmlEventSetWait_v2")
+pub unsafe extern "C" fn nvmlEventSetWait_v2(
+    set: nvmlEventSet_t,
+    data: *mut nvmlEventData_t,
+    timeoutms: c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlEventSetWait_v2(set, data, timeoutms) }
 }
 
 #[unsafe(no_mangle)]
@@ -1427,13 +1492,19 @@ pub extern "C" fn nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1() -> nvm
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetFree() -> nvmlReturn_t {
-    not_supported("nvmlEventSetFree")
+pub unsafe extern "C" fn nvmlEventSetFree(set: nvmlEventSet_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlEventSetFree(set) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetWait() -> nvmlReturn_t {
-    not_supported("nvmlEventSetWait")
+pub unsafe extern "C" fn nvmlEventSetWait(
+    set: nvmlEventSet_t,
+    data: *mut nvmlEventData_t,
+    timeoutms: c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlEventSetWait(set, data, timeoutms) }
 }
 
 #[unsafe(no_mangle)]
@@ -1467,8 +1538,9 @@ pub unsafe extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlInternalGetExportTable() -> nvmlReturn_t {
-    not_supported("nvmlInternalGetExportTable")
+pub unsafe extern "C" fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const u8) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlInternalGetExportTable(table, id) }
 }
 
 #[unsafe(no_mangle)]
@@ -1786,13 +1858,18 @@ pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion: *m
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetProcessName() -> nvmlReturn_t {
-    not_supported("nvmlSystemGetProcessName")
+pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlSystemGetProcessName(pid, name, length) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetHicVersion() -> nvmlReturn_t {
-    not_supported("nvmlSystemGetHicVersion")
+pub unsafe extern "C" fn nvmlSystemGetHicVersion(
+    hwbcCount: *mut c_uint,
+    hwbcEntries: *mut nvmlHwbcEntry_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlSystemGetHicVersion(hwbcCount, hwbcEntries) }
 }
 
 #[unsafe(no_mangle)]
@@ -1881,8 +1958,9 @@ pub extern "C" fn nvmlSystemEventSetWait() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlGetExcludedDeviceCount() -> nvmlReturn_t {
-    not_supported("nvmlGetExcludedDeviceCount")
+pub unsafe extern "C" fn nvmlGetExcludedDeviceCount(deviceCount: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlGetExcludedDeviceCount(deviceCount) }
 }
 
 #[unsafe(no_mangle)]
@@ -1891,8 +1969,9 @@ pub extern "C" fn nvmlGetExcludedDeviceInfoByIndex() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlGetBlacklistDeviceCount() -> nvmlReturn_t {
-    not_supported("nvmlGetBlacklistDeviceCount")
+pub unsafe extern "C" fn nvmlGetBlacklistDeviceCount(deviceCount: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlGetBlacklistDeviceCount(deviceCount) }
 }
 
 #[unsafe(no_mangle)]
@@ -1901,8 +1980,9 @@ pub extern "C" fn nvmlGetBlacklistDeviceInfoByIndex() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlUnitGetCount() -> nvmlReturn_t {
-    not_supported("nvmlUnitGetCount")
+pub unsafe extern "C" fn nvmlUnitGetCount(unitCount: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlUnitGetCount(unitCount) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,0 +1,274 @@
+//! What a device is.
+
+// UNSAFETY: pointers of NVML's interface are null or valid for what the function reads or writes.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use super::place::Place;
+use super::{answer, characters, known, put, put_text, until_zero, uuid_text};
+use crate::library;
+use crate::types::*;
+
+pub unsafe fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put_text(name, length, until_zero(&d.name)) }))
+}
+
+pub unsafe fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(i, _)| unsafe { put(index, i as c_uint) }))
+}
+
+pub unsafe fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put_text(uuid, length, &uuid_text(&d.uuid)) }))
+}
+
+pub unsafe fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        let at = Place::of(d).ok_or(NVML_ERROR_UNKNOWN)?;
+        let info = nvmlPciInfo_t {
+            busIdLegacy: characters(&at.text(4)),
+            domain: at.domain,
+            bus: at.bus,
+            device: at.device,
+            pciDeviceId: d.pci_device_id,
+            pciSubSystemId: d.pci_subsystem_id,
+            busId: characters(&at.text(8)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(pci, info) }
+    }))
+}
+
+pub unsafe fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, pci: *mut nvmlPciInfo_v2_t) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        let at = Place::of(d).ok_or(NVML_ERROR_UNKNOWN)?;
+        let info = nvmlPciInfo_v2_t {
+            busId: characters(&at.text(4)),
+            domain: at.domain,
+            bus: at.bus,
+            device: at.device,
+            pciDeviceId: d.pci_device_id,
+            pciSubSystemId: d.pci_subsystem_id,
+            reserved: [0; 4],
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(pci, info) }
+    }))
+}
+
+/// The first form of the struct is as long as the second, which names one more of its words.
+pub unsafe fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, pci: *mut nvmlPciInfo_v2_t) -> nvmlReturn_t {
+    // SAFETY: the same.
+    unsafe { nvmlDeviceGetPciInfo_v2(device, pci) }
+}
+
+pub unsafe fn nvmlDeviceGetCudaComputeCapability(
+    device: nvmlDevice_t,
+    major: *mut c_int,
+    minor: *mut c_int,
+) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        if major.is_null() || minor.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(major, d.compute_major).and(put(minor, d.compute_minor)) }
+    }))
+}
+
+pub unsafe fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
+    /// A display controller that draws nothing.
+    const DISPLAY_CONTROLLER: (c_uint, c_uint) = (3, 2);
+    answer(known(device).and_then(|(_, d)| {
+        if pci.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: not null; the caller has set this field.
+        if unsafe { (*pci).version } != NVML_PCI_INFO_EXT_V1 {
+            return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        }
+        let at = Place::of(d).ok_or(NVML_ERROR_UNKNOWN)?;
+        let info = nvmlPciInfoExt_t {
+            version: NVML_PCI_INFO_EXT_V1,
+            domain: at.domain,
+            bus: at.bus,
+            device: at.device,
+            pciDeviceId: d.pci_device_id,
+            pciSubSystemId: d.pci_subsystem_id,
+            baseClass: DISPLAY_CONTROLLER.0,
+            subClass: DISPLAY_CONTROLLER.1,
+            busId: characters(&at.text(8)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(pci, info) }
+    }))
+}
+
+pub unsafe fn nvmlDeviceGetBrand(device: nvmlDevice_t, r#type: *mut nvmlBrandType_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(r#type, brand(until_zero(&d.name))) }))
+}
+
+/// By the name: the driver API does not tell it otherwise.
+fn brand(name: &str) -> nvmlBrandType_t {
+    const UNKNOWN: nvmlBrandType_t = 0;
+    let brands = [("GeForce", 5), ("TITAN", 6), ("Quadro", 1), ("Tesla", 2), ("NVIDIA RTX", 13), ("NVIDIA", 14)];
+    brands.iter().find(|(word, _)| name.contains(word)).map_or(UNKNOWN, |(_, brand)| *brand)
+}
+
+pub unsafe fn nvmlDeviceGetArchitecture(device: nvmlDevice_t, arch: *mut nvmlDeviceArchitecture_t) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        const UNKNOWN: nvmlDeviceArchitecture_t = c_uint::MAX;
+        let generation = match (d.compute_major, d.compute_minor) {
+            (3, _) => 2,
+            (5, _) => 3,
+            (6, _) => 4,
+            (7, 0..5) => 5,
+            (7, _) => 6,
+            (8, 9) => 8,
+            (8, _) => 7,
+            (9, _) => 9,
+            (10..=12, _) => 10,
+            _ => UNKNOWN,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(arch, generation) }
+    }))
+}
+
+/// As many as NVIDIA's documentation says for a multiprocessor of that compute capability.
+pub unsafe fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, numCores: *mut c_uint) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        let each = match (d.compute_major, d.compute_minor) {
+            (3, _) => 192,
+            (6, 0) | (7, _) | (8, 0) => 64,
+            (5..=12, _) => 128,
+            _ => return Err(NVML_ERROR_NOT_SUPPORTED),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(numCores, said(d.multiprocessors)? * each) }
+    }))
+}
+
+pub unsafe fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, busWidth: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(busWidth, said(d.memory_bus_bits)?) }))
+}
+
+/// Of the multiprocessors and of the memory.
+pub unsafe fn nvmlDeviceGetMaxClockInfo(
+    device: nvmlDevice_t,
+    r#type: nvmlClockType_t,
+    clock: *mut c_uint,
+) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        let khz = match r#type {
+            0 | 1 => d.clock_khz,
+            2 => d.memory_clock_khz,
+            3 => return Err(NVML_ERROR_NOT_SUPPORTED),
+            _ => return Err(NVML_ERROR_INVALID_ARGUMENT),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(clock, said(khz)? / 1000) }
+    }))
+}
+
+pub unsafe fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut nvmlComputeMode_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|(_, d)| unsafe { put(mode, d.compute_mode as c_uint) }))
+}
+
+/// What was set for the next start of the driver is the host's business: it is answered what is.
+pub unsafe fn nvmlDeviceGetEccMode(
+    device: nvmlDevice_t,
+    current: *mut nvmlEnableState_t,
+    pending: *mut nvmlEnableState_t,
+) -> nvmlReturn_t {
+    answer(known(device).and_then(|(_, d)| {
+        if current.is_null() || pending.is_null() {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(current, d.has_ecc as c_uint).and(put(pending, d.has_ecc as c_uint)) }
+    }))
+}
+
+/// A vGPU has no screen.
+pub unsafe fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, display: *mut nvmlEnableState_t) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|_| unsafe { put(display, NVML_FEATURE_DISABLED) }))
+}
+
+pub unsafe fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, isActive: *mut nvmlEnableState_t) -> nvmlReturn_t {
+    // SAFETY: the same.
+    answer(known(device).and_then(|_| unsafe { put(isActive, NVML_FEATURE_DISABLED) }))
+}
+
+/// Which vGPUs share a board is not told.
+pub unsafe fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, multiGpuBool: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the same.
+    answer(known(device).and_then(|_| unsafe { put(multiGpuBool, 0) }))
+}
+
+/// Reading and writing are possible where CUDA's peer access is; of the others nothing is known.
+pub unsafe fn nvmlDeviceGetP2PStatus(
+    device1: nvmlDevice_t,
+    device2: nvmlDevice_t,
+    p2pIndex: nvmlGpuP2PCapsIndex_t,
+    p2pStatus: *mut nvmlGpuP2PStatus_t,
+) -> nvmlReturn_t {
+    const OK: nvmlGpuP2PStatus_t = 0;
+    const NOT_SUPPORTED: nvmlGpuP2PStatus_t = 5;
+    const UNKNOWN: nvmlGpuP2PStatus_t = 6;
+    answer(known(device1).and_then(|(from, _)| {
+        let (to, _) = known(device2)?;
+        let status = match p2pIndex {
+            0 | 1 if library::peer_access(from, to)? => OK,
+            0 | 1 => NOT_SUPPORTED,
+            2..=5 => UNKNOWN,
+            _ => return Err(NVML_ERROR_INVALID_ARGUMENT),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(p2pStatus, status) }
+    }))
+}
+
+/// Each field says for itself that it is not supported: what fields tell is the host's.
+pub unsafe fn nvmlDeviceGetFieldValues(
+    device: nvmlDevice_t,
+    valuesCount: c_int,
+    values: *mut nvmlFieldValue_t,
+) -> nvmlReturn_t {
+    answer(known(device).and_then(|_| {
+        let count = usize::try_from(valuesCount).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
+        if values.is_null() || count == 0 {
+            return Err(NVML_ERROR_INVALID_ARGUMENT);
+        }
+        for i in 0..count {
+            // SAFETY: the caller has room for so many.
+            unsafe { (*values.add(i)).nvmlReturn = NVML_ERROR_NOT_SUPPORTED };
+        }
+        Ok(())
+    }))
+}
+
+/// What the driver does not say is 0.
+fn said(value: c_int) -> Result<c_uint, nvmlReturn_t> {
+    match value {
+        1.. => Ok(value as c_uint),
+        _ => Err(NVML_ERROR_NOT_SUPPORTED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brand_is_read_off_the_name() {
+        assert_eq!((brand("NVIDIA H200"), brand("Tesla V100-SXM2-16GB"), brand("NVIDIA GeForce RTX 4090")), (14, 2, 5));
+        assert_eq!(brand("Orion software GPU"), 0);
+    }
+}
