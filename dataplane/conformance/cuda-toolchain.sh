@@ -4,7 +4,8 @@
 # NVIDIA's EULA lets you download them; it does not let us ship them.
 #   cuda-toolchain.sh [WHAT]    prints another folder instead: with nvrtc that of libnvrtc.so.13, with cupti one with
 #                               CUPTI's include and lib, with nvml that of nvml.h, with frameworks that of the
-#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba
+#                               packages of a Python with TensorFlow, JAX, CuPy, Triton and numba, with nvml-tools one
+#                               with nvidia-smi, bin/nvitop and a Python that has pynvml
 set -euo pipefail
 
 root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null || (cd "$(dirname "$0")/../.." && pwd))
@@ -73,6 +74,35 @@ if [ "${1:-}" = nvml ]; then
         touch "$root/.cuda-nvml/complete"
     fi
     echo "$root/.cuda-nvml/nvidia/cu13/include"
+    exit 0
+fi
+
+if [ "${1:-}" = nvml-tools ]; then
+    # The nvidia-smi of Debian 12, of its non-free part, into a folder: nothing is installed.
+    folder="$root/.nvml-tools"
+    if [ ! -e "$folder/complete" ]; then
+        echo "downloading nvidia-smi from Debian, nvitop and pynvml from PyPI into $folder" >&2
+        rm -rf "$folder"
+        python3 -m venv --without-pip "$folder"
+        mkdir -p "$folder"/apt/{parts,lists/partial,archives/partial}
+        key=/usr/share/keyrings/debian-archive-keyring.gpg
+        echo "deb [signed-by=$key] http://deb.debian.org/debian bookworm non-free" >"$folder/apt/sources.list"
+        apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/apt/sources.list"
+            -o "Dir::Etc::SourceParts=$folder/apt/parts" -o "Dir::State::Lists=$folder/apt/lists"
+            -o "Dir::Cache=$folder/apt" -o APT::Sandbox::User=root)
+        "${apt[@]}" update >&2
+        (cd "$folder/apt" && "${apt[@]}" download nvidia-smi >&2)
+        dpkg -x "$folder"/apt/nvidia-smi_*.deb "$folder/apt/unpacked"
+        cp "$folder/apt/unpacked/usr/lib/nvidia/current/nvidia-smi" "$folder/nvidia-smi"
+        packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+        pip install --no-cache-dir --target "$packages" nvidia-ml-py==13.580.82 nvitop==1.5.3 \
+            psutil==7.1.0 blessed==1.22.0 wcwidth==0.2.14
+        printf '#!/bin/sh\nexec "%s" -m nvitop "$@"\n' "$folder/bin/python" >"$folder/bin/nvitop"
+        chmod +x "$folder/bin/nvitop"
+        rm -r "$folder/apt"
+        touch "$folder/complete"
+    fi
+    echo "$folder"
     exit 0
 fi
 

@@ -582,6 +582,7 @@ fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, valuesCount: c_int, values: *m
 
 fn nvmlDeviceClearFieldValues(device: nvmlDevice_t, valuesCount: c_int, values: *mut nvmlFieldValue_t);
 
+#[here]
 fn nvmlDeviceGetVirtualizationMode(device: nvmlDevice_t, pVirtualMode: *mut nvmlGpuVirtualizationMode_t);
 
 fn nvmlDeviceSetVirtualizationMode(device: nvmlDevice_t, virtualMode: nvmlGpuVirtualizationMode_t);

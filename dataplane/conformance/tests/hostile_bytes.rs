@@ -178,6 +178,7 @@ fn valid() -> Vec<Vec<u8>> {
     let hello = Hello { version: Version::OWN, nonce: [2; 32] };
     let request = Request {
         pid: 2,
+        home: [6; 16],
         program: "program".into(),
         environment: Environment::of(|name| (name == "CUDA_MODULE_LOADING").then(|| "EAGER".to_owned())),
         lease: vec![4; 40],

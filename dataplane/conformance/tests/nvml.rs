@@ -3,7 +3,9 @@
 #[allow(dead_code, reason = "programs are started with an environment of their own here")]
 mod orion;
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 #[test]
 fn nvml_says_of_the_devices_what_cuda_says() {
@@ -31,4 +33,211 @@ fn nvml_says_of_the_devices_what_cuda_says() {
         .expect("the program starts");
     let said = orion::complaint(&output);
     assert!(!output.status.success() && said.contains("left: 9"), "{said}");
+}
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 512 * MIB;
+
+/// A server of this test and its folder, which go when it ends.
+struct Server {
+    folder: PathBuf,
+    oriond: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(name: &str, options: &[&str]) -> Server {
+        let folder = std::env::temp_dir().join(format!("orion-nvml-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder of this test's");
+        let socket = folder.join("oriond.sock");
+        let log = std::fs::File::create(folder.join("log")).expect("a log");
+        let mut command = Command::new(orion::built().join("oriond"));
+        command.args(["serve", "--listen", "none", "--driver", "soft", "--socket"]).arg(&socket).args(options);
+        let oriond = command.stderr(log).spawn().expect("oriond starts");
+        let server = Server { address: format!("unix:{}", socket.display()), folder, oriond };
+        let began = std::time::Instant::now();
+        while !socket.exists() {
+            assert!(began.elapsed().as_secs() < 20, "oriond does not listen");
+            std::thread::yield_now();
+        }
+        server
+    }
+
+    /// Runs what programs without a session of their own, and with one, are.
+    fn command(&self, program: &Path) -> Command {
+        let built = orion::built().display();
+        let mut command = Command::new(program);
+        command
+            .env("LD_PRELOAD", format!("{built}/libnvidia_ml.so:{built}/libcuda.so"))
+            .env("ORION_SERVER", &self.address)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command
+    }
+
+    fn python(&self, script: &str) -> Talk {
+        let mut command = self.command(Path::new("python3"));
+        Talk::with(command.arg(orion::root().join("dataplane/conformance/nvml").join(script)))
+    }
+
+    fn output(&self, program: &Path, arguments: &[&str]) -> String {
+        let output = self.command(program).args(arguments).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}{}", orion::complaint(&output));
+        text
+    }
+
+    fn sessions_begun(&self) -> usize {
+        let log = std::fs::read_to_string(self.folder.join("log")).expect("its log");
+        log.lines().filter(|line| line.contains("session begins")).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.oriond.kill();
+        let _ = self.oriond.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A program that answers a line with a line.
+struct Talk {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Talk {
+    fn with(command: &mut Command) -> Talk {
+        let mut child = command.spawn().expect("it starts");
+        let (to, from) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Talk { child, to, from: BufReader::new(from) }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.to, "{line}").expect("it listens");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("it answers");
+        line.trim().to_owned()
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.hear()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes in all and used, and those of each process.
+fn seen(line: &str) -> (u64, u64, Vec<(u32, u64)>) {
+    let (numbers, processes): (Vec<&str>, Vec<&str>) = line.split(' ').partition(|word| !word.contains(':'));
+    let of = |word: &&str| word.split_once(':').map(|(pid, used)| (pid.parse().unwrap(), used.parse().unwrap()));
+    (numbers[0].parse().unwrap(), numbers[1].parse().unwrap(), processes.iter().filter_map(of).collect())
+}
+
+#[test]
+fn nvml_beside_running_programs_agrees_with_them_to_the_byte_and_takes_no_worker() {
+    let server = Server::start("beside", &["--memory-limit", "512 MiB"]);
+    let mut look = server.python("look.py");
+    // As long as nothing runs it is what a program would have.
+    assert_eq!(seen(&look.ask("")), (LIMIT, 0, vec![]));
+    assert_eq!(server.sessions_begun(), 0);
+    let (mut a, mut b) = (server.python("hold.py"), server.python("hold.py"));
+    assert_eq!((a.hear(), b.hear()), (format!("0 {LIMIT}"), format!("0 {LIMIT}")));
+    let used = |line: String| line.split(' ').next().expect("a number").parse::<u64>().expect("a number");
+    // Sizes that the driver rounds.
+    let of_a = used(a.ask("alloc 1 513 1000000 70000001"));
+    let of_b = used(b.ask("alloc 33333333"));
+    assert!(of_a > 71_000_514 && of_b >= 33_333_333, "{of_a} {of_b}");
+    let mut both = vec![(a.pid(), of_a), (b.pid(), of_b)];
+    both.sort_unstable();
+    assert_eq!(seen(&look.ask("")), (2 * LIMIT, of_a + of_b, both));
+    assert_eq!(used(a.ask("free")), 0);
+
+    // While one allocates and frees, others see what it had at some moment: whole steps, never more than it ever had.
+    a.say("churn 20000");
+    let mut found = std::collections::BTreeSet::new();
+    let mut looks = 0;
+    while looks < 2000 && found.len() < 4 {
+        let (total, all, processes) = seen(&look.ask(""));
+        let (_, of_a) = processes.into_iter().find(|(pid, _)| *pid == a.pid()).expect("it runs");
+        assert!(of_a <= 8 * MIB && of_a.is_multiple_of(MIB), "{of_a}");
+        assert!(total == 2 * LIMIT && all >= of_b && all <= of_b + 8 * MIB, "{total} {all}");
+        found.insert(of_a);
+        looks += 1;
+    }
+    assert!(found.len() > 1, "in {looks} looks it had {found:?}");
+    assert_eq!(used(a.hear()), 0);
+    assert_eq!(seen(&look.ask("")).1, of_b);
+    drop(b);
+    // The worker of what has ended takes a moment to end.
+    while seen(&look.ask("")).0 != LIMIT {}
+    assert_eq!(seen(&look.ask("")), (LIMIT, 0, vec![(a.pid(), 0)]));
+    assert_eq!(server.sessions_begun(), 2);
+}
+
+#[test]
+fn nvidia_smi_and_its_kin_show_a_running_program() {
+    let toolchain = orion::root().join("dataplane/conformance/cuda-toolchain.sh");
+    let output = Command::new(toolchain).arg("nvml-tools").output().expect("cuda-toolchain.sh starts");
+    assert!(output.status.success(), "no tools: {}", orion::complaint(&output));
+    let tools = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
+    let server = Server::start("tools", &["--memory-limit", "512 MiB"]);
+    let mut program = server.python("hold.py");
+    program.hear();
+    assert_eq!(program.ask(&format!("alloc {}", 100 * MIB)), format!("{} {LIMIT}", 100 * MIB));
+    let pid = program.pid().to_string();
+    let smi = |arguments: &[&str]| server.output(&tools.join("nvidia-smi"), arguments);
+
+    let text = smi(&[]);
+    for words in ["Orion software GPU", "100MiB /   512MiB", "CUDA Version: 13.0", "Default"] {
+        assert!(text.contains(words), "no {words}: {text}");
+    }
+    let line = text.lines().find(|line| line.contains(&pid)).unwrap_or_else(|| panic!("no process: {text}"));
+    assert!(line.contains("python3") && line.contains("100MiB"), "{line}");
+    let listed = smi(&["-L"]);
+    assert!(listed.starts_with("GPU 0: Orion software GPU (UUID: GPU-"), "{listed}");
+    let all = smi(&["-q"]);
+    for words in [&format!("Process ID                        : {pid}"), "Used                              : 100 MiB"]
+    {
+        assert!(all.contains(words), "no {words}: {all}");
+    }
+    // What is the host's is not there.
+    for name in ["Serial Number", "GPU Part Number", "VBIOS Version", "Minor Number", "Board ID"] {
+        let line = all.lines().find(|line| line.trim_start().starts_with(name));
+        assert!(line.is_none_or(|line| line.ends_with(": N/A")), "{line:?}");
+    }
+    let fields = "--query-gpu=name,memory.total,memory.used,memory.free,driver_version,compute_cap,temperature.gpu";
+    let row = smi(&[fields, "--format=csv,noheader,nounits"]);
+    assert!(
+        row.starts_with("Orion software GPU, 512, 100, 412, 580.00, ") && row.trim_end().ends_with("[N/A]"),
+        "{row}"
+    );
+    let apps = smi(&["--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]);
+    assert_eq!(apps.trim_end(), format!("{pid}, 100"));
+    let monitored = smi(&["pmon", "-c", "1"]);
+    assert!(monitored.lines().any(|line| line.contains(&pid) && line.contains("python3")), "{monitored}");
+
+    let shown = server.output(&tools.join("bin/nvitop"), &["-1", "--no-unicode"]);
+    assert!(shown.contains("100.0MiB / 512.0MiB") || shown.contains("100.0MiB / 512MiB"), "{shown}");
+    assert!(shown.lines().any(|line| line.contains(&pid) && line.contains("100.0MiB")), "{shown}");
+    let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); m = n.nvmlDeviceGetMemoryInfo(h); \
+                  p = n.nvmlDeviceGetComputeRunningProcesses(h); print(m.total, m.used, p[0].pid, p[0].usedGpuMemory)";
+    let said = server.output(&tools.join("bin/python"), &["-c", script]);
+    assert_eq!(said.trim_end(), format!("{LIMIT} {0} {pid} {0}", 100 * MIB));
+    assert_eq!(server.sessions_begun(), 1);
 }

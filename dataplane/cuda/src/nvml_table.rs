@@ -70,6 +70,8 @@ pub struct Process {
 }
 
 pub const UNKNOWN: u32 = u32::MAX;
+/// For bytes; NVML's own `NVML_VALUE_NOT_AVAILABLE`.
+pub const NOT_AVAILABLE: u64 = u64::MAX;
 
 /// As many as a session has at most.
 pub const DEVICES_MAX: usize = 32;

@@ -24,20 +24,22 @@ use orion_wire::agent::{Gpu, get_gpus, put_gpus};
 use orion_wire::hello::{Start, Welcome, kind};
 use orion_wire::lease::{Vgpu, get_vgpus, put_vgpus};
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::view::Offer;
 use orion_wire::{Fault, Reader, Writer};
 
-/// The largest are Ready and Assign, with 64 GPUs or vGPUs.
-pub const CONTROL_BYTES_MAX: usize = 24 << 10;
+/// The largest is Ready, with 64 GPUs and 32 vGPUs.
+pub const CONTROL_BYTES_MAX: usize = 48 << 10;
 /// First word of [`Control::Log`], which a signal handler writes too.
 pub const LOG: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// The worker is warm: driver loaded, contexts made, session memory staged. It has found these GPUs.
-    Ready { gpus: Vec<Gpu> },
+    /// The worker is warm: driver loaded, contexts made, session memory staged. It has found these GPUs, and would give
+    /// these vGPUs.
+    Ready { gpus: Vec<Gpu>, offer: Offer },
     /// The worker cannot serve anybody, and why.
     Failed { reason: String },
-    /// A tenant. The attach socket comes along.
+    /// A tenant. The meter comes along, and the attach socket.
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },
@@ -58,9 +60,10 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         match self {
-            Control::Ready { gpus } => {
+            Control::Ready { gpus, offer } => {
                 w.word(1);
                 put_gpus(&mut w, gpus);
+                offer.put(&mut w);
             }
             Control::Failed { reason } => {
                 w.word(2);
@@ -85,7 +88,7 @@ impl Control {
     pub fn decode(body: &[u8]) -> Result<Control, Fault> {
         let mut r = Reader::new(body);
         let control = match r.word()? {
-            1 => Control::Ready { gpus: get_gpus(&mut r)? },
+            1 => Control::Ready { gpus: get_gpus(&mut r)?, offer: Offer::get(&mut r)? },
             2 => Control::Failed { reason: r.text()?.to_owned() },
             3 => {
                 Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32, vgpus: get_vgpus(&mut r)? })
@@ -101,8 +104,8 @@ impl Control {
 
 /// Sends one control message. With `MSG_DONTWAIT` semantics: the socket's buffer holds several, and an engine thread
 /// must not wait for a worker.
-pub fn send_control(socket: BorrowedFd<'_>, control: &Control, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    fds::send_some(socket, &control.encode(), fd.as_slice(), libc::MSG_DONTWAIT).map(drop)
+pub fn send_control(socket: BorrowedFd<'_>, control: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fds::send_some(socket, &control.encode(), fds, libc::MSG_DONTWAIT).map(drop)
 }
 
 /// Waits for a control message; `None` when the other side is gone.
@@ -204,6 +207,8 @@ impl AsFd for Attachment {
 
 #[cfg(test)]
 mod tests {
+    use orion_wire::hello::Device;
+
     use super::*;
 
     #[test]
@@ -224,8 +229,9 @@ mod tests {
         let vgpu = Vgpu { gpu: "GPU-1".into(), memory_bytes: 1 << 30, ratio: 50 };
         let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu] };
         let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
+        let offer = Offer { driver_version: 13000, devices: vec![Device::default()], peer_access: vec![1] };
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
-        for control in [Control::Ready { gpus }, failed, Control::Assign(assign), log, Control::Started] {
+        for control in [Control::Ready { gpus, offer }, failed, Control::Assign(assign), log, Control::Started] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

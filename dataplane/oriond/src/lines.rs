@@ -34,7 +34,7 @@ pub fn warn(text: &str) {
     match CONTROL.get() {
         // A log that cannot be written has nowhere to say so.
         Some(control) => {
-            let _ = send_control(control.as_fd(), &Control::Log { text: text[..end].to_owned() }, None);
+            let _ = send_control(control.as_fd(), &Control::Log { text: text[..end].to_owned() }, &[]);
         }
         None => crate::log::say(&format!("oriond: {text}")),
     }

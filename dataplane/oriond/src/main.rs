@@ -19,6 +19,7 @@ mod config;
 mod engine;
 mod lines;
 mod log;
+mod meter;
 mod worker;
 
 #[derive(Parser)]

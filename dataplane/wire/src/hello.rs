@@ -43,6 +43,9 @@ pub mod kind {
     pub const REQUEST: u32 = 8;
     /// The client's answer to the challenge of a JOIN.
     pub const PROOF: u32 = 9;
+    /// In place of REQUEST: what a session would have, and what runs (`orion_wire::view`).
+    pub const ASK: u32 = 10;
+    pub const VIEW: u32 = 11;
 }
 
 /// Fresh random bytes of one side, so that nothing of an earlier handshake is of use in a later one.
@@ -162,6 +165,8 @@ impl Challenge {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub pid: u32,
+    /// Where that number means this program: a hash of the machine's start and of the pid namespace.
+    pub home: [u8; 16],
     /// The program's name, for `orion-smi` and logs; at most 255 bytes, no control characters.
     pub program: String,
     /// The application's settings for the driver, which the worker's driver obeys.
@@ -175,6 +180,7 @@ impl Request {
     pub fn encode(&self, prove: impl FnOnce(&[u8]) -> Option<Proof>) -> Vec<u8> {
         let mut w = Vec::new();
         w.word(self.pid as u64);
+        w.bytes(&self.home);
         w.bytes(self.program.as_bytes());
         w.word(self.environment.pairs().len() as u64);
         for (k, v) in self.environment.pairs() {
@@ -190,7 +196,7 @@ impl Request {
     /// The request, the bytes that its proof covers, and the proof.
     pub fn decode(body: &[u8]) -> Result<(Request, &[u8], Option<Proof>), Fault> {
         let mut r = Reader::new(body);
-        let pid = r.word()? as u32;
+        let (pid, home) = (r.word()? as u32, r.array()?);
         let program = r.text()?.to_owned();
         let pairs = r.list(Environment::pairs_max(), |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?;
         let environment = Environment::checked(pairs)?;
@@ -198,7 +204,7 @@ impl Request {
         let covered = &body[..body.len() - r.rest().len()];
         let proof = get_proof(&mut r)?;
         r.finish()?;
-        Ok((Request { pid, program, environment, lease }, covered, proof))
+        Ok((Request { pid, home, program, environment, lease }, covered, proof))
     }
 }
 
@@ -220,6 +226,8 @@ pub struct Device {
     pub uuid: [u8; 16],
     /// In bytes.
     pub total_memory: u64,
+    /// Whether that is a part of the GPU's, of which the session's use is known; else all programs on it share it.
+    pub is_limited: bool,
     pub pci_bus_id: String,
     /// `(attribute id, value)` for every `CUdevice_attribute` the driver answers.
     pub attributes: Vec<(u32, i32)>,
@@ -259,24 +267,7 @@ impl Welcome {
             w.word(*id as u64);
         }
         w.word(self.devices.len() as u64);
-        for d in &self.devices {
-            w.bytes(d.name.as_bytes());
-            w.bytes(&d.uuid);
-            w.word(d.total_memory);
-            w.bytes(d.pci_bus_id.as_bytes());
-            w.word(d.attributes.len() as u64);
-            for (id, value) in &d.attributes {
-                w.word((*id as u64) << 32 | *value as u32 as u64);
-            }
-            w.word((d.stream_priorities.0 as u32 as u64) << 32 | d.stream_priorities.1 as u32 as u64);
-            w.word(d.limits.len() as u64);
-            for (id, value) in &d.limits {
-                w.word(*id as u64);
-                w.word(*value);
-            }
-            w.word(d.granularity.0);
-            w.word(d.granularity.1);
-        }
+        self.devices.iter().for_each(|device| put_device(&mut w, device));
         w.bytes(&self.peer_access);
         for v in [self.memory_bytes, self.heap_bytes, self.staging_bytes] {
             w.word(v);
@@ -290,25 +281,7 @@ impl Welcome {
         let worker_pid = r.word()? as u32;
         let driver_version = r.word()? as u32;
         let missing = r.list(0x8000, |r| Ok(r.word()? as u16))?;
-        let devices = r.list(DEVICES_MAX, |r| {
-            let name = r.text()?.to_owned();
-            let uuid = r.bytes()?.try_into().map_err(|_| Fault("device UUID is not 16 bytes"))?;
-            let total_memory = r.word()?;
-            let pci_bus_id = r.text()?.to_owned();
-            let attributes = r.list(1024, |r| r.word().map(|v| ((v >> 32) as u32, v as u32 as i32)))?;
-            let p = r.word()?;
-            let limits = r.list(64, |r| Ok((r.word()? as u32, r.word()?)))?;
-            Ok(Device {
-                name,
-                uuid,
-                total_memory,
-                pci_bus_id,
-                attributes,
-                stream_priorities: ((p >> 32) as u32 as i32, p as u32 as i32),
-                limits,
-                granularity: (r.word()?, r.word()?),
-            })
-        })?;
+        let devices = r.list(DEVICES_MAX, get_device)?;
         let peer_access = r.bytes()?.to_vec();
         if peer_access.len() != devices.len() * devices.len() {
             return Err(Fault("peer access matrix has the wrong size"));
@@ -327,6 +300,47 @@ impl Welcome {
         r.finish()?;
         Ok(w)
     }
+}
+
+pub(crate) fn put_device(w: &mut Vec<u8>, d: &Device) {
+    w.bytes(d.name.as_bytes());
+    w.bytes(&d.uuid);
+    w.word(d.total_memory);
+    w.word(d.is_limited.into());
+    w.bytes(d.pci_bus_id.as_bytes());
+    w.word(d.attributes.len() as u64);
+    for (id, value) in &d.attributes {
+        w.word((*id as u64) << 32 | *value as u32 as u64);
+    }
+    w.word((d.stream_priorities.0 as u32 as u64) << 32 | d.stream_priorities.1 as u32 as u64);
+    w.word(d.limits.len() as u64);
+    for (id, value) in &d.limits {
+        w.word(*id as u64);
+        w.word(*value);
+    }
+    w.word(d.granularity.0);
+    w.word(d.granularity.1);
+}
+
+pub(crate) fn get_device(r: &mut Reader<'_>) -> Result<Device, Fault> {
+    let name = r.text()?.to_owned();
+    let uuid = r.bytes()?.try_into().map_err(|_| Fault("device UUID is not 16 bytes"))?;
+    let (total_memory, is_limited) = (r.word()?, r.word()? != 0);
+    let pci_bus_id = r.text()?.to_owned();
+    let attributes = r.list(1024, |r| r.word().map(|v| ((v >> 32) as u32, v as u32 as i32)))?;
+    let p = r.word()?;
+    let limits = r.list(64, |r| Ok((r.word()? as u32, r.word()?)))?;
+    Ok(Device {
+        name,
+        uuid,
+        total_memory,
+        is_limited,
+        pci_bus_id,
+        attributes,
+        stream_priorities: ((p >> 32) as u32 as i32, p as u32 as i32),
+        limits,
+        granularity: (r.word()?, r.word()?),
+    })
 }
 
 impl<'a> Reader<'a> {
@@ -394,6 +408,7 @@ mod tests {
                 name: "GPU".into(),
                 uuid: [7; 16],
                 total_memory: 1 << 37,
+                is_limited: true,
                 pci_bus_id: "0000:01:00.0".into(),
                 attributes: vec![(1, 1024), (75, -1)],
                 stream_priorities: (0, -5),
@@ -443,7 +458,8 @@ mod tests {
     #[test]
     fn a_request_comes_back_and_names_no_other_variables() {
         let environment = Environment::of(|name| (name == "CUDA_FORCE_PTX_JIT").then(|| "1".to_owned()));
-        let request = Request { pid: 2, program: "program".into(), environment, lease: vec![1, 2, 3] };
+        let (program, lease) = ("program".into(), vec![1, 2, 3]);
+        let request = Request { pid: 2, home: [4; 16], program, environment, lease };
         let mut covered = Vec::new();
         let mut body = request.encode(|bytes| {
             covered = bytes.to_vec();

@@ -22,6 +22,7 @@ pub mod pages;
 pub mod record;
 pub mod refusal;
 pub mod version;
+pub mod view;
 
 pub use codec::{Fault, Reader, Writer};
 pub use handle::{Handle, Kind};
@@ -29,4 +30,4 @@ pub use message::all::API_HASH;
 pub use pages::Pages;
 
 /// Version of the framing, the handshake and the layout of session memory. Raised when one of them changes shape.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;

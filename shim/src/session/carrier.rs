@@ -16,6 +16,7 @@ use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
 use orion_wire::address;
 use orion_wire::hello::Welcome;
+use orion_wire::view::View;
 
 use crate::lease::ask::{self, Granted};
 use crate::lease::wanted::Wanted;
@@ -93,6 +94,15 @@ pub fn greet(settings: &Settings) -> Result<Welcome, NoSession> {
             ask::give_back(wanted, &granted);
             Ok(welcome)
         }
+    }
+}
+
+/// What a session would have, and which programs of this user run, where that can be told without one: of a pool the
+/// controller would have to be asked for vGPUs first.
+pub fn view(settings: &Settings) -> Option<Result<View, NoSession>> {
+    match &settings.reach {
+        Reach::Server(server) => Some(carrier::view_of(server, &settings.caller)),
+        Reach::Pool(_) => None,
     }
 }
 

@@ -10,6 +10,7 @@ use orion_ring::memory::Which;
 use orion_transport::carrier::Listener;
 use orion_transport::client::NoSession;
 use orion_wire::refusal::Reason;
+use orion_wire::view::Program;
 
 use crate::memory::in_step::{arrived, arriving, patch};
 use crate::session::attached::{attached, greeted};
@@ -56,21 +57,36 @@ pub fn attach() -> Result<&'static Session, CUresult> {
     }
 }
 
-/// Asks the server about its devices. Where this process has no session it is asked by a short one, and the process has
-/// none afterwards: it may fork, and use CUDA in its children.
+/// Asks the server about its devices. This process has no session afterwards if it had none before: it may fork, and
+/// use CUDA in its children. Of a pool it is asked by a short one.
 pub fn greet() -> Result<&'static Greeted, CUresult> {
     if let Some(greeted) = greeted() {
         return Ok(greeted);
     }
     let asked = state().attachment.greeted.get_or_init(|| {
         crate::session::carrier::note_that_a_gpu_was_asked_for();
-        let asked = carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| carrier::greet(&s));
-        asked.map(|welcome| Greeted::from(&welcome)).map_err(|no| {
-            crate::say!("{}", no.text);
-            code_of(no.refused)
-        })
+        let asked =
+            carrier::Settings::from_environment().map_err(NoSession::from).and_then(|s| match carrier::view(&s) {
+                Some(view) => view.map(|view| Greeted::from(view.offer)),
+                None => carrier::greet(&s).map(|welcome| Greeted::from(&welcome)),
+            });
+        asked.map_err(|no| said(&no))
     });
     asked.as_ref().map_err(|code| *code)
+}
+
+/// Which programs of this user have sessions, for who has none himself. Of a pool nothing is told.
+pub fn programs() -> Result<Vec<Program>, CUresult> {
+    let settings = carrier::Settings::from_environment().map_err(|why| said(&why.into()))?;
+    match carrier::view(&settings) {
+        Some(view) => view.map(|view| view.programs).map_err(|no| said(&no)),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn said(no: &NoSession) -> CUresult {
+    crate::say!("{}", no.text);
+    code_of(no.refused)
 }
 
 /// A fully static program brings a C library of its own, whose loader gives libraries that come later no memory for

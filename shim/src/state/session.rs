@@ -8,6 +8,7 @@ use orion_cuda::sys::*;
 use orion_ring::{Heap, Producer};
 use orion_wire::Pages;
 use orion_wire::hello::{Device, Welcome};
+use orion_wire::view::Offer;
 
 use crate::state::heap::HeapAllocator;
 use crate::state::lock::{Lock, Rank};
@@ -74,6 +75,12 @@ impl From<&Welcome> for Greeted {
             driver_version: welcome.driver_version,
             peer_access: welcome.peer_access.clone(),
         }
+    }
+}
+
+impl From<Offer> for Greeted {
+    fn from(Offer { driver_version, devices, peer_access }: Offer) -> Greeted {
+        Greeted { devices, driver_version, peer_access }
     }
 }
 

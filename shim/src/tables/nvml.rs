@@ -4,14 +4,16 @@
 
 use std::ffi::c_void;
 
-use orion_cuda::nvml_table::{Device, Functions, Process, UNKNOWN, Usage};
+use orion_cuda::nvml_table::{Device, Functions, NOT_AVAILABLE, Process, UNKNOWN, Usage};
 use orion_cuda::sys::*;
 use orion_wire::hello;
+use orion_wire::view::{Program, Use};
 
 use crate::answer::code;
 use crate::objects::memory::free_and_total;
 use crate::session::{attached, carrier, context, device};
 use crate::start::attach;
+use crate::state::session::Greeted;
 
 pub fn table() -> *const c_void {
     static TABLE: Functions =
@@ -54,9 +56,12 @@ unsafe extern "C" fn driver_version(version: *mut i32) -> CUresult {
 unsafe extern "C" fn usage(index: usize, usage: *mut Usage) -> CUresult {
     code(attach::greet().and_then(|greeted| {
         let device = greeted.devices.get(index).ok_or(CUDA_ERROR_INVALID_DEVICE)?;
-        let used = used_here(index, device)?;
+        let found = match attached::attached() {
+            Ok(_) => Usage { total: device.total_memory, used: used_here(index, device)?, busy_percent: UNKNOWN },
+            Err(_) => of_programs(index, device, &attach::programs()?),
+        };
         // SAFETY: a place of the library's.
-        unsafe { usage.write(Usage { total: device.total_memory, used, busy_percent: UNKNOWN }) };
+        unsafe { usage.write(found) };
         Ok(())
     }))
 }
@@ -77,17 +82,25 @@ fn used_here(index: usize, device: &hello::Device) -> Result<u64, CUresult> {
     }
 }
 
+/// What the user's programs together may have of a device, and have. As long as none runs it is what one would have.
+/// Each has a part of its own, or they share the whole GPU and each counts all that is used there.
+fn of_programs(index: usize, device: &hello::Device, programs: &[Program]) -> Usage {
+    let vgpus = || programs.iter().flat_map(|p| &p.vgpus).filter(|vgpu| vgpu.device as usize == index);
+    let (total, used) = match device.is_limited {
+        true => (vgpus().map(|v| v.total).sum(), vgpus().map(|v| v.used).sum()),
+        false => (device.total_memory, vgpus().map(|v| v.used).max().unwrap_or(0)),
+    };
+    let total = if vgpus().next().is_none() { device.total_memory } else { total };
+    let busy_percent = vgpus().map(|vgpu| vgpu.busy_percent).filter(|busy| *busy != UNKNOWN).max().unwrap_or(UNKNOWN);
+    Usage { total, used, busy_percent }
+}
+
 unsafe extern "C" fn processes(processes: *mut Process, room: usize, count: *mut usize) -> CUresult {
     code(attach::greet().and_then(|greeted| {
-        let mut all = Vec::new();
-        if attached::attached().is_ok() {
-            for (index, device) in greeted.devices.iter().enumerate() {
-                let used = used_here(index, device)?;
-                let name = padded(&carrier::program());
-                let (pid, device) = (std::process::id(), index as u32);
-                all.push(Process { pid, device, used, busy_percent: UNKNOWN, name });
-            }
-        }
+        let mut all = match attached::attached() {
+            Ok(_) => own_process(greeted)?,
+            Err(_) => attach::programs()?.iter().flat_map(|program| process(program, greeted)).collect(),
+        };
         all.truncate(room);
         for (i, process) in all.iter().enumerate() {
             // SAFETY: the library has room for `room` of them.
@@ -97,6 +110,37 @@ unsafe extern "C" fn processes(processes: *mut Process, room: usize, count: *mut
         unsafe { count.write(all.len()) };
         Ok(())
     }))
+}
+
+/// On each device that it has a context on.
+fn own_process(greeted: &Greeted) -> Result<Vec<Process>, CUresult> {
+    let on = |index: &usize| device::active_primary_context(*index as u32).is_some();
+    let all = (0..greeted.devices.len()).filter(on).map(|index| {
+        let device = &greeted.devices[index];
+        let used = attributable(device, used_here(index, device)?);
+        let (pid, name) = (std::process::id(), padded(&carrier::program()));
+        Ok(Process { pid, device: index as u32, used, busy_percent: UNKNOWN, name })
+    });
+    all.collect()
+}
+
+/// One that could not be found by its number is not named.
+fn process(program: &Program, greeted: &Greeted) -> Vec<Process> {
+    let vgpus = program.vgpus.iter().filter(|_| program.pid != 0);
+    let known = vgpus.filter_map(|vgpu| Some((vgpu, greeted.devices.get(vgpu.device as usize)?)));
+    let of = |(vgpu, device): (&Use, &hello::Device)| Process {
+        pid: program.pid,
+        device: vgpu.device,
+        used: attributable(device, vgpu.used),
+        busy_percent: vgpu.busy_percent,
+        name: padded(&program.name),
+    };
+    known.map(of).collect()
+}
+
+/// Of a GPU that all share it is only known what is used in all.
+fn attributable(device: &hello::Device, used: u64) -> u64 {
+    if device.is_limited { used } else { NOT_AVAILABLE }
 }
 
 unsafe extern "C" fn peer_access(from: usize, to: usize, can: *mut u8) -> CUresult {

@@ -88,6 +88,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         let idle = Instant::now();
+        s.show_usage(idle);
         if !spin.until(|| commands.has_news() != Ok(false)) && idle.elapsed() >= spin.budget {
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {

@@ -11,11 +11,14 @@ use orion_cuda::sys::*;
 use orion_ring::Memory;
 use orion_ring::memory::{Layout, Which};
 use orion_wire::agent::Gpu;
-use orion_wire::hello::Welcome;
+use orion_wire::hello::{Device, Welcome};
 use orion_wire::lease::{Vgpu as Leased, gpu_name};
+use orion_wire::message::carrier::DEVICES_MAX;
+use orion_wire::view::{ATTRIBUTES, Offer};
 
 use crate::attach::{Assign, Attachment, Control, recv_control, send_control, share};
 use crate::lines;
+use crate::meter::Meter;
 use crate::worker::calls::generated;
 use crate::worker::drift::Drift;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
@@ -61,6 +64,7 @@ struct Warm {
     devices: Vec<CUdevice>,
     /// The same, for the agent of a pool.
     gpus: Vec<Gpu>,
+    offer: Offer,
     vgpus: Vec<Vgpu>,
     primary: HashMap<usize, CUcontext>,
     memory: Memory,
@@ -98,6 +102,7 @@ impl Warm {
             let mut context = std::ptr::null_mut();
             done("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&mut context, devices[0]))?;
             done("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))?;
+            let offer = offer(driver, &vgpus, options.memory_limit);
             let memory = Memory::create(Layout { heap_bytes: options.heap_bytes })
                 .map_err(|e| format!("creating session memory failed: {e}"))?;
             let staging = memory.map_heap(None).map_err(|e| {
@@ -119,7 +124,18 @@ impl Warm {
             let primary = HashMap::from([(0, context)]);
             let files = driver::load_late_libraries(&options.driver, &options.profiler());
             let budget = budget::Budget::new(driver, &options.driver, &devices, options.host_memory_bytes)?;
-            Ok(Warm { driver, devices, gpus, vgpus, primary, memory, staging: staging.base() as u64, files, budget })
+            Ok(Warm {
+                driver,
+                devices,
+                gpus,
+                offer,
+                vgpus,
+                primary,
+                memory,
+                staging: staging.base() as u64,
+                files,
+                budget,
+            })
         }
     }
 }
@@ -168,6 +184,28 @@ fn places(gpus: &[Gpu], leased: &[Leased]) -> Result<Vec<usize>, String> {
     Ok(numbers)
 }
 
+/// What a session without a lease would have. The first device's context is current.
+fn offer(driver: &Driver, vgpus: &[Vgpu], memory_limit: Option<u64>) -> Offer {
+    let vgpus = &vgpus[..vgpus.len().min(DEVICES_MAX)];
+    let mut devices: Vec<Device> =
+        vgpus.iter().map(|vgpu| driver::describe(driver, vgpu.device, vgpu.before)).collect();
+    limit(&mut devices, &vec![memory_limit; vgpus.len()]);
+    for device in &mut devices {
+        device.attributes.retain(|(id, _)| ATTRIBUTES.contains(id));
+        device.limits.clear();
+    }
+    let peer_access = driver::peer_access(driver, &vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>());
+    Offer { driver_version: driver::version(driver), devices, peer_access }
+}
+
+/// A vGPU's memory is what it may have.
+fn limit(devices: &mut [Device], limits: &[Option<u64>]) {
+    for (device, limit) in devices.iter_mut().zip(limits) {
+        device.total_memory = limit.unwrap_or(u64::MAX).min(device.total_memory);
+        device.is_limited = limit.is_some();
+    }
+}
+
 /// Whether the vGPUs that share a GPU can have what each is promised.
 fn fit(driver: &Driver, vgpus: &[Vgpu], limit: Option<u64>) -> Result<(), String> {
     for vgpu in vgpus.iter().filter(|vgpu| !vgpu.is_first()) {
@@ -204,20 +242,23 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
     if let Err(reason) = sealed {
         return fail(&control, reason);
     }
-    let ready = Control::Ready { gpus: warm.gpus.clone() };
-    send_control(control.as_fd(), &ready, None).map_err(|e| format!("saying ready failed: {e}"))?;
+    let ready = Control::Ready { gpus: warm.gpus.clone(), offer: warm.offer.clone() };
+    send_control(control.as_fd(), &ready, &[]).map_err(|e| format!("saying ready failed: {e}"))?;
     let assigned = recv_control(control.as_fd()).map_err(|e| format!("waiting for a session failed: {e}"))?;
     let Some((Control::Assign(assign), mut fds)) = assigned else {
         // oriond has gone away.
         return Ok(());
     };
     let socket = fds.pop().ok_or("the assignment came without a socket")?;
-    serve(warm, &assign, &control, Attachment::new(socket), options)
+    // The page stays mapped, and the descriptor is not kept.
+    let meter = Meter::map(fds.pop().ok_or("the assignment came without a meter")?.as_fd())
+        .map_err(|e| format!("mapping the meter failed: {e}"))?;
+    serve(warm, &assign, &control, Attachment::new(socket), Arc::new(meter), options)
 }
 
 fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
     let failed = Control::Failed { reason: reason.clone() };
-    send_control(control.as_fd(), &failed, None).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
+    send_control(control.as_fd(), &failed, &[]).map_err(|e| format!("{reason}; and saying so failed: {e}"))?;
     Err(reason)
 }
 
@@ -227,6 +268,7 @@ fn serve(
     assign: &Assign,
     control: &OwnedFd,
     attachment: Attachment,
+    meter: Arc<Meter>,
     options: &Options,
 ) -> Result<(), String> {
     let limits = match warm.take_places(&assign.vgpus, options.memory_limit) {
@@ -235,12 +277,13 @@ fn serve(
     };
     let mut devices =
         warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
-    for (device, limit) in devices.iter_mut().zip(&limits) {
-        device.total_memory = limit.unwrap_or(u64::MAX).min(device.total_memory);
-    }
+    limit(&mut devices, &limits);
+    meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
     let ledger = limits.iter().any(Option::is_some).then(|| {
         let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
-        Arc::new(Mutex::new(Ledger::new(&limits)))
+        let mut ledger = Ledger::new(&limits);
+        ledger.show(Arc::clone(&meter));
+        Arc::new(Mutex::new(ledger))
     });
     let is_software = driver::is_software(&options.driver);
     let accounts =
@@ -258,7 +301,7 @@ fn serve(
     };
     let (start, fds) =
         attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
-    send_control(control.as_fd(), &Control::Started, None)
+    send_control(control.as_fd(), &Control::Started, &[])
         .map_err(|e| format!("saying that the session starts failed: {e}"))?;
     let (memory, heap) = match share(warm.memory, &start, fds) {
         Ok(shared) => shared,
@@ -314,6 +357,7 @@ fn serve(
         output: Arc::clone(&output),
         profiler: options.profiler(),
         accounts,
+        meter,
     });
     match executor::run(&mut s, commands) {
         Ok(()) => Ok(()),

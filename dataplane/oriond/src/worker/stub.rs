@@ -13,6 +13,7 @@ use orion_ring::{Heap, Memory, Producer, Spin};
 use orion_wire::agent::Gpu;
 use orion_wire::hello::{Device, Welcome};
 use orion_wire::record::{HEADER_BYTES, Header, HeapRange, op};
+use orion_wire::view::Offer;
 use orion_wire::{Fault, Reader, Writer};
 
 use crate::attach::{Attachment, Control, recv_control, send_control, share};
@@ -48,13 +49,15 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
     let memory = Memory::create(Layout { heap_bytes: HEAP_BYTES }).map_err(|e| failed("creating memory", &e))?;
     crate::cell::seal(seal, control.as_fd(), &[])?;
     let gpus = vec![Gpu { uuid: [0xec; 16], name: "echo".into(), memory_bytes: HEAP_BYTES }];
-    send_control(control.as_fd(), &Control::Ready { gpus }, None).map_err(|e| failed("saying ready", &e))?;
+    let echo = |memory| Device { name: "echo".into(), total_memory: memory, ..Device::default() };
+    let offer = Offer { driver_version: 13000, devices: vec![echo(0)], peer_access: vec![0] };
+    send_control(control.as_fd(), &Control::Ready { gpus, offer }, &[]).map_err(|e| failed("saying ready", &e))?;
     let Some((Control::Assign(assign), mut fds)) = recv_control(control.as_fd()).map_err(|e| failed("waiting", &e))?
     else {
         return Ok(());
     };
     let attachment = Attachment::new(fds.pop().ok_or("the assignment came without a socket")?);
-    let echo = |memory| Device { name: "echo".into(), total_memory: memory, ..Device::default() };
+    fds.clear();
     let devices: Vec<Device> = match assign.vgpus.is_empty() {
         true => vec![echo(0)],
         false => assign.vgpus.iter().map(|vgpu| echo(vgpu.memory_bytes)).collect(),
@@ -71,7 +74,7 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         staging_bytes: 64 << 20,
     };
     let (start, fds) = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
-    send_control(control.as_fd(), &Control::Started, None).map_err(|e| failed("saying started", &e))?;
+    send_control(control.as_fd(), &Control::Started, &[]).map_err(|e| failed("saying started", &e))?;
     let (memory, heap) = match share(memory, &start, fds) {
         Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),

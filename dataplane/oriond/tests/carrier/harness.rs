@@ -281,6 +281,7 @@ pub fn request(socket: &OwnedFd, caller: &Caller) -> (Vec<u8>, Said) {
     let said = Said { first, nonce: Challenge::decode(&body).expect("a challenge").nonce };
     let request = Request {
         pid: caller.pid,
+        home: caller.home,
         program: caller.program.clone(),
         environment: caller.environment.clone(),
         lease: Vec::new(),

@@ -1,16 +1,18 @@
 //! What a carrier is: a way to a server, and three answers about a session that came about over it.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use orion_ring::bell::{Bell, Futex};
 use orion_ring::{Heap, Memory};
 use orion_wire::address::Server;
 use orion_wire::hello::{BELL_IN_PAGES, Start, Welcome};
+use orion_wire::view::View;
 use orion_wire::{Fault, Pages};
 
-use crate::client::{Caller, NoSession, Tuning};
+use crate::client::handshake::ask;
+use crate::client::{Caller, NoSession, Tuning, greet};
 use crate::scatter::Listener;
 use crate::socket::SILENCE_SECONDS_MAX;
 
@@ -37,8 +39,20 @@ pub trait Way: Sync {
         Start { heap_base, pages: self.pages(), bell: self.bell_number() }
     }
 
+    /// A connection to the server's door, and whether the system vouches for who is there.
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession>;
+
     /// Asks for the server's welcome, and leaves without a session: the worker that was to serve it ends.
-    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession>;
+    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
+        let (socket, trusted) = self.reach(server, caller)?;
+        Ok(greet(server, socket.as_fd(), caller, trusted)?.welcome)
+    }
+
+    /// Asks for what a session would have, and what runs. No worker hears of it.
+    fn view_of(&self, server: &Server, caller: &Caller) -> Result<View, NoSession> {
+        let (socket, trusted) = self.reach(server, caller)?;
+        ask(server, socket.as_fd(), caller, trusted)
+    }
 
     /// Attaches to a worker. `listener` hears of what is brought to the heap.
     fn attach(

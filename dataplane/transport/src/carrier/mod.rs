@@ -21,6 +21,7 @@ use std::sync::Arc;
 use orion_ring::Bell;
 use orion_wire::address::Server;
 use orion_wire::hello::{Start, Welcome};
+use orion_wire::view::View;
 
 use crate::client::{Caller, NoSession, Tuning};
 pub use crate::scatter::Listener;
@@ -42,6 +43,11 @@ pub fn attach(server: &Server, caller: &Caller, tuning: Tuning, listener: Listen
 /// Asks `server` for its welcome, and leaves without a session.
 pub fn welcome_of(server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
     way(server).welcome_of(server, caller)
+}
+
+/// Asks `server` what a session would have, and which programs of this user run there.
+pub fn view_of(server: &Server, caller: &Caller) -> Result<View, NoSession> {
+    way(server).view_of(server, caller)
 }
 
 /// The bell that a client wants, at the worker's end; `fds` came with its START.

@@ -13,6 +13,8 @@ use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Request, Start, Welcome, kind};
 use orion_wire::refusal::{Reason, Refusal};
 use orion_wire::version::Version;
+use orion_wire::view::View;
+use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -45,6 +47,8 @@ pub struct Caller {
     /// What a pool's controller gave it; then there is no token.
     pub lease: Option<SignedLease>,
     pub pid: u32,
+    /// Where that number is this program's (`orion_wire::hello::Request`).
+    pub home: [u8; 16],
     pub program: String,
     pub environment: Environment,
 }
@@ -57,10 +61,21 @@ impl Caller {
             token,
             lease: None,
             pid: std::process::id(),
+            home: home(),
             program: program.into(),
             environment: Environment::of(|name| std::env::var(name).ok()),
         }
     }
+}
+
+/// Programs for which this is the same see each other under the same numbers. Zeros where the system does not tell, and
+/// then nobody's numbers mean anything here.
+fn home() -> [u8; 16] {
+    let Ok(boot) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return [0; 16] };
+    let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid") else { return [0; 16] };
+    // Not as they are: the server need not know them.
+    let hash = Sha256::new().chain_update(boot).chain_update(namespace.as_os_str().as_encoded_bytes()).finalize();
+    std::array::from_fn(|i| hash[i])
 }
 
 /// Why there is no session.
@@ -93,6 +108,31 @@ pub struct Greeted {
 /// From the first message to the server's welcome. A server that is `trusted`, because the system says who runs it,
 /// need not prove itself.
 pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<Greeted, NoSession> {
+    let (said, secret) = introduce(server, socket, caller, trusted, kind::REQUEST)?;
+    let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
+    let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
+    if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
+        return Err(format!("the welcome of {server} announces impossible session memory").into());
+    }
+    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(secret.as_ref(), &said) })
+}
+
+/// What a session would have there, and what runs, without one.
+pub fn ask(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: bool) -> Result<View, NoSession> {
+    introduce(server, socket, caller, trusted, kind::ASK)?;
+    let body = answer_to(server, socket, kind::VIEW, "the question")?.0;
+    Ok(View::decode(&body).map_err(|f| format!("the view of {server} is damaged: {f}"))?)
+}
+
+/// Says who calls, hears who answers, and sends the request in a frame of this kind. Answers what was said, and the
+/// secret under which it was proved.
+fn introduce(
+    server: &Server,
+    socket: BorrowedFd<'_>,
+    caller: &Caller,
+    trusted: bool,
+    request_kind: u32,
+) -> Result<(Said, Option<Token>), NoSession> {
     let failed = |e: io::Error| lost_during(server, "waiting for the server's welcome", e);
     crate::socket::receive_timeout(socket, WELCOME_SECONDS_MAX).map_err(failed)?;
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
@@ -106,19 +146,15 @@ pub fn greet(server: &Server, socket: BorrowedFd<'_>, caller: &Caller, trusted: 
     }
     let request = Request {
         pid: caller.pid,
+        home: caller.home,
         program: caller.program.clone(),
         environment: caller.environment.clone(),
         lease: caller.lease.as_ref().map(|lease| lease.body.clone()).unwrap_or_default(),
     };
     let secret = caller.lease.as_ref().map(SignedLease::token).or_else(|| caller.token.clone());
     let request = request.encode(|covered| secret.as_ref().map(|t| t.client_proof(&said, covered)));
-    fds::send_frame(socket, kind::REQUEST, &request, &[]).map_err(failed)?;
-    let (body, fds) = answer_to(server, socket, kind::WELCOME, "the request")?;
-    let welcome = Welcome::decode(&body).map_err(|f| format!("the welcome of {server} is damaged: {f}"))?;
-    if Some(welcome.memory_bytes) != layout(&welcome).map(Layout::memory_bytes) {
-        return Err(format!("the welcome of {server} announces impossible session memory").into());
-    }
-    Ok(Greeted { welcome, fds, lane_key: LaneKey::new(secret.as_ref(), &said) })
+    fds::send_frame(socket, request_kind, &request, &[]).map_err(failed)?;
+    Ok((said, secret))
 }
 
 pub fn check_server(server: &Server, token: &Token, said: &Said, challenge: &Challenge) -> Result<(), NoSession> {

@@ -23,13 +23,13 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/handle.rs
     0x380e32e40d439590,
     // dataplane/wire/src/hello.rs
-    0xd9416a7a435d2f6b,
+    0x7f46766dbe372661,
     // dataplane/wire/src/image.rs
     0xb9a5ff7cccae9b07,
     // dataplane/wire/src/lease.rs
     0x3e09e2a640d1ddb6,
     // dataplane/wire/src/lib.rs
-    0x61e2f440b30e0c29,
+    0x2155defa72c9008b,
     // dataplane/wire/src/pages.rs
     0x16f58c4d125ccefb,
     // dataplane/wire/src/record.rs
@@ -38,6 +38,8 @@ const FILES: &[u64] = &[
     0xb382856fed312434,
     // dataplane/wire/src/version.rs
     0x12b3bc5b725e9ba7,
+    // dataplane/wire/src/view.rs
+    0x857881506151c025,
 ];
 
 /// The hash of the table's rows, with these.

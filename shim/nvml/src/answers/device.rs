@@ -212,6 +212,16 @@ pub unsafe fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, multiGpuBool: *mu
     answer(known(device).and_then(|_| unsafe { put(multiGpuBool, 0) }))
 }
 
+/// None of NVIDIA's. `nvidia-smi` shows no processes where it does not hear so.
+pub unsafe fn nvmlDeviceGetVirtualizationMode(
+    device: nvmlDevice_t,
+    pVirtualMode: *mut nvmlGpuVirtualizationMode_t,
+) -> nvmlReturn_t {
+    const NONE: nvmlGpuVirtualizationMode_t = 0;
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|_| unsafe { put(pVirtualMode, NONE) }))
+}
+
 /// Reading and writing are possible where CUDA's peer access is; of the others nothing is known.
 pub unsafe fn nvmlDeviceGetP2PStatus(
     device1: nvmlDevice_t,

@@ -1,13 +1,16 @@
 //! The table of private functions that `nvidia-smi` asks for at its start, and without which it says that versions
 //! mismatch.
 //!
-//! nvidia-smi 535 calls functions of it for what the public ones do not tell (that a GPU is a board's second, say) and
-//! leaves the line out that one does not support. The table of that release has 244 slots, and this one more.
+//! Of the 244 slots that nvidia-smi 535 knows it was seen to call these: what writes a line of NVML's own log (26),
+//! whether a GPU can tell what its processes do (72), and a GPU's processes with their names, of compute, graphics and
+//! MPS (213 to 215). Each is asked for only if the table is long enough, so slots keep their numbers in later releases.
+//! All others, and of these the log, say that they are not supported.
 
 // UNSAFETY: pointers of NVML's interface are null or valid for what the function reads or writes.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
+use super::{answer, known, on, process_name, put, put_all};
 use crate::library::not_supported;
 use crate::types::*;
 
@@ -15,6 +18,10 @@ use crate::types::*;
 const ID: [u8; 16] = 0xc4fe3e6c_c98f6c4e_a327ee69_6e12f7c4_u128.to_be_bytes();
 /// The table's first word is how many bytes it has.
 const SLOTS: usize = 512;
+const TELLS_OF_PROCESSES: usize = 72;
+const COMPUTE_PROCESSES: usize = 213;
+const GRAPHICS_PROCESSES: usize = 214;
+const MPS_PROCESSES: usize = 215;
 
 pub unsafe fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const u8) -> nvmlReturn_t {
     static TABLE: Table = Table::new();
@@ -30,19 +37,90 @@ pub unsafe fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const u
     NVML_SUCCESS
 }
 
+/// Called with the arguments of whatever function it is.
+type Slot = extern "C" fn() -> nvmlReturn_t;
+type Processes = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut NamedProcess) -> nvmlReturn_t;
+
 #[repr(C)]
 struct Table {
     bytes: usize,
-    slots: [extern "C" fn() -> nvmlReturn_t; SLOTS - 1],
+    /// The second slot comes first: the first is the size.
+    slots: [Slot; SLOTS - 1],
 }
 
 impl Table {
     const fn new() -> Table {
-        Table { bytes: size_of::<Table>(), slots: [private; SLOTS - 1] }
+        let mut slots: [Slot; SLOTS - 1] = [private; SLOTS - 1];
+        slots[TELLS_OF_PROCESSES - 1] = {
+            type Tells = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
+            // SAFETY: a pointer to a function; who calls it by this slot passes what it takes.
+            unsafe { std::mem::transmute::<Tells, Slot>(tells_of_processes) }
+        };
+        slots[COMPUTE_PROCESSES - 1] = processes_slot(compute_processes);
+        slots[GRAPHICS_PROCESSES - 1] = processes_slot(no_processes);
+        slots[MPS_PROCESSES - 1] = processes_slot(no_processes);
+        Table { bytes: size_of::<Table>(), slots }
     }
 }
 
-/// Called with arguments that it does not look at, also as a function with any number of them.
+const fn processes_slot(function: Processes) -> Slot {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<Processes, Slot>(function) }
+}
+
 extern "C" fn private() -> nvmlReturn_t {
     not_supported("a private function")
+}
+
+unsafe extern "C" fn tells_of_processes(device: nvmlDevice_t, tells: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|_| unsafe { put(tells, 1) }))
+}
+
+const NAME_BYTES: usize = 4096;
+
+#[repr(C)]
+struct NamedProcess {
+    pid: c_uint,
+    used: c_ulonglong,
+    instances: [c_uint; 2],
+    protected: c_ulonglong,
+    name: [c_char; NAME_BYTES],
+}
+
+unsafe extern "C" fn compute_processes(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    to: *mut NamedProcess,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(on(device).and_then(|mut all| unsafe {
+        // Lists are merged by it.
+        all.sort_by_key(|process| process.pid);
+        put_all(&all, count, to)
+    }))
+}
+
+unsafe extern "C" fn no_processes(device: nvmlDevice_t, count: *mut c_uint, _: *mut NamedProcess) -> nvmlReturn_t {
+    // SAFETY: the caller's promise.
+    answer(known(device).and_then(|_| unsafe { put(count, 0) }))
+}
+
+impl From<&orion_cuda::nvml_table::Process> for NamedProcess {
+    fn from(p: &orion_cuda::nvml_table::Process) -> NamedProcess {
+        let name = super::characters(&process_name(p));
+        NamedProcess { pid: p.pid, used: p.used, instances: [NO_INSTANCE; 2], protected: 0, name }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_as_long_as_the_tool_takes_it_to_be() {
+        assert_eq!(size_of::<NamedProcess>(), 0x1020);
+        assert_eq!(std::mem::offset_of!(NamedProcess, name), 0x20);
+        assert_eq!(size_of::<Table>(), 8 * SLOTS);
+    }
 }

@@ -87,7 +87,7 @@ impl From<&Sample<'_>> for nvmlProcessUtilizationSample_t {
     }
 }
 
-fn on(device: nvmlDevice_t) -> Result<Vec<Process>, nvmlReturn_t> {
+pub fn on(device: nvmlDevice_t) -> Result<Vec<Process>, nvmlReturn_t> {
     let (index, _) = known(device)?;
     Ok(library::processes()?.into_iter().filter(|p| p.device as usize == index).collect())
 }
@@ -96,7 +96,7 @@ fn on(device: nvmlDevice_t) -> Result<Vec<Process>, nvmlReturn_t> {
 ///
 /// # Safety
 /// `count` null or valid, and `to` valid for as many as it says.
-unsafe fn put_all<'a, F, T: From<&'a F>>(all: &'a [F], count: *mut c_uint, to: *mut T) -> Result<(), nvmlReturn_t> {
+pub unsafe fn put_all<'a, F, T: From<&'a F>>(all: &'a [F], count: *mut c_uint, to: *mut T) -> Result<(), nvmlReturn_t> {
     if count.is_null() {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }

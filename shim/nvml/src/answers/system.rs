@@ -4,6 +4,8 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use orion_cuda::nvml_table::Process;
+
 use super::{answer, put, put_text, until_zero};
 use crate::library;
 use crate::types::*;
@@ -32,14 +34,19 @@ pub unsafe fn nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion: *mut c_int) -
 /// Of the user's programs on the devices, as the program was started; of another process, what the system says.
 pub unsafe fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
     answer(library::processes().and_then(|all| {
-        let known = all.iter().find(|p| p.pid == pid).map(|p| until_zero(&p.name).to_owned());
-        let found = started_as(pid).or(known).ok_or(NVML_ERROR_NOT_FOUND)?;
+        let known = || all.iter().find(|p| p.pid == pid).map(process_name);
+        let found = known().or_else(|| started_as(pid)).ok_or(NVML_ERROR_NOT_FOUND)?;
         // As NVIDIA's, which fills the room that there is.
         let room = (length as usize).saturating_sub(1);
         let end = (0..=room.min(found.len())).rev().find(|end| found.is_char_boundary(*end)).unwrap_or(0);
         // SAFETY: the caller's promise.
         unsafe { put_text(name, length, &found[..end]) }
     }))
+}
+
+/// As it was started, where the system says so, else as it called itself when its session began.
+pub fn process_name(process: &Process) -> String {
+    started_as(process.pid).unwrap_or_else(|| until_zero(&process.name).to_owned())
 }
 
 /// The first word of its command line.

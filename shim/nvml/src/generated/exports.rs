@@ -1136,8 +1136,12 @@ pub extern "C" fn nvmlDeviceClearFieldValues() -> nvmlReturn_t {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetVirtualizationMode() -> nvmlReturn_t {
-    not_supported("nvmlDeviceGetVirtualizationMode")
+pub unsafe extern "C" fn nvmlDeviceGetVirtualizationMode(
+    device: nvmlDevice_t,
+    pVirtualMode: *mut nvmlGpuVirtualizationMode_t,
+) -> nvmlReturn_t {
+    // SAFETY: the caller's promises are the same.
+    unsafe { answers::nvmlDeviceGetVirtualizationMode(device, pVirtualMode) }
 }
 
 #[unsafe(no_mangle)]

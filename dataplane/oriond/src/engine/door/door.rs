@@ -13,10 +13,12 @@ use orion_transport::carrier::Death;
 use orion_transport::fds;
 use orion_transport::lease;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
+use orion_wire::Fault;
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
 use orion_wire::lease::LeaseId;
 use orion_wire::refusal::{Reason, Refusal};
+use orion_wire::view::Offer;
 use tracing::{error, info, warn};
 
 use super::greeting::{Greeting, Progress, Purpose};
@@ -25,15 +27,17 @@ use super::policy::{Policy, Shown};
 use super::room::{Stranger, who_goes};
 use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
+use super::view::{Client, view};
 use crate::attach::{Assign, Control, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Book;
-use crate::engine::peer::{Source, strangeness};
+use crate::engine::peer::{Peer, Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
+use crate::meter::Meter;
 
 /// How exactly timeouts are kept, at most; an engine that spins must not look at them in every turn.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -53,6 +57,10 @@ pub struct Door {
     greetings_begun: u64,
     /// Let in, without a worker yet.
     waiting: VecDeque<u32>,
+    /// What a session would have, as the first worker has found it; and who has asked before that was known.
+    offer: Option<Offer>,
+    curious: Vec<u32>,
+    one_tenant: bool,
     workers: Workers,
     sessions: Sessions,
     /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
@@ -80,7 +88,7 @@ impl Door {
         leases: Option<Arc<Book>>,
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
-        let Settings { token, sessions_max, warm, prestart, .. } = settings;
+        let Settings { token, sessions_max, warm, prestart, cells, .. } = settings;
         Ok(Door {
             policy: Policy { token, sessions_max },
             leases,
@@ -89,6 +97,9 @@ impl Door {
             greetings: HashMap::new(),
             greetings_begun: 0,
             waiting: VecDeque::new(),
+            offer: None,
+            curious: Vec::new(),
+            one_tenant: cells.seal.one_tenant,
             workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
             nursery,
             sessions: Sessions::default(),
@@ -163,6 +174,7 @@ impl Door {
             warn!(peer = %g.peer, stage = ?g.stage, "handshake timed out");
             if g.stage == Stage::Waiting {
                 self.waiting.retain(|s| *s != slot);
+                self.curious.retain(|s| *s != slot);
                 self.refuse(core, slot, Reason::NoWorker, "no worker became ready in time; oriond's log says why");
             } else {
                 self.drop_greeting(core, slot);
@@ -289,6 +301,7 @@ impl Door {
             Heard::Hello => return self.hello(core, slot, &body),
             Heard::Join => return self.join(core, slot, &body),
             Heard::Request => return self.request(core, slot, &body),
+            Heard::Ask => return self.ask(core, slot, &body),
             Heard::LaneProof => return self.lane(core, slot, &body),
             Heard::Welcome => self.welcome(slot, &body),
             Heard::Start => Start::decode(&body).map(drop).map_err(|fault| fault.0.to_owned()),
@@ -369,13 +382,10 @@ impl Door {
         let g = self.greetings.get_mut(&slot).expect("the caller has it");
         let (request, covered, proof) = match Request::decode(body) {
             Ok(request) => request,
-            Err(fault) => {
-                let refusal = Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0));
-                return self.turn_away(core, slot, refusal);
-            }
+            Err(fault) => return self.turn_away(core, slot, damaged(&fault)),
         };
         g.environment = request.environment.beyond(&self.inherited);
-        g.program = printable(&request.program);
+        g.client = Some(client(g.peer, &request));
         let room = self.policy.room(self.sessions.len() + self.waiting.len());
         let refused = match &self.leases {
             None => {
@@ -396,6 +406,43 @@ impl Door {
         g.deadline = Instant::now() + WORKER_TIMEOUT;
         self.waiting.push_back(slot);
         self.match_up(core);
+    }
+
+    /// As a request, of who wants no session: he is shown what one would have, and what his own have.
+    fn ask(&mut self, core: &mut Core, slot: u32, body: &[u8]) {
+        let g = self.greetings.get_mut(&slot).expect("the caller has it");
+        let (request, covered, proof) = match Request::decode(body) {
+            Ok(request) => request,
+            Err(fault) => return self.turn_away(core, slot, damaged(&fault)),
+        };
+        g.client = Some(client(g.peer, &request));
+        let shown = Shown { peer: g.peer, said: &g.said, request: covered, proof, lease: &request.lease };
+        let refused = match &self.leases {
+            None => self.policy.request(&shown, || strangeness(&g.socket)),
+            Some(_) => Some(Refusal::new(
+                Reason::NotPermitted,
+                "this server belongs to a pool; what its sessions have is asked of the pool's controller".to_owned(),
+            )),
+        };
+        if let Some(refusal) = refused {
+            return self.turn_away(core, slot, refusal);
+        }
+        g.stage = Stage::Waiting;
+        g.deadline = Instant::now() + WORKER_TIMEOUT;
+        self.curious.push(slot);
+        self.tell_the_curious(core);
+    }
+
+    /// Whoever has asked, once a worker has said what there is.
+    fn tell_the_curious(&mut self, core: &mut Core) {
+        let Some(offer) = &self.offer else { return self.fill_pool() };
+        for slot in std::mem::take(&mut self.curious) {
+            let g = self.greetings.get_mut(&slot).expect("it waits");
+            let asks = g.client.as_ref().expect("it has asked");
+            let view = view(offer, self.sessions.in_use(), asks, self.one_tenant);
+            g.deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+            g.say(core, slot, Stage::Refusing, frame(kind::VIEW, &view.encode()));
+        }
     }
 
     fn turn_away(&mut self, core: &mut Core, slot: u32, refusal: Refusal) {
@@ -468,6 +515,7 @@ impl Door {
         }
         if g.stage == Stage::Waiting {
             self.waiting.retain(|s| *s != slot);
+            self.curious.retain(|s| *s != slot);
         }
         // A worker that was assigned to it sees its attach socket close and ends.
         self.sessions.left(g.session);
@@ -479,13 +527,16 @@ impl Door {
 // Workers.
 impl Door {
     fn fill_pool(&mut self) {
-        self.workers.fill(self.waiting.iter().map(|slot| &self.greetings[slot].environment));
+        let all = self.waiting.iter().chain(&self.curious);
+        self.workers.fill(all.map(|slot| &self.greetings[slot].environment));
     }
 
     fn heard_of_workers(&mut self, core: &mut Core, news: News) {
         match news {
-            News::Warm(gpus) => {
+            News::Warm(gpus, offer) => {
                 self.leases.as_ref().inspect(|book| book.has_gpus(gpus));
+                self.offer.get_or_insert(offer);
+                self.tell_the_curious(core);
                 self.match_up(core);
             }
             News::Started(session) => self.sessions.started(session),
@@ -502,8 +553,9 @@ impl Door {
     /// Of the pool's workers everybody needs one, sooner or later; of those with their own settings, who has the same.
     fn no_worker(&mut self, core: &mut Core, environment: &Environment, reason: &str) {
         let is_theirs = |slot: &u32| environment.is_empty() || self.greetings[slot].environment == *environment;
-        let (theirs, others): (VecDeque<u32>, _) = self.waiting.iter().copied().partition(is_theirs);
+        let (mut theirs, others): (VecDeque<u32>, _) = self.waiting.iter().copied().partition(is_theirs);
         self.waiting = others;
+        theirs.extend(std::mem::take(&mut self.curious));
         let with = if environment.is_empty() { String::new() } else { format!(" with {environment}") };
         for slot in theirs {
             self.refuse(core, slot, Reason::NoWorker, format!("no worker can be started{with}: {reason}"));
@@ -529,7 +581,7 @@ impl Door {
         let gone: Vec<u32> = self.waiting.iter().copied().filter(gone).collect();
         for slot in &gone {
             let g = &self.greetings[slot];
-            info!(peer = %g.peer, program = g.program, "gone while it waited for a worker");
+            info!(peer = %g.peer, program = g.program(), "gone while it waited for a worker");
             self.drop_greeting(core, *slot);
         }
         if !gone.is_empty() {
@@ -562,15 +614,17 @@ impl Door {
         let g = self.greetings.get_mut(&slot).expect("it was waiting");
         // Where nobody else carries the session its worker does.
         let local = g.prepare.is_none();
+        let meter = Meter::create().map_err(|e| format!("making a session's meter failed: {e}"))?;
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
             let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
             let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32, vgpus });
             let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
-            send_control(process.control.as_fd(), &assign, Some(socket.as_fd()))
+            let meter = meter.fd().expect("it was made here");
+            send_control(process.control.as_fd(), &assign, &[meter, socket.as_fd()])
         })?;
         g.session = session;
-        let (peer, program) = (g.peer, g.program.as_str());
+        let (peer, program) = (g.peer, g.program());
         let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
         let tenant = g.lease.as_ref().map(|held| held.lease.tenant.as_str());
         info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
@@ -583,6 +637,8 @@ impl Door {
             shared: None,
             kill_after: None,
             lease: g.lease.take(),
+            client: g.client.clone().expect("it has sent its request"),
+            meter: Arc::new(meter),
         };
         self.sessions.begin(session, begun);
         if local {
@@ -603,6 +659,15 @@ fn attach(g: &mut Greeting) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(libc::SOCK_STREAM)?;
     g.attach = Some(ours);
     Ok(theirs)
+}
+
+fn damaged(fault: &Fault) -> Refusal {
+    Refusal::new(Reason::Other, format!("the request is damaged: {}", fault.0))
+}
+
+fn client(peer: Peer, request: &Request) -> Client {
+    let program = printable(&request.program);
+    Client { source: Source::of(peer), home: request.home, pid: request.pid, program }
 }
 
 /// It goes into a log line.

@@ -13,6 +13,7 @@ use orion_wire::hello::{FRAME_HEADER_BYTES, frame_header};
 
 use super::listeners::Arrival;
 use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
+use super::view::Client;
 use crate::engine::carrier::contract::{self, Prepare};
 use crate::engine::core::{Core, shutdown};
 use crate::engine::io_ring::{Did, Done};
@@ -40,7 +41,8 @@ pub struct Greeting {
     /// What was said before anybody proves anything, and what this connection is for.
     pub said: Said,
     pub purpose: Purpose,
-    pub program: String,
+    /// Of its request.
+    pub client: Option<Client>,
     pub environment: Environment,
     /// Until its session has it.
     pub lease: Option<Held>,
@@ -115,7 +117,7 @@ impl Greeting {
             shared: None,
             said: Said { first: Vec::new(), nonce: [0; 32] },
             purpose: Purpose::Session,
-            program: String::new(),
+            client: None,
             environment: Environment::default(),
             lease: None,
             session: 0,
@@ -187,6 +189,11 @@ impl Greeting {
                 }
             }
         }
+    }
+
+    /// What the client calls itself.
+    pub fn program(&self) -> &str {
+        self.client.as_ref().map_or("", |client| &client.program)
     }
 
     /// The rest of the frame, and never more: what follows belongs to somebody else.

@@ -14,3 +14,4 @@ mod policy;
 mod room;
 mod sessions;
 mod stage;
+mod view;

@@ -2,14 +2,16 @@
 //! one that should be over is ended.
 
 use std::collections::HashMap;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use orion_transport::proof::LaneKey;
 use orion_wire::lease::LeaseId;
 
+use super::view::Client;
 use crate::engine::carrier::contract;
 use crate::engine::leases::book::Held;
+use crate::meter::{Meter, Reading};
 
 /// A worker whose client is gone and that does not end by itself is killed after this.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,6 +29,9 @@ pub struct Session {
     pub kill_after: Option<Instant>,
     /// By which it was let in, where this server belongs to a pool. It is over when the worker has ended.
     pub lease: Option<Held>,
+    pub client: Client,
+    /// What its vGPUs use.
+    pub meter: Arc<Meter>,
 }
 
 #[derive(Default)]
@@ -54,6 +59,11 @@ impl Sessions {
 
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Session> {
         self.0.get_mut(&number)
+    }
+
+    /// Who they are for, and what their vGPUs use.
+    pub fn in_use(&self) -> impl Iterator<Item = (&Client, Vec<Reading>)> {
+        self.0.values().map(|s| (&s.client, s.meter.read()))
     }
 
     /// The session and the worker of a lease.
@@ -108,11 +118,16 @@ impl Sessions {
 mod tests {
     use orion_transport::proof::Said;
 
+    use crate::engine::peer::Source;
+
     use super::*;
 
     fn session(start_by: Option<Instant>) -> Session {
         let lane_key = LaneKey::new(None, &Said { first: Vec::new(), nonce: [0; 32] });
-        Session { worker: 3, guest: Some(9), start_by, lane_key, shared: None, kill_after: None, lease: None }
+        let client = Client { source: Source::User(0), home: [0; 16], pid: 1, program: String::new() };
+        let meter = Arc::new(Meter::create().expect("a page"));
+        let (worker, guest) = (3, Some(9));
+        Session { worker, guest, start_by, lane_key, shared: None, kill_after: None, lease: None, client, meter }
     }
 
     #[test]

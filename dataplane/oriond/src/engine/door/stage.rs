@@ -4,6 +4,7 @@
 //! accepted -> Hello -> Challenging -> Request -> Waiting -> local client: socket handed to a worker; done here
 //!                                                        -> TCP client: Welcome <- worker, Start <- client,
 //!                                                                       Started <- worker; then carried
+//!                                     (or Ask)        -> Refusing, which sends a View
 //!             Join  -> Challenging -> Proof              -> a lane of a carried session
 //! ```
 
@@ -28,7 +29,7 @@ pub enum Stage {
     Challenging,
     /// Receiving Request, or a lane's Proof.
     Request,
-    /// Accepted, no worker yet.
+    /// Accepted, no worker yet; or asked, when no worker has said yet what there is.
     Waiting,
     /// Receiving Welcome from the worker.
     Welcome,
@@ -42,7 +43,7 @@ pub enum Stage {
     Started,
     /// Sending Started to the client; then the session is carried.
     Confirming,
-    /// Sending Refused; then the connection is closed.
+    /// Sending Refused, or a View; then the connection is closed.
     Refusing,
 }
 
@@ -59,6 +60,8 @@ pub enum Heard {
     Hello,
     Join,
     Request,
+    /// In place of a Request: about sessions, of who wants none.
+    Ask,
     LaneProof,
     /// The worker's, to be passed on to the client.
     Welcome,
@@ -84,6 +87,7 @@ impl Stage {
             (Stage::Hello, _, kind::HELLO) => Ok(Heard::Hello),
             (Stage::Hello, _, kind::JOIN) => Ok(Heard::Join),
             (Stage::Request, For::Session, kind::REQUEST) => Ok(Heard::Request),
+            (Stage::Request, For::Session, kind::ASK) => Ok(Heard::Ask),
             (Stage::Request, For::Lane, kind::PROOF) => Ok(Heard::LaneProof),
             (Stage::Welcome, _, kind::WELCOME) => Ok(Heard::Welcome),
             (Stage::Start, _, kind::START) => Ok(Heard::Start),
@@ -135,7 +139,7 @@ impl Heard {
             Heard::Start => Some(Stage::Starting),
             Heard::Started => Some(Stage::Confirming),
             Heard::Refused => Some(Stage::Refusing),
-            Heard::Hello | Heard::Join | Heard::Request | Heard::LaneProof => None,
+            Heard::Hello | Heard::Join | Heard::Request | Heard::Ask | Heard::LaneProof => None,
         }
     }
 }
@@ -185,6 +189,7 @@ mod tests {
     #[test]
     fn a_lane_never_becomes_a_session_nor_a_session_a_lane() {
         assert!(Stage::Request.heard(For::Lane, kind::REQUEST).is_err());
+        assert!(Stage::Request.heard(For::Lane, kind::ASK).is_err());
         assert!(Stage::Request.heard(For::Session, kind::PROOF).is_err());
     }
 

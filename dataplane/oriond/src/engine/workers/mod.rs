@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use orion_wire::agent::Gpu;
 use orion_wire::environment::Environment;
+use orion_wire::view::Offer;
 use tracing::{error, info, warn};
 
 pub use self::pool::Sizes;
@@ -38,8 +39,8 @@ pub struct Workers {
 
 /// What concerns those who wait for workers, or have one.
 pub enum News {
-    /// One more is ready, and these are the GPUs that it has found.
-    Warm(Vec<Gpu>),
+    /// One more is ready, has found these GPUs, and would give these vGPUs.
+    Warm(Vec<Gpu>, Offer),
     /// The client of this session has said START.
     Started(u64),
     SessionOver(u64),
@@ -235,12 +236,12 @@ pub struct Serving {
 fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> News {
     let state = pool.state(slot).expect("the pool's members are processes");
     match (process.heard(bytes), state) {
-        (Some(Control::Ready { gpus }), State::Starting | State::Retired) => {
+        (Some(Control::Ready { gpus, offer }), State::Starting | State::Retired) => {
             if !pool.ready(slot) {
                 return News::Nothing;
             }
             info!(worker = process.pid, user = process.user.as_ref().map(|u| u.id), "worker warm");
-            return News::Warm(gpus);
+            return News::Warm(gpus, offer);
         }
         (Some(Control::Started), State::Serving(session)) => return News::Started(session),
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,

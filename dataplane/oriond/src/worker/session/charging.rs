@@ -260,13 +260,15 @@ impl Session {
     pub fn within_limit(&mut self, free: u64, total: u64) -> (u64, u64) {
         let (vgpu, _) = self.place();
         self.refresh(vgpu);
-        match &self.accounts {
-            None => (free, total),
-            Some(accounts) => {
-                let ledger = accounts.ledger();
-                (ledger.free(vgpu).min(free), ledger.limit(vgpu).min(total))
-            }
-        }
+        let Some(accounts) = &self.accounts else {
+            self.meter.uses(vgpu, total.saturating_sub(free));
+            return (free, total);
+        };
+        // What others are told is what the program hears, so the ledger stays as it is meanwhile.
+        let ledger = accounts.ledger();
+        let (free, total) = (ledger.free(vgpu).min(free), ledger.limit(vgpu).min(total));
+        self.meter.uses(vgpu, total - free);
+        (free, total)
     }
 
     /// An allocation is about to be freed.

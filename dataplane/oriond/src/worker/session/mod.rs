@@ -12,6 +12,7 @@ pub mod freeing;
 mod handles;
 pub mod in_step;
 mod lending;
+mod metering;
 mod parking;
 pub mod reach;
 mod recording;
@@ -21,6 +22,7 @@ mod streams;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
@@ -29,6 +31,7 @@ use orion_wire::Pages;
 use orion_wire::record::Header;
 use rustc_hash::FxHashMap;
 
+use crate::meter::Meter;
 use crate::worker::driver::cupti;
 use crate::worker::driver::helper::Helpers;
 use crate::worker::driver::image::Image;
@@ -103,6 +106,10 @@ pub struct Session {
     pub objects: Objects,
     /// What device memory is used for; only where there is a limit.
     pub accounts: Option<Accounts>,
+    /// Where it is shown.
+    meter: Arc<Meter>,
+    /// When it is looked at again, where there is no ledger.
+    meter_after: Instant,
     /// By vGPU.
     primary: HashMap<usize, CUcontext>,
     /// The context current on the executor thread, as the client names it.
@@ -168,12 +175,15 @@ pub struct Parts {
     pub output: Arc<Output>,
     pub profiler: cupti::Source,
     pub accounts: Option<Accounts>,
+    pub meter: Arc<Meter>,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, vgpus, primary, heap, memory, pages, .. } = parts;
-        let Parts { staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, .. } = parts;
+        let Parts {
+            staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, meter, ..
+        } = parts;
         Session {
             driver,
             prints: Prints::new(driver, &vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>()),
@@ -202,6 +212,8 @@ impl Session {
             green: Default::default(),
             objects: Objects::default(),
             accounts,
+            meter,
+            meter_after: Instant::now(),
             primary,
             current: 0,
             thread_streams: FxHashMap::default(),

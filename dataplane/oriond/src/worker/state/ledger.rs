@@ -6,8 +6,11 @@
 // UNSAFETY: a test starts from a C struct of zeros.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use orion_cuda::sys::*;
+
+use crate::meter::Meter;
 
 /// Something that has device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,13 +58,34 @@ pub struct Ledger {
     /// What the graphs on each device had when it was last asked.
     graphs: HashMap<CUdevice, u64>,
     names: u64,
+    /// Where what is used is shown.
+    meter: Option<Arc<Meter>>,
 }
 
 impl Ledger {
     /// With each vGPU's limit in bytes.
     pub fn new(limits: &[u64]) -> Ledger {
         let accounts = limits.iter().map(|limit| Account { limit: *limit, used: 0 }).collect();
-        Ledger { accounts, charges: HashMap::new(), physical: Physical::default(), graphs: HashMap::new(), names: 0 }
+        Ledger {
+            accounts,
+            charges: HashMap::new(),
+            physical: Physical::default(),
+            graphs: HashMap::new(),
+            names: 0,
+            meter: None,
+        }
+    }
+
+    /// From here on whatever changes is shown there.
+    pub fn show(&mut self, meter: Arc<Meter>) {
+        self.meter = Some(meter);
+        (0..self.accounts.len()).for_each(|vgpu| self.shown(vgpu));
+    }
+
+    fn shown(&self, vgpu: usize) {
+        if let Some(meter) = &self.meter {
+            meter.uses(vgpu, self.accounts[vgpu].used);
+        }
     }
 
     pub fn limit(&self, vgpu: usize) -> u64 {
@@ -93,11 +117,21 @@ impl Ledger {
 
     /// As [`Self::charge`], of what is so already: what a pool has reserved, say.
     pub fn note(&mut self, vgpu: usize, what: What, bytes: u64, context: u64) {
-        self.release(what);
+        let before = self.take_back(what);
         if bytes > 0 {
             self.accounts[vgpu].used = self.accounts[vgpu].used.saturating_add(bytes);
             self.charges.insert(what, Charge { vgpu, bytes, context });
         }
+        // Not what was between the two: somebody may look.
+        before.into_iter().chain([vgpu]).for_each(|vgpu| self.shown(vgpu));
+    }
+
+    /// Answers whose it was.
+    fn take_back(&mut self, what: What) -> Option<usize> {
+        let charge = self.charges.remove(&what)?;
+        let account = &mut self.accounts[charge.vgpu];
+        account.used = account.used.saturating_sub(charge.bytes);
+        Some(charge.vgpu)
     }
 
     pub fn charged(&self, what: What) -> u64 {
@@ -132,9 +166,8 @@ impl Ledger {
     }
 
     pub fn release(&mut self, what: What) {
-        if let Some(charge) = self.charges.remove(&what) {
-            let account = &mut self.accounts[charge.vgpu];
-            account.used = account.used.saturating_sub(charge.bytes);
+        if let Some(vgpu) = self.take_back(what) {
+            self.shown(vgpu);
         }
     }
 

@@ -15,10 +15,9 @@ use std::time::Duration;
 use orion_ring::bell::{Bell, SEATS, Seat};
 use orion_wire::Pages;
 use orion_wire::address::Server;
-use orion_wire::hello::Welcome;
 
 use super::contract::{Attached, Way};
-use super::shm::{LocalSession, Mapped, greet_locally, map};
+use super::shm::{LocalSession, Mapped, map, reach_locally};
 use crate::client::handshake::{Caller, NoSession, Tuning, start};
 use crate::scatter::Listener;
 
@@ -42,8 +41,8 @@ impl Way for Doorbell {
         Ok(Arc::new(Doorbells(fds.try_into().map_err(wrong)?)))
     }
 
-    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
-        Ok(greet_locally(server, caller)?.1.welcome)
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+        reach_locally(server, caller)
     }
 
     fn attach(&self, server: &Server, caller: &Caller, _: Tuning, _: Listener) -> Result<Attached, NoSession> {

@@ -33,8 +33,8 @@ impl Way for Shm {
         Pages::Shared
     }
 
-    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
-        Ok(greet_locally(server, caller)?.1.welcome)
+    fn reach(&self, server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+        reach_locally(server, caller)
     }
 
     fn attach(&self, server: &Server, caller: &Caller, _: Tuning, _: Listener) -> Result<Attached, NoSession> {
@@ -64,10 +64,15 @@ pub fn map(server: &Server, caller: &Caller) -> Result<Mapped, NoSession> {
 }
 
 pub fn greet_locally(server: &Server, caller: &Caller) -> Result<(OwnedFd, Greeted), NoSession> {
-    let socket = connect(server)?;
-    let trusted = is_trusted(server, &socket, caller)?;
+    let (socket, trusted) = reach_locally(server, caller)?;
     let greeted = greet(server, socket.as_fd(), caller, trusted)?;
     Ok((socket, greeted))
+}
+
+pub fn reach_locally(server: &Server, caller: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+    let socket = connect(server)?;
+    let trusted = is_trusted(server, &socket, caller)?;
+    Ok((socket, trusted))
 }
 
 /// Whether the system vouches for who listens: this user or root, neither of which needs us to get at this process. A

@@ -21,7 +21,7 @@ use orion_ring::futex::{self, Among};
 use orion_ring::memory::Which;
 use orion_ring::{Consumer, Heap, Memory, Releaser, Spin, pause_after};
 use orion_wire::address::Server;
-use orion_wire::hello::{Challenge, Join, Welcome, kind};
+use orion_wire::hello::{Challenge, Join, kind};
 use orion_wire::record::HeapRange;
 use orion_wire::{Fault, Pages};
 
@@ -61,9 +61,8 @@ impl Way for Tcp {
         Pages::Mirrored
     }
 
-    fn welcome_of(&self, server: &Server, caller: &Caller) -> Result<Welcome, NoSession> {
-        let socket = reach(server)?;
-        Ok(greet(server, socket.as_fd(), caller, false)?.welcome)
+    fn reach(&self, server: &Server, _: &Caller) -> Result<(OwnedFd, bool), NoSession> {
+        Ok((reach(server)?, false))
     }
 
     fn attach(

@@ -1,0 +1,64 @@
+"""A program that holds device memory as it is told to, line by line.
+
+  alloc BYTES...   allocates each
+  free             gives all of it back
+  churn COUNT      allocates and frees so many times, a MiB at a time and at most eight
+Each line is answered by one: bytes that cuMemGetInfo says are used, bytes that cuDeviceTotalMem says there are."""
+
+import ctypes
+import sys
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    assert code == 0, f"{name} answers {code}"
+
+
+def alloc(size):
+    address = ctypes.c_uint64()
+    call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+    return address
+
+
+def used():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    of_device = ctypes.c_size_t()
+    call("cuDeviceTotalMem_v2", ctypes.byref(of_device), 0)
+    assert of_device.value == total.value
+    return f"{total.value - free.value} {total.value}"
+
+
+def churn(count):
+    held = []
+    for i in range(count):
+        held.append(alloc(1 << 20))
+        if len(held) == 8:
+            while held:
+                call("cuMemFree_v2", held.pop())
+    while held:
+        call("cuMemFree_v2", held.pop())
+
+
+def main():
+    call("cuInit", 0)
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+    held = []
+    print(used(), flush=True)
+    for line in sys.stdin:
+        word, *numbers = line.split()
+        if word == "alloc":
+            held += [alloc(int(n)) for n in numbers]
+        elif word == "free":
+            while held:
+                call("cuMemFree_v2", held.pop())
+        else:
+            churn(int(numbers[0]))
+        print(used(), flush=True)
+
+
+main()

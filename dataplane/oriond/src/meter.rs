@@ -1,0 +1,131 @@
+//! A page on which a worker writes what its session's vGPUs use, and from which oriond reads it whenever somebody asks.
+//!
+//! oriond makes the page and seals its size, so a worker that a tenant has taken over can write wrong numbers there and
+//! do no harm by it. The client does not have it.
+
+// UNSAFETY: maps a page that two processes share, and refers to it as words that are atomic.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use orion_wire::message::carrier::DEVICES_MAX;
+
+const BYTES: usize = 4096;
+/// Set once the others say something.
+const COUNT: usize = 0;
+const WORDS_EACH: usize = 4;
+const TOTAL: usize = 0;
+const USED: usize = 1;
+
+pub struct Meter {
+    /// oriond's, for the worker.
+    fd: Option<OwnedFd>,
+    words: Words,
+}
+
+/// The page.
+struct Words(&'static [AtomicU64]);
+
+/// What one vGPU may have, and has, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    pub total: u64,
+    pub used: u64,
+}
+
+impl Meter {
+    /// oriond's.
+    pub fn create() -> io::Result<Meter> {
+        // SAFETY: the name is a NUL-terminated literal.
+        let fd = unsafe { libc::memfd_create(c"orion-meter".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create returned a new descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: plain system calls on a descriptor we own.
+        let is_sealed = unsafe {
+            libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) == 0
+                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
+        };
+        if !is_sealed {
+            return Err(io::Error::last_os_error());
+        }
+        let meter = Meter::map(fd.as_fd())?;
+        Ok(Meter { fd: Some(fd), ..meter })
+    }
+
+    /// The worker's: of oriond, which it believes.
+    pub fn map(fd: BorrowedFd<'_>) -> io::Result<Meter> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping, of which nothing is assumed.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a page of this size, aligned, that stays until this is dropped; words that others write are atomic.
+        let words = unsafe { std::slice::from_raw_parts(base.cast(), BYTES / size_of::<u64>()) };
+        Ok(Meter { fd: None, words: Words(words) })
+    }
+
+    /// To be handed to the worker, by who has made it.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    fn word(&self, vgpu: usize, which: usize) -> &AtomicU64 {
+        &self.words.0[1 + vgpu * WORDS_EACH + which]
+    }
+
+    /// What each vGPU may have. They use nothing yet.
+    pub fn begin(&self, totals: &[u64]) {
+        assert!(totals.len() <= DEVICES_MAX, "a session has no more");
+        for (vgpu, total) in totals.iter().enumerate() {
+            self.word(vgpu, TOTAL).store(*total, Ordering::Relaxed);
+        }
+        // Pairs with the load in `read`.
+        self.words.0[COUNT].store(totals.len() as u64, Ordering::Release);
+    }
+
+    pub fn uses(&self, vgpu: usize, bytes: u64) {
+        self.word(vgpu, USED).store(bytes, Ordering::Relaxed);
+    }
+
+    /// Of each vGPU; nothing before the session has begun.
+    pub fn read(&self) -> Vec<Reading> {
+        // Pairs with the store in `begin`. The number is the worker's word.
+        let count = (self.words.0[COUNT].load(Ordering::Acquire) as usize).min(DEVICES_MAX);
+        let word = |vgpu, which| self.word(vgpu, which).load(Ordering::Relaxed);
+        (0..count).map(|vgpu| Reading { total: word(vgpu, TOTAL), used: word(vgpu, USED) }).collect()
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which nothing refers without this object.
+        unsafe { libc::munmap(self.0.as_ptr().cast_mut().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_worker_writes_is_read_and_the_page_keeps_its_size() {
+        let ours = Meter::create().expect("a page");
+        assert_eq!(ours.read(), []);
+        let theirs = Meter::map(ours.fd().expect("its maker")).expect("the same page");
+        theirs.begin(&[7, 9]);
+        theirs.uses(1, 5);
+        let zero = Reading { total: 7, used: 0 };
+        assert_eq!(ours.read(), [zero, Reading { total: 9, used: 5 }]);
+        // SAFETY: a plain call.
+        assert_ne!(unsafe { libc::ftruncate(ours.fd().expect("its maker").as_raw_fd(), 0) }, 0);
+        // Whatever stands there is read.
+        theirs.words.0[COUNT].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(ours.read().len(), DEVICES_MAX);
+    }
+}
