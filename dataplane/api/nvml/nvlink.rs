@@ -1,9 +1,12 @@
 //! Links between devices.
 
+#[lacking]
 fn nvmlDeviceGetNvLinkState(device: nvmlDevice_t, link: c_uint, isActive: *mut nvmlEnableState_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkVersion(device: nvmlDevice_t, link: c_uint, version: *mut c_uint);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkCapability(
     device: nvmlDevice_t,
     link: c_uint,
@@ -11,8 +14,10 @@ fn nvmlDeviceGetNvLinkCapability(
     capResult: *mut c_uint,
 );
 
+#[lacking]
 fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: nvmlDevice_t, link: c_uint, pci: *mut nvmlPciInfo_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkErrorCounter(
     device: nvmlDevice_t,
     link: c_uint,
@@ -20,8 +25,10 @@ fn nvmlDeviceGetNvLinkErrorCounter(
     counterValue: *mut c_ulonglong,
 );
 
+#[lacking]
 fn nvmlDeviceResetNvLinkErrorCounters(device: nvmlDevice_t, link: c_uint);
 
+#[lacking]
 fn nvmlDeviceSetNvLinkUtilizationControl(
     device: nvmlDevice_t,
     link: c_uint,
@@ -30,6 +37,7 @@ fn nvmlDeviceSetNvLinkUtilizationControl(
     reset: c_uint,
 );
 
+#[lacking]
 fn nvmlDeviceGetNvLinkUtilizationControl(
     device: nvmlDevice_t,
     link: c_uint,
@@ -37,6 +45,7 @@ fn nvmlDeviceGetNvLinkUtilizationControl(
     control: *mut nvmlNvLinkUtilizationControl_t,
 );
 
+#[lacking]
 fn nvmlDeviceGetNvLinkUtilizationCounter(
     device: nvmlDevice_t,
     link: c_uint,
@@ -45,6 +54,7 @@ fn nvmlDeviceGetNvLinkUtilizationCounter(
     txcounter: *mut c_ulonglong,
 );
 
+#[lacking]
 fn nvmlDeviceFreezeNvLinkUtilizationCounter(
     device: nvmlDevice_t,
     link: c_uint,
@@ -52,41 +62,57 @@ fn nvmlDeviceFreezeNvLinkUtilizationCounter(
     freeze: nvmlEnableState_t,
 );
 
+#[lacking]
 fn nvmlDeviceResetNvLinkUtilizationCounter(device: nvmlDevice_t, link: c_uint, counter: c_uint);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkRemoteDeviceType(
     device: nvmlDevice_t,
     link: c_uint,
     pNvLinkDeviceType: *mut nvmlIntNvLinkDeviceType_t,
 );
 
+#[lacking]
 fn nvmlDeviceSetNvLinkDeviceLowPowerThreshold(device: nvmlDevice_t, info: *mut nvmlNvLinkPowerThres_t);
 
+#[lacking]
 fn nvmlDeviceGetNvlinkSupportedBwModes(device: nvmlDevice_t, supportedBwMode: *mut nvmlNvlinkSupportedBwModes_t);
 
+#[lacking]
 fn nvmlDeviceGetNvlinkBwMode(device: nvmlDevice_t, getBwMode: *mut nvmlNvlinkGetBwMode_t);
 
+#[lacking]
 fn nvmlDeviceSetNvlinkBwMode(device: nvmlDevice_t, setBwMode: *mut nvmlNvlinkSetBwMode_t);
 
+#[lacking]
 fn nvmlDeviceSetNvlinkBwModeAsync_v1(device: nvmlDevice_t, setBwModeAsync: *mut nvmlNvlinkSetBwModeAsync_v1_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkInfo(device: nvmlDevice_t, info: *mut nvmlNvLinkInfo_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkInfo_v3(device: nvmlDevice_t, info: *mut nvmlNvLinkInfo_v3_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkTelemetrySamples_v1(device: nvmlDevice_t, samples: *mut nvmlNvlinkTelemetrySamples_v1_t);
 
+#[lacking]
 fn nvmlDeviceGetNvlinkRemapTableInfo_v1(device: nvmlDevice_t, remapTableInfo: *mut nvmlNvlinkGetRemapTableInfo_v1_t);
 
+#[lacking]
 fn nvmlDeviceSetNvlinkNvleReady_v1(device: nvmlDevice_t, setNvleReady: *mut nvmlNvlinkSetNvleReady_v1_t);
 
+#[lacking]
 fn nvmlDeviceLockNvlinkRemapTable_v1(device: nvmlDevice_t, remapTableLockInfo: *mut nvmlNvlinkLockRemapTable_v1_t);
 
+#[lacking]
 fn nvmlDeviceSetupNvlinkNvleEncryptionKey_v1(
     device: nvmlDevice_t,
     encryptionKey: *mut nvmlNvlinkSetupNvleEncryptionKey_v1_t,
 );
 
+#[lacking]
 fn nvmlDeviceGetNvlinkNvlePrivateInfo_v1(device: nvmlDevice_t, privateInfo: *mut nvmlNvlinkNvlePrivateInfo_v1_t);
 
+#[lacking]
 fn nvmlDeviceGetNvLinkRemotePciInfo(device: nvmlDevice_t, link: c_uint, pci: *mut nvmlPciInfo_t);

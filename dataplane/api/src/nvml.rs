@@ -7,12 +7,38 @@ use crate::place::root;
 
 pub struct Row {
     pub name: String,
-    /// Answered by `crate::answers::NAME` of the library; the others answer that they are not supported.
-    pub here: bool,
+    pub answered: Answered,
     pub params: Vec<(String, Type)>,
 }
 
-/// Bodiless functions as in the driver API's rows, with one word: `#[here]`.
+/// By `crate::answers::NAME` of the library, or with `NVML_ERROR_NOT_SUPPORTED`, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    Here,
+    Host,
+    Setting,
+    Lacking,
+}
+
+impl Answered {
+    /// Why a function is not supported; the words of the rows.
+    pub const REASONS: [(Answered, &str, &str); 3] = [
+        (
+            Answered::Host,
+            "host",
+            "of the physical GPU or its node: serial numbers, temperatures, clocks, links, errors. A tenant is not \
+             told, or nobody measures it for him",
+        ),
+        (Answered::Setting, "setting", "changes the GPU or its driver for everybody; that is the operator's to do"),
+        (
+            Answered::Lacking,
+            "lacking",
+            "of what Orion's vGPUs have not: MIG, NVIDIA's own vGPUs, NVLink, video engines, events, accounting, units",
+        ),
+    ];
+}
+
+/// Bodiless functions as in the driver API's rows, with one word: `#[here]`, or why not.
 pub fn load() -> Result<Vec<Row>, String> {
     let folder = root().join("dataplane/api/nvml");
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
@@ -43,13 +69,14 @@ fn parse(text: &str) -> Result<Vec<Row>, String> {
 fn row(item: &syn::ForeignItem) -> Result<Row, String> {
     let syn::ForeignItem::Fn(f) = item else { return Err("a row is a function".to_owned()) };
     let name = f.sig.ident.to_string();
-    let mut here = false;
-    for attribute in f.attrs.iter().filter(|a| !a.path().is_ident("doc")) {
-        if !attribute.path().is_ident("here") {
-            return Err(format!("{name}: the only word is #[here]"));
-        }
-        here = true;
-    }
+    let mut words = f.attrs.iter().filter(|a| !a.path().is_ident("doc")).map(syn::Attribute::path);
+    let answered = match (words.next(), words.next()) {
+        (Some(word), None) if word.is_ident("here") => Some(Answered::Here),
+        (Some(word), None) => Answered::REASONS.iter().find(|(_, name, _)| word.is_ident(name)).map(|(a, ..)| *a),
+        _ => None,
+    };
+    let answered =
+        answered.ok_or_else(|| format!("{name}: there is one word: #[here], #[host], #[setting] or #[lacking]"))?;
     let mut params = Vec::new();
     for argument in &f.sig.inputs {
         let syn::FnArg::Typed(argument) = argument else { return Err(format!("{name}: a parameter has a name")) };
@@ -57,5 +84,5 @@ fn row(item: &syn::ForeignItem) -> Result<Row, String> {
         let ty = Type::from_syn(&argument.ty).ok_or_else(|| format!("{name}: {}: unexpected type", pattern.ident))?;
         params.push((pattern.ident.to_string(), ty));
     }
-    Ok(Row { name, here, params })
+    Ok(Row { name, answered, params })
 }

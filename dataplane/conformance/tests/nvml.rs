@@ -235,8 +235,9 @@ fn nvidia_smi_and_its_kin_show_a_running_program() {
     let shown = server.output(&tools.join("bin/nvitop"), &["-1", "--no-unicode"]);
     assert!(shown.contains("100.0MiB / 512.0MiB") || shown.contains("100.0MiB / 512MiB"), "{shown}");
     assert!(shown.lines().any(|line| line.contains(&pid) && line.contains("100.0MiB")), "{shown}");
-    let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); m = n.nvmlDeviceGetMemoryInfo(h); \
-                  p = n.nvmlDeviceGetComputeRunningProcesses(h); print(m.total, m.used, p[0].pid, p[0].usedGpuMemory)";
+    let script = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); \
+                  m = n.nvmlDeviceGetMemoryInfo(h); p = n.nvmlDeviceGetComputeRunningProcesses(h)[0]; \
+                  print(m.total, m.used, p.pid, p.usedGpuMemory)";
     let said = server.output(&tools.join("bin/python"), &["-c", script]);
     assert_eq!(said.trim_end(), format!("{LIMIT} {0} {pid} {0}", 100 * MIB));
     assert_eq!(server.sessions_begun(), 1);

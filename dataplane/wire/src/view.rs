@@ -25,7 +25,7 @@ pub struct Offer {
     pub peer_access: Vec<u8>,
 }
 
-/// `CUdevice_attribute`s that tools ask for before there is a session: clock, multiprocessors, compute mode, ECC, places
+/// `CUdevice_attribute`s that tools ask for before there is a session: clock, multiprocessors, compute mode, ECC, place
 /// on the bus, memory clock, bus width, compute capability, PCI ids.
 pub const ATTRIBUTES: [u32; 13] = [13, 16, 20, 32, 33, 34, 36, 37, 50, 75, 76, 139, 140];
 

@@ -1,14 +1,17 @@
 //! Orion's `libnvidia-ml.so.1`: what programs ask about their GPUs before and beside CUDA.
 //!
-//! TensorFlow, JAX and others show no GPU without this library. The devices are those of the process's session, as its
-//! `libcuda.so.1` knows them. What NVML tells beyond that (clocks, temperatures, links, processes, settings) is not
-//! known here: those functions are there and answer that they are not supported, as NVIDIA's do for what a GPU has not.
+//! TensorFlow, JAX and others show no GPU without this library, and `nvidia-smi` and its kin show what it says. Nothing
+//! is known here: the process's `libcuda.so.1` is asked, which knows its session's devices, and without a session asks
+//! oriond's door what one would have and which of the user's programs run (`orion_wire::view`). What is the host's
+//! (clocks, temperatures, links, settings) is not told: those functions are there and answer that they are not
+//! supported, as NVIDIA's do for what a GPU has not. README.md says what a user sees.
 
 // UNSAFETY: a C ABI; what each function asks of its caller is in NVIDIA's documentation.
 
 #![allow(non_snake_case, non_camel_case_types, clippy::missing_safety_doc)]
 
 mod answers;
+mod arguments;
 mod generated;
 mod library;
 mod types;

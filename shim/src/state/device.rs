@@ -256,6 +256,7 @@ pub mod fixture {
             name: "NVIDIA H200".into(),
             uuid: [uuid; 16],
             total_memory: 0x22_f33f_0000,
+            is_limited: false,
             pci_bus_id: bus.into(),
             attributes: vec![
                 (CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),

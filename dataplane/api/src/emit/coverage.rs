@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::nvml;
 use crate::rows::{Answered, Row};
 use crate::table::Api;
 
@@ -39,19 +40,29 @@ pub fn emit(api: &Api) -> String {
     table(&mut out, api, "Answered", |r| !matches!(r.answered, Answered::Refuse(_) | Answered::Absent));
     table(&mut out, api, "Refused", |r| matches!(r.answered, Answered::Refuse(_)));
     table(&mut out, api, "Not exported", |r| r.answered == Answered::Absent);
-    let (here, other): (Vec<_>, Vec<_>) = api.nvml.iter().partition(|row| row.here);
+    of_nvml(&mut out, api);
+    out
+}
+
+fn of_nvml(out: &mut String, api: &Api) {
+    let by = |answered| api.nvml.iter().filter(move |row| row.answered == answered);
+    let here = by(nvml::Answered::Here).count();
     writeln!(
         out,
-        "## NVML\n\nOf the functions of `libnvidia-ml.so.1` {} are answered; the other {} are there and answer \
+        "## NVML\n\nOf the functions of `libnvidia-ml.so.1` {here} are answered; the other {} are there and answer \
          `NVML_ERROR_NOT_SUPPORTED`.\n\n| answered |\n| --- |",
-        here.len(),
-        other.len()
+        api.nvml.len() - here
     )
     .unwrap();
-    for row in here {
+    for row in by(nvml::Answered::Here) {
         writeln!(out, "| `{}` |", row.name).unwrap();
     }
-    out
+    for (answered, _, why) in nvml::Answered::REASONS {
+        writeln!(out, "\n| not supported: {why} |\n| --- |").unwrap();
+        for row in by(answered) {
+            writeln!(out, "| `{}` |", row.name).unwrap();
+        }
+    }
 }
 
 fn is_pending(api: &Api, row: &Row) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::parameters::parameters;
-use crate::nvml::Row;
+use crate::nvml::{Answered, Row};
 
 pub fn module() -> String {
     "//! NVML's exported functions, from the table.\n\npub mod exports;\n".to_owned()
@@ -20,7 +20,7 @@ pub fn emit(rows: &[Row]) -> String {
     );
     for row in rows {
         let name = &row.name;
-        if row.here {
+        if row.answered == Answered::Here {
             let arguments: Vec<&str> = row.params.iter().map(|(n, _)| n.as_str()).collect();
             // The one whose answer is no code.
             let returns = if name == "nvmlErrorString" { "*const c_char" } else { "nvmlReturn_t" };

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::place::Place;
-use super::{answer, characters, known, put, put_text, until_zero, uuid_text};
+use crate::arguments::{answer, characters, known, put, put_text, until_zero, uuid_text};
 use crate::library;
 use crate::types::*;
 

@@ -5,7 +5,7 @@
 use std::ffi::{c_uint, c_ulonglong};
 use std::time::Duration;
 
-use super::{answer, known, put};
+use crate::arguments::{answer, known, put};
 use crate::library::initialized;
 use crate::types::*;
 

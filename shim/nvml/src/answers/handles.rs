@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_uint};
 use orion_cuda::nvml_table::Device;
 
 use super::place::Place;
-use super::{answer, known, put, text, uuid_text};
+use crate::arguments::{answer, known, put, text, uuid_text};
 use crate::library::{devices, initialized};
 use crate::types::*;
 

@@ -10,7 +10,9 @@
 
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
-use super::{answer, known, on, process_name, put, put_all};
+use super::processes::on;
+use super::system::process_name;
+use crate::arguments::{answer, characters, known, put, put_all};
 use crate::library::not_supported;
 use crate::types::*;
 
@@ -108,7 +110,7 @@ unsafe extern "C" fn no_processes(device: nvmlDevice_t, count: *mut c_uint, _: *
 
 impl From<&orion_cuda::nvml_table::Process> for NamedProcess {
     fn from(p: &orion_cuda::nvml_table::Process) -> NamedProcess {
-        let name = super::characters(&process_name(p));
+        let name = characters(&process_name(p));
         NamedProcess { pid: p.pid, used: p.used, instances: [NO_INSTANCE; 2], protected: 0, name }
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::c_ulonglong;
 
 use orion_cuda::nvml_table::{UNKNOWN, Usage};
 
-use super::{answer, known, put};
+use crate::arguments::{answer, known, put};
 use crate::library;
 use crate::types::*;
 

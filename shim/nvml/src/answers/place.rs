@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use orion_cuda::nvml_table::Device;
 
-use super::until_zero;
+use crate::arguments::until_zero;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {

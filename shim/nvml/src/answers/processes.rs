@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use orion_cuda::nvml_table::{Process, UNKNOWN};
 
-use super::{answer, known, put};
+use crate::arguments::{answer, known, put, put_all};
 use crate::library;
 use crate::types::*;
 
@@ -90,27 +90,4 @@ impl From<&Sample<'_>> for nvmlProcessUtilizationSample_t {
 pub fn on(device: nvmlDevice_t) -> Result<Vec<Process>, nvmlReturn_t> {
     let (index, _) = known(device)?;
     Ok(library::processes()?.into_iter().filter(|p| p.device as usize == index).collect())
-}
-
-/// `count` says for how many there is room, and how many there are.
-///
-/// # Safety
-/// `count` null or valid, and `to` valid for as many as it says.
-pub unsafe fn put_all<'a, F, T: From<&'a F>>(all: &'a [F], count: *mut c_uint, to: *mut T) -> Result<(), nvmlReturn_t> {
-    if count.is_null() {
-        return Err(NVML_ERROR_INVALID_ARGUMENT);
-    }
-    // SAFETY: not null.
-    let room = unsafe { count.replace(all.len() as c_uint) } as usize;
-    if room < all.len() {
-        return Err(NVML_ERROR_INSUFFICIENT_SIZE);
-    }
-    if to.is_null() && !all.is_empty() {
-        return Err(NVML_ERROR_INVALID_ARGUMENT);
-    }
-    for (i, one) in all.iter().enumerate() {
-        // SAFETY: there is room for it.
-        unsafe { to.add(i).write(one.into()) };
-    }
-    Ok(())
 }

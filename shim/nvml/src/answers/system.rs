@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use orion_cuda::nvml_table::Process;
 
-use super::{answer, put, put_text, until_zero};
+use crate::arguments::{answer, put, put_text, until_zero};
 use crate::library;
 use crate::types::*;
 

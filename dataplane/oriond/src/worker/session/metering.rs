@@ -1,4 +1,4 @@
-//! What the vGPUs of a session without a limit use, for whoever asks oriond. A ledger shows that of the others by itself.
+//! What the vGPUs of a session without a limit use, for whoever asks oriond. A ledger shows that of the others itself.
 
 // UNSAFETY: asks the driver about contexts of this session.
 
