@@ -1,6 +1,6 @@
 //! What executable graphs copy from and to host memory, and which launches are under way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -20,6 +20,9 @@ pub struct GraphLaunches {
     pub copies: Lock<Option<HashMap<u64, Arc<Vec<HostCopy>>>>>,
     /// Executable graphs in `COPIES`: launches of a process without any look no further.
     pub with_copies: AtomicUsize,
+    /// Executable graphs whose nodes allocate, and whether there are any.
+    allocating: Lock<Option<HashSet<u64>>>,
+    any_allocating: AtomicBool,
     /// Those that have not ended. Host functions of graphs run meanwhile.
     pub under_way: Lock<Vec<Arc<Launch>>>,
     pub any_under_way: AtomicBool,
@@ -34,6 +37,8 @@ impl GraphLaunches {
         GraphLaunches {
             copies: Lock::new(Rank::Leaf, None),
             with_copies: AtomicUsize::new(0),
+            allocating: Lock::new(Rank::Leaf, None),
+            any_allocating: AtomicBool::new(false),
             under_way: Lock::new(Rank::Objects, Vec::new()),
             any_under_way: AtomicBool::new(false),
             launched: Lock::new(Rank::Leaf, BTreeMap::new()),
@@ -46,6 +51,26 @@ impl GraphLaunches {
             return None;
         }
         self.copies.lock().as_ref()?.get(&exec).cloned()
+    }
+
+    /// Whether a launch may find no memory: it is answered then, for the next call would be told otherwise, which may be
+    /// another thread's.
+    pub fn allocates(&self, exec: u64) -> bool {
+        self.any_allocating.load(Ordering::Relaxed)
+            && self.allocating.lock().as_ref().is_some_and(|a| a.contains(&exec))
+    }
+
+    pub fn note_allocates(&self, exec: u64, allocates: bool) {
+        if !allocates && !self.any_allocating.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut all = self.allocating.lock();
+        let all = all.get_or_insert_default();
+        match allocates {
+            true => all.insert(exec),
+            false => all.remove(&exec),
+        };
+        self.any_allocating.store(!all.is_empty(), Ordering::Relaxed);
     }
 
     pub fn change_launched<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<Vec<HostCopy>>>) -> T) -> T {

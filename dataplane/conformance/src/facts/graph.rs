@@ -42,6 +42,7 @@ facts! { graph:
         launching_null_is_invalid_value,
         event_nodes_record_and_wait,
         memory_nodes_allocate_and_free,
+        one_that_finds_no_memory_says_so_itself.not_in_a_crowd("it takes most of what is free"),
         a_generic_node_is_a_node,
         launches_of_one_executable_do_not_overlap,
     ]
@@ -575,6 +576,45 @@ fn event_nodes_record_and_wait(cu: &'static Cuda) -> Verdict {
     ok!(cu.cuStreamDestroy_v2(stream));
     ok!(cu.cuEventDestroy_v2(event));
     cu.free(address)
+}
+
+/// A graph that allocates so many bytes and frees them.
+fn allocating(cu: &Cuda, bytes: usize) -> Get<Result<CUgraphExec, CUresult>> {
+    let (graph, mut alloc, mut free) = (graph(cu)?, null_mut(), null_mut());
+    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = zeroed();
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    params.bytesize = bytes;
+    let added = cu.cuGraphAddMemAllocNode(&mut alloc, graph, std::ptr::null(), 0, &mut params);
+    if added != CUDA_SUCCESS {
+        return Ok(Err(added));
+    }
+    ok!(cu.cuGraphAddMemFreeNode(&mut free, graph, &alloc, 1, params.dptr));
+    let exec = instantiate(cu, graph)?;
+    ok!(cu.cuGraphDestroy(graph));
+    Ok(Ok(exec))
+}
+
+/// Whichever call it is that is refused, what comes after is not told of it.
+fn one_that_finds_no_memory_says_so_itself(cu: &'static Cuda) -> Verdict {
+    let (mut available, mut total) = (0, 0);
+    ok!(cu.cuMemGetInfo_v2(&mut available, &mut total));
+    let (stream, taken) = (cu.stream()?, cu.alloc(available / 4 * 3)?);
+    let code = match allocating(cu, available / 2)? {
+        Err(refused) => refused,
+        Ok(exec) => {
+            let code = cu.cuGraphLaunch(exec, stream);
+            ok!(cu.cuGraphExecDestroy(exec));
+            code
+        }
+    };
+    same!(code, CUDA_ERROR_OUT_OF_MEMORY);
+    ok!(cu.cuMemGetInfo_v2(&mut available, &mut total));
+    cu.free(taken)?;
+    ok!(cu.cuStreamSynchronize(stream));
+    ok!(cu.cuStreamDestroy_v2(stream));
+    ok!(cu.cuDeviceGraphMemTrim(0));
+    Ok(())
 }
 
 fn memory_nodes_allocate_and_free(cu: &'static Cuda) -> Verdict {

@@ -27,6 +27,8 @@ messages! {
 
     reply GraphInstantiateWithFlagsReply(ops::CU_GRAPH_INSTANTIATE_WITH_FLAGS) {
         copies: HostCopies,
+        /// Its nodes allocate, so that a launch may find no memory, which it has to answer.
+        allocates: bool,
     }
 
     command GraphInstantiateWithParams(ops::CU_GRAPH_INSTANTIATE_WITH_PARAMS) {
@@ -45,6 +47,8 @@ messages! {
         result: u32,
         error_node: Existing<GRAPH_NODE>,
         copies: HostCopies,
+        /// Its nodes allocate, so that a launch may find no memory, which it has to answer.
+        allocates: bool,
     }
 
     command GraphExecUpdate(ops::CU_GRAPH_EXEC_UPDATE_V2) {
@@ -63,6 +67,8 @@ messages! {
         /// Where the edge begins that is wrong.
         error_from_node: Existing<GRAPH_NODE>,
         copies: HostCopies,
+        /// Its nodes allocate, so that a launch may find no memory, which it has to answer.
+        allocates: bool,
     }
 
     command GraphExecDestroy(ops::CU_GRAPH_EXEC_DESTROY) {

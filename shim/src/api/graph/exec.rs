@@ -50,7 +50,9 @@ pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, graph: CUgraph,
         let q = GraphInstantiateWithFlags { exec: name.into(), graph, flags, some_set_aside };
         let decode = GraphInstantiateWithFlagsReply::decode;
         let answer = call(GraphInstantiateWithFlags::OP, |w| q.encode(w), decode);
-        note_copies(s, name.0, &crate::objects::handles::made(name, answer)?.copies);
+        let told = crate::objects::handles::made(name, answer)?;
+        note_copies(s, name.0, &told.copies);
+        state().graph_launches.note_allocates(name.0, told.allocates);
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
         Ok(())
@@ -152,6 +154,7 @@ unsafe fn instantiate_with_params(
         if result != CUDA_SUCCESS {
             return crate::objects::handles::made(name, Err(result));
         }
+        state().graph_launches.note_allocates(name.0, told.as_ref().is_some_and(|told| told.allocates));
         note_copies(s, name.0, &told.map(|told| told.copies).unwrap_or_default());
         // SAFETY: not null, and valid by the contract.
         unsafe { out.write(name.0 as CUgraphExec) };
@@ -167,6 +170,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
         let s = session()?;
         let name = exec_name(exec)?;
         note_copies(s, name, &[]);
+        state().graph_launches.note_allocates(name, false);
         let code = post(GraphExecDestroy::OP, |w| GraphExecDestroy { exec: Existing(name) }.encode(w));
         crate::objects::handles::release(Handle(name));
         if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
@@ -174,8 +178,8 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult {
     code(answer)
 }
 
-/// Posted, unless the graph copies pageable memory: that is read now, and what the graph writes is there when
-/// this returns. CUDA lets such a launch be synchronous.
+/// Posted, unless the graph allocates, which may find no memory, or copies pageable memory: that is read now, and what
+/// the graph writes is there when this returns. CUDA lets such a launch be synchronous.
 ///
 /// # Safety
 /// As CUDA's `cuGraphLaunch`.
@@ -210,7 +214,8 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult {
             number
         };
         if !copies.as_ref().is_some_and(|c| c.iter().any(|copy| copy.staged.is_some())) {
-            let code = match state().events.any_shared() {
+            let is_answered = state().events.any_shared() || state().graph_launches.allocates(name);
+            let code = match is_answered {
                 false => post_sealed(GraphLaunch::OP, launch(false), |number| _ = seal(&copies, number)),
                 true => {
                     let sealed = |number| launched = seal(&copies, number);
@@ -265,6 +270,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
             error_node: Existing(0),
             error_from_node: Existing(0),
             copies: HostCopies::default(),
+            allocates: false,
         });
         spare.settle(&[told.error_node.0, told.error_from_node.0]);
         if !out.is_null() {
@@ -280,6 +286,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
             return Err(result);
         }
         note_copies(s, exec, &told.copies);
+        state().graph_launches.note_allocates(exec, told.allocates);
         Ok(())
     })();
     code(answer)

@@ -18,6 +18,9 @@ use crate::worker::state::ledger::{Ledger, What};
 /// The most that a context beyond the first is charged: more is others' doing.
 const CONTEXT_BYTES_MAX: u64 = 1 << 30;
 
+/// `CU_LIMIT_STACK_SIZE` of a new context, as `cuCtxGetLimit` says.
+const STACK_BYTES: u64 = 1024;
+
 impl Session {
     /// Calls what allocates `bytes` in the current context, if they fit, and charges them.
     pub fn allocating(&mut self, bytes: u64, call: impl FnOnce(&'static Driver) -> (CUresult, What)) -> CUresult {
@@ -236,8 +239,9 @@ impl Session {
         let before = self.device_free();
         let code = call(driver);
         let taken = before.saturating_sub(self.device_free()).min(CONTEXT_BYTES_MAX);
+        let stacks = bytes_beyond(driver, self.vgpus.get(vgpu).device, CU_LIMIT_STACK_SIZE, STACK_BYTES);
         let (CUDA_SUCCESS, Some(accounts)) = (code, &mut self.accounts) else { return code };
-        let bytes = accounts.context_bytes(taken);
+        let bytes = accounts.context_bytes(taken, stacks);
         if bytes > 0 && !self.make_room(vgpu, bytes) {
             undo(driver);
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -51,11 +51,13 @@ impl Accounts {
         }
     }
 
-    /// What a context costs, when as much was missing on the GPU after one was made.
-    pub fn context_bytes(&mut self, missing: u64) -> u64 {
+    /// What a context costs, when as much was missing on the GPU after one was made. Another program that frees memory
+    /// meanwhile makes it look cheap, so `stacks` is the least: what its stacks take, which it has from the beginning.
+    pub fn context_bytes(&mut self, missing: u64, stacks: u64) -> u64 {
         if self.is_software {
             return 0;
         }
+        let missing = missing.max(stacks);
         let least = self.context_bytes.map_or(missing, |least| least.min(missing));
         *self.context_bytes.insert(least)
     }
@@ -85,13 +87,21 @@ mod tests {
     #[test]
     fn a_context_costs_what_the_smallest_one_took() {
         let mut accounts = accounts(false);
-        assert_eq!(accounts.context_bytes(900 << 20), 900 << 20);
-        assert_eq!(accounts.context_bytes(300 << 20), 300 << 20);
-        assert_eq!(accounts.context_bytes(700 << 20), 300 << 20);
+        let stacks = 264 << 20;
+        assert_eq!(accounts.context_bytes(900 << 20, stacks), 900 << 20);
+        assert_eq!(accounts.context_bytes(300 << 20, stacks), 300 << 20);
+        assert_eq!(accounts.context_bytes(700 << 20, stacks), 300 << 20);
+    }
+
+    #[test]
+    fn a_context_is_not_cheap_because_others_free_memory() {
+        let mut accounts = accounts(false);
+        assert_eq!(accounts.context_bytes(0, 264 << 20), 264 << 20);
+        assert_eq!(accounts.context_bytes(524 << 20, 264 << 20), 264 << 20);
     }
 
     #[test]
     fn a_context_of_the_software_gpu_costs_nothing() {
-        assert_eq!(accounts(true).context_bytes(700 << 20), 0);
+        assert_eq!(accounts(true).context_bytes(700 << 20, 264 << 20), 0);
     }
 }

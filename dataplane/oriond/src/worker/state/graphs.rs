@@ -25,9 +25,9 @@ pub struct Graphs {
     pub copies: HashMap<usize, Copies>,
     /// Whether any node of any graph allocates.
     pub allocates: bool,
-    /// The vGPU of each graph or executable graph whose nodes do, as far as there is a limit.
+    /// The vGPU of each graph or executable graph whose nodes do.
     pub allocating: HashMap<usize, usize>,
-    /// Bytes that the nodes of an executable graph allocate, as far as there is a limit.
+    /// Bytes that the nodes of an executable graph allocate.
     pub allocations: HashMap<usize, u64>,
     /// Host functions that were put into executable graphs.
     pub tickets: Tickets,

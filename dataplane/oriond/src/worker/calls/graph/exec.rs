@@ -117,10 +117,10 @@ fn exec(s: &mut Session, name: Existing<GRAPH_EXEC>) -> Result<CUgraphExec, CUre
     Ok(s.existing(Kind::GraphExec, name.0)?.cast())
 }
 
-/// What the nodes of an executable graph allocate, where that has to fit.
-fn note_allocations(s: &mut Session, exec: CUgraphExec, graph: CUgraph) {
-    if s.accounts.is_none() || !s.graph_nodes.allocates {
-        return;
+/// Whether the nodes of an executable graph allocate. How much they do is kept.
+fn note_allocations(s: &mut Session, exec: CUgraphExec, graph: CUgraph) -> bool {
+    if !s.graph_nodes.allocates {
+        return false;
     }
     let bytes: u64 = nodes_of(s.driver, graph).into_iter().map(|node| allocated_by(s, node)).sum();
     s.graph_nodes.allocations.remove(&(exec as usize));
@@ -128,6 +128,7 @@ fn note_allocations(s: &mut Session, exec: CUgraphExec, graph: CUgraph) {
         s.graph_nodes.allocations.insert(exec as usize, bytes);
         s.graph_nodes.allocating.insert(exec as usize, s.place().0);
     }
+    bytes > 0
 }
 
 fn allocated_by(s: &Session, node: CUgraphNode) -> u64 {
@@ -253,11 +254,11 @@ fn made(
     exec: CUgraphExec,
     graph: CUgraph,
     some_set_aside: bool,
-) -> Result<HostCopies, Stop> {
+) -> Result<(HostCopies, bool), Stop> {
     s.bind(Kind::GraphExec, name, exec.cast())?;
-    note_allocations(s, exec, graph);
+    let allocates = note_allocations(s, exec, graph);
     let copies = copies_of(s, graph, some_set_aside);
-    Ok(keep_copies(s, exec, copies))
+    Ok((keep_copies(s, exec, copies), allocates))
 }
 
 handlers! {
@@ -268,8 +269,8 @@ handlers! {
         // SAFETY: a graph of this session and a valid out pointer.
         let code = unsafe { s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, q.flags) };
         if code == CUDA_SUCCESS {
-            let copies = made(s, q.exec.0, exec, graph, q.some_set_aside)?;
-            GraphInstantiateWithFlagsReply { copies }.encode(reply);
+            let (copies, allocates) = made(s, q.exec.0, exec, graph, q.some_set_aside)?;
+            GraphInstantiateWithFlagsReply { copies, allocates }.encode(reply);
         }
         Ok(code)
     }
@@ -304,9 +305,9 @@ handlers! {
         // Nodes of the updating graph; an edge's origin is in it too.
         let error_node = Existing(fresh.name_node(s, graph, info.errorNode)?);
         let error_from_node = Existing(fresh.name_node(s, graph, info.errorFromNode)?);
-        let mut copies = Copies::default();
+        let (mut copies, mut allocates) = (Copies::default(), false);
         if code == CUDA_SUCCESS {
-            note_allocations(s, exec, graph);
+            allocates = note_allocations(s, exec, graph);
             copies = copies_of(s, graph, q.some_set_aside);
         }
         let told = copies.told();
@@ -316,7 +317,8 @@ handlers! {
                 s.graph_nodes.copies.insert(exec as usize, copies);
             }
         }
-        GraphExecUpdateReply { result: info.result, error_node, error_from_node, copies: told }.encode(reply);
+        GraphExecUpdateReply { result: info.result, error_node, error_from_node, copies: told, allocates }
+            .encode(reply);
         Ok(code)
     }
 }
@@ -340,11 +342,12 @@ pub fn cuGraphInstantiateWithParams(
         // SAFETY: a graph of this session and valid out pointers.
         let code = unsafe { s.driver.cuGraphInstantiateWithParams(&mut exec, graph, &mut params) };
         let error_node = Existing(Fresh::one(q.name).name_node(s, graph, params.hErrNode_out)?);
-        let copies = match code {
+        let (copies, allocates) = match code {
             CUDA_SUCCESS => made(s, q.exec.0, exec, graph, q.some_set_aside)?,
-            _ => HostCopies::default(),
+            _ => (HostCopies::default(), false),
         };
-        GraphInstantiateWithParamsReply { result: params.result_out, error_node, copies }.encode(reply);
+        let result = params.result_out;
+        GraphInstantiateWithParamsReply { result, error_node, copies, allocates }.encode(reply);
         Ok(code)
     })
 }
