@@ -44,17 +44,20 @@ def pytest_collectreport(report):
 '''
 #: What a process was doing when it died; it is started again behind that.
 DEATHS_MAX = 5
+#: The outcome of a file that --budget-s had no time for, or not to its end: what ran both ways is compared.
+CUT = "cut short"
 
 
 def main():
     options = parse_options()
     began = time.monotonic()
+    options.deadline = began + options.budget_s if options.budget_s else None
     suites = {name: suite for name, suite in (("cupy", options.cupy), ("jax", options.jax)) if suite}
     results = {}
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         (Path(scratch) / "orion_peers_plugin.py").write_text(PLUGIN)
         for name, suite in suites.items():
-            results[name] = run_pytest(name, suite.resolve(), options, Path(scratch), began)
+            results[name] = run_pytest(name, suite.resolve(), options, Path(scratch))
         if options.ggml:
             results["ggml"] = run_ggml(options.ggml.resolve(), options)
     unequal = sum(report(name, result, options.modes) for name, result in results.items())
@@ -90,7 +93,7 @@ def parse_options():
 # pytest
 
 
-def run_pytest(name, folder, options, scratch, began):
+def run_pytest(name, folder, options, scratch):
     """By mode, each test's outcome and the first words of its failure."""
     files = find(folder, options)
     if not files:
@@ -98,13 +101,17 @@ def run_pytest(name, folder, options, scratch, began):
     todo = [(mode, path) for path in files for mode in options.modes]
     outcomes = {mode: {} for mode in options.modes}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        runs = pool.map(lambda file: run_file(*file, folder, options, scratch, began), todo)
+        runs = pool.map(lambda file: run_file(*file, folder, options, scratch), todo)
         for (mode, _), found in zip(todo, runs):
             outcomes[mode].update(found)
     if "native" in options.modes:
+        # What differs has a minute more.
+        options.deadline = options.deadline and options.deadline + 60
         again = {test for mode in options.modes for test in differing(outcomes, mode)}
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            runs = pool.map(lambda t: run_tests([t], "native", folder, options, scratch), sorted(again))
+            # What the time is over for stays a difference.
+            runs = pool.map(lambda t: {} if is_over(options) else run_tests([t], "native", folder, options, scratch),
+                            sorted(again))
             outcomes["native again"] = {test: found for one in runs for test, found in one.items()}
     return outcomes
 
@@ -119,10 +126,16 @@ def find(folder, options):
     return [p for p in wanted if not any(word in str(p.relative_to(folder)) for word in skip)]
 
 
-def run_file(mode, path, folder, options, scratch, began):
-    if options.budget_s and time.monotonic() - began > options.budget_s:
-        return {str(path): ("not run", f"--budget-s {options.budget_s:g} was over")}
+def run_file(mode, path, folder, options, scratch):
+    if is_over(options):
+        root = folder if folder.is_dir() else folder.parent
+        return {str(path.relative_to(root)): (CUT, "it was not begun")}
     return run_tests([str(path)], mode, folder, options, scratch)
+
+
+def is_over(options):
+    """Whether --budget-s is."""
+    return bool(options.deadline) and time.monotonic() > options.deadline
 
 
 def run_tests(tests, mode, folder, options, scratch):
@@ -137,6 +150,12 @@ def run_tests(tests, mode, folder, options, scratch):
             if outcome != "began" or test not in found:
                 found[test] = (outcome, text)
         last = next((test for test, (outcome, _) in reversed(found.items()) if outcome == "began"), None)
+        if rc == CUT:
+            found.pop(last, None)
+            for test in tests:
+                path = Path(test.split("::")[0])
+                found[str(path.relative_to(root) if path.is_absolute() else path)] = (CUT, "--budget-s was over")
+            return found
         if last is None:
             if not lines:
                 found[tests[0]] = ("not collected", f"pytest ended with {rc}")
@@ -157,11 +176,14 @@ def pytest(tests, dead, mode, root, options, scratch, log):
     environment |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONDONTWRITEBYTECODE": "1", "ORION_QUIET": "1"}
     process = subprocess.Popen([str(part) for part in command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    left = options.deadline - time.monotonic() if options.deadline else options.timeout
     try:
-        return process.wait(options.timeout)
+        return process.wait(max(0, min(options.timeout, left)))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if left < options.timeout:
+            return CUT
         return f"no end after {options.timeout:g} s"
 
 
@@ -207,7 +229,13 @@ def differing(outcomes, mode):
     if mode == "native" or not native:
         return []
     here = outcomes[mode]
-    return sorted(t for t in native.keys() | here.keys() if verdict(native.get(t)) != verdict(here.get(t)))
+    cut = {path for found in (native, here) for path, (outcome, _) in found.items() if outcome == CUT}
+
+    def is_known(test):
+        return test not in cut and (test.split("::")[0] not in cut or (test in native and test in here))
+
+    known = filter(is_known, native.keys() | here.keys())
+    return sorted(t for t in known if verdict(native.get(t)) != verdict(here.get(t)))
 
 
 def verdict(found):
@@ -222,7 +250,9 @@ def report(name, outcomes, modes):
     print(f"== {name}: natively " + ", ".join(f"{count} {what}" for what, count in counts.most_common()))
     unequal = 0
     for mode in (m for m in modes if m != "native"):
-        print(f"-- over {mode}: {len(outcomes[mode])} tests, {len(differing(outcomes, mode))} differ")
+        here = outcomes[mode]
+        both = sum(CUT not in (here[t][0], native[t][0]) for t in here.keys() & native.keys())
+        print(f"-- over {mode}: {both} tests both ways, {len(differing(outcomes, mode))} differ")
         for test in differing(outcomes, mode):
             here, there = outcomes[mode].get(test), native.get(test)
             again = outcomes.get("native again", {}).get(test)

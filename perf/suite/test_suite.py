@@ -536,6 +536,13 @@ class Peers(unittest.TestCase):
         self.assertEqual((found["a"][0], found["c"]), ("passed", ("failed", "3 != 4")))
         self.assertEqual(starts, [[], ["b"]])
 
+    def test_what_the_time_was_over_for_is_not_held_against_orion(self):
+        found, _ = self.outcomes([([["test_a.py::x", "began", ""], ["test_a.py::x", "passed", ""],
+                                    ["test_a.py::y", "began", ""]], peers.CUT)])
+        self.assertEqual(found, {"test_a.py::x": ("passed", ""), "test_a.py": (peers.CUT, "--budget-s was over")})
+        native = {"test_a.py::x": ("failed", ""), "test_a.py::y": ("passed", "")}
+        self.assertEqual(peers.differing({"native": native, "shm": found}, "shm"), ["test_a.py::x"])
+
     def test_a_file_that_says_nothing_is_not_taken_for_equal(self):
         found, _ = self.outcomes([([], 4)])
         self.assertEqual(found, {"test_a.py": ("not collected", "pytest ended with 4")})
