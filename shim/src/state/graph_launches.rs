@@ -53,7 +53,7 @@ impl GraphLaunches {
         self.copies.lock().as_ref()?.get(&exec).cloned()
     }
 
-    /// Whether a launch may find no memory: it is answered then, for the next call would be told otherwise, which may be
+    /// Whether a launch may find no memory. It is answered then: otherwise the next call would be told, which may be
     /// another thread's.
     pub fn allocates(&self, exec: u64) -> bool {
         self.any_allocating.load(Ordering::Relaxed)
