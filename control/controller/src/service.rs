@@ -199,6 +199,7 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
         group: r.group.clone(),
         client: r.client.clone(),
         wait_ms: r.wait_ms,
+        with_group: r.with_group,
     })
 }
 
@@ -363,7 +364,7 @@ impl pb::pool_server::Pool for Service {
         };
         let quota = orion_pool::Quota { vgpus: q.vgpus, memory, ratio: q.ratio };
         let quota = (quota != orion_pool::Quota::default()).then_some(quota);
-        self.ask(move |d| d.pool.set_quota(&q.tenant, quota)).await?;
+        self.ask(move |d| d.pool.set_quota(&q.tenant, quota)).await?.map_err(refused)?;
         Ok(Response::new(pb::QuotaSet {}))
     }
 

@@ -39,7 +39,17 @@ pub fn routes(service: Service) -> Router {
         .route("/devices", get(free_or_all))
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
+        .method_not_allowed_fallback(other_method)
         .with_state(service)
+}
+
+async fn other_method(request: Request) -> Response {
+    let text = format!(
+        "{} is not what is asked here: POST /allocations, DELETE /allocations/NAME, POST /allocations/NAME/session; \
+         all other paths by GET\n",
+        request.method()
+    );
+    (StatusCode::METHOD_NOT_ALLOWED, text).into_response()
 }
 
 /// What is at no path: gRPC has a status of its own for that.
@@ -65,6 +75,11 @@ struct Wanted {
     group: String,
     client: String,
     wait_ms: u64,
+    /// `ORION_RES_GROUP=BOX`.
+    with_group: bool,
+    /// `ORION_CROSS_NODE=1`. It is a permission, of which no use is made: one program has one node, since its library
+    /// talks to one oriond.
+    cross_node: bool,
 }
 
 impl Default for Wanted {
@@ -79,6 +94,8 @@ impl Default for Wanted {
             group: text(),
             client: text(),
             wait_ms: 0,
+            with_group: false,
+            cross_node: false,
         }
     }
 }
@@ -90,13 +107,13 @@ impl From<Wanted> for AllocateRequest {
             vgpus: w.vgpus,
             memory_mib: w.memory_mib,
             ratio: w.ratio,
-            // One program has one node: its library talks to one oriond.
             cross_node: false,
             gpus: Gpus::Any.into(),
             tenant: w.tenant,
             group: w.group,
             client: w.client,
             wait_ms: w.wait_ms,
+            with_group: w.with_group,
         }
     }
 }
@@ -122,7 +139,12 @@ async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Byte
         service.admit_by(authorization(&headers), Role::Client)?;
         let wanted: Wanted = serde_json::from_slice(&body)
             .map_err(|e| tonic::Status::invalid_argument(format!("the request is not what is asked here: {e}")))?;
-        let had = service.grant(&wanted.into()).await?;
+        let cross_node = wanted.cross_node;
+        if cross_node && wanted.ratio != Some(100) {
+            let text = "ORION_CROSS_NODE=1 needs ORION_RATIO=100; set that too, or unset ORION_CROSS_NODE";
+            return Err(tonic::Status::invalid_argument(text));
+        }
+        let had = service.grant(&wanted.into()).await.map_err(|status| not_across(status, cross_node))?;
         match service.lease(&had.allocation).await {
             Ok(lease) => Ok(granted(had, &lease)),
             Err(status) => {
@@ -135,6 +157,15 @@ async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Byte
         Ok(granted) => (StatusCode::OK, json(&granted)).into_response(),
         Err(status) => refused(&status),
     }
+}
+
+/// Who would have taken vGPUs of several nodes hears why he does not get them.
+fn not_across(status: tonic::Status, cross_node: bool) -> tonic::Status {
+    if !cross_node || status.code() != Code::ResourceExhausted {
+        return status;
+    }
+    let why = "ORION_CROSS_NODE=1 does not help: one program cannot use vGPUs of several nodes yet";
+    tonic::Status::resource_exhausted(format!("{}\n{why}", status.message()))
 }
 
 fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ask::Ask;
+use crate::quote::quoted;
 use crate::units::Time;
 
 /// A random number that nobody guesses, written like a UUID.
@@ -27,7 +28,8 @@ impl std::str::FromStr for AllocationId {
 
     fn from_str(text: &str) -> Result<AllocationId, String> {
         let hex: String = text.chars().filter(|c| *c != '-').collect();
-        let wrong = || format!("{text:?} is no allocation; one looks like {}", AllocationId(0x0123_4567_89ab_cdef));
+        let wrong =
+            || format!("{} is no allocation; one looks like {}", quoted(text), AllocationId(0x0123_4567_89ab_cdef));
         if hex.len() != 32 {
             return Err(wrong());
         }

@@ -32,8 +32,11 @@ pub struct Ask {
     pub gpus: Gpus,
     /// Whose quota counts.
     pub tenant: String,
-    /// `ORION_GROUP_ID`: what the program belongs to, such as a pod. For people to read.
+    /// `ORION_GROUP_ID`: what the program belongs to, such as a pod.
     pub group: String,
+    /// `ORION_RES_GROUP=BOX`: on the GPUs on which the group has something already, if it has. A group is one tenant's.
+    #[serde(default)]
+    pub with_group: bool,
     /// Host, process and program that ask. For people to read.
     pub client: String,
     /// How long to wait for room, in milliseconds; 0 is not at all.
@@ -67,6 +70,12 @@ impl Ask {
         if self.cross_node && self.gpus == Gpus::Same {
             return wrong("vGPUs on one GPU cannot lie on several nodes; leave out ORION_CROSS_NODE".to_owned());
         }
+        if self.with_group && self.group.is_empty() {
+            return wrong("ORION_RES_GROUP=BOX is about a group, and none is named; set ORION_GROUP_ID".to_owned());
+        }
+        if self.with_group && self.cross_node {
+            return wrong("ORION_RES_GROUP=BOX and ORION_CROSS_NODE=1 contradict each other; unset one".to_owned());
+        }
         for (name, text) in [("tenant", &self.tenant), ("group", &self.group), ("client", &self.client)] {
             if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
                 return wrong(format!("the {name} is longer than {TEXT_BYTES_MAX} bytes or holds control characters"));
@@ -92,7 +101,8 @@ impl std::fmt::Display for Ask {
             (false, Gpus::Any) => f.write_str(" on one node"),
             (false, Gpus::Same) => f.write_str(" on one GPU"),
             (false, Gpus::Distinct) => f.write_str(", each on a GPU of its own, on one node"),
-        }
+        }?;
+        if self.with_group { f.write_str(", on the GPUs of its group") } else { Ok(()) }
     }
 }
 
@@ -114,6 +124,7 @@ mod tests {
             (Ask { cross_node: true, ..good.clone() }, "needs ORION_RATIO=100, and it is 50"),
             (Ask { cross_node: true, ratio: None, ..good.clone() }, "it is not set"),
             (Ask { cross_node: true, ratio: Some(100), gpus: Gpus::Same, ..good.clone() }, "several nodes"),
+            (Ask { with_group: true, ..good.clone() }, "set ORION_GROUP_ID"),
             (Ask { tenant: "a\nb".into(), ..good.clone() }, "the tenant"),
             (Ask { client: "x".repeat(257), ..good.clone() }, "the client"),
         ] {

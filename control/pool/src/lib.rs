@@ -11,6 +11,7 @@ pub mod explain;
 pub mod node;
 pub mod placement;
 pub mod pool;
+pub mod quote;
 pub mod units;
 
 pub use allocation::{Allocation, AllocationId, Lease, Place};

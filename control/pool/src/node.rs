@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Place;
-use crate::ask::{Ask, Invalid};
+use crate::ask::{Ask, Invalid, TEXT_BYTES_MAX};
+use crate::quote::quoted;
 use crate::units::{MIB, Time};
 
 pub const VGPUS_OF_A_GPU_MAX: u32 = 100;
@@ -40,17 +41,26 @@ impl NodeReport {
     pub fn check(&self) -> Result<(), Invalid> {
         let wrong = |text: String| Err(Invalid(text));
         if self.name.is_empty() || self.name.len() > 253 || self.name.chars().any(|c| c.is_control() || c == '/') {
-            return wrong(format!("{:?} is no name of a node", self.name));
+            return wrong(format!("{} is no name of a node", quoted(&self.name)));
         }
         let is_number = self.oriond.len() == 32 && self.oriond.bytes().all(|b| b.is_ascii_hexdigit());
         if !self.oriond.is_empty() && !is_number {
-            return wrong(format!("{:?} is no number of an oriond: 32 hexadecimal digits", self.oriond));
+            return wrong(format!("{} is no number of an oriond: 32 hexadecimal digits", quoted(&self.oriond)));
         }
         if self.split == 0 || self.split > VGPUS_OF_A_GPU_MAX {
             return wrong(format!("vgpu_count is {}; it is 1 to {VGPUS_OF_A_GPU_MAX}", self.split));
         }
         if self.gpus.len() > GPUS_MAX {
             return wrong(format!("{} GPUs of one node; at most {GPUS_MAX} are managed", self.gpus.len()));
+        }
+        let texts = self.gpus.iter().flat_map(|gpu| [("UUID of a GPU", &gpu.uuid), ("name of a GPU", &gpu.name)]);
+        for (what, text) in texts.chain([("address of an oriond", &self.address)]) {
+            if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+                return wrong(format!(
+                    "{} is no {what}: it is longer than {TEXT_BYTES_MAX} bytes or holds control characters",
+                    quoted(text)
+                ));
+            }
         }
         let uuids: BTreeSet<&str> = self.gpus.iter().map(|g| g.uuid.as_str()).collect();
         if uuids.len() != self.gpus.len() {
@@ -115,6 +125,15 @@ impl Node {
 
     pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
         self.report.gpus.iter().find(|g| g.uuid == uuid)
+    }
+
+    /// With room on these of its GPUs alone.
+    pub(crate) fn only(&self, numbers: &BTreeSet<usize>) -> Node {
+        let mut node = self.clone();
+        for (_, free) in node.free.iter_mut().enumerate().filter(|(number, _)| !numbers.contains(number)) {
+            free.slots.clear();
+        }
+        node
     }
 
     /// What is left of the GPU with this number.

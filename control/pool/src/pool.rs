@@ -1,14 +1,16 @@
 //! The operations of the pool.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{Allocation, AllocationId, Lease, Place};
-use crate::ask::{Ask, Invalid};
+use crate::ask::{Ask, Invalid, TEXT_BYTES_MAX};
 use crate::explain;
 use crate::node::{Node, NodeReport, Standing};
 use crate::placement::{Chosen, Policy, place};
+use crate::quote::quoted;
 use crate::units::{MIB, Time};
 
 #[derive(Debug, Clone)]
@@ -329,7 +331,7 @@ impl Pool {
         ended: &[AllocationId],
     ) -> Result<Vec<AllocationId>, Refused> {
         if !self.nodes.contains_key(name) {
-            return Err(Refused::Unknown(format!("node {name} has not registered; register it again")));
+            return Err(Refused::Unknown(format!("node {} has not registered; register it again", quoted(name))));
         }
         self.heard_of(now, name);
         for id in ended {
@@ -388,7 +390,7 @@ impl Pool {
 }
 
 fn unknown_node(name: &str) -> Refused {
-    Refused::Unknown(format!("there is no node {name:?}"))
+    Refused::Unknown(format!("there is no node {}", quoted(name)))
 }
 
 // Allocations.
@@ -425,7 +427,7 @@ impl Pool {
 
     /// Where it would lie.
     fn find(&self, ask: &Ask) -> Result<Chosen, Obstacle> {
-        let chosen = place(self.nodes.values(), ask, self.settings.policy);
+        let chosen = place(self.where_it_may_lie(ask).values(), ask, self.settings.policy);
         // A quota is a word about the tenant, whatever is free.
         let sizes = match &chosen {
             Some(chosen) => chosen.iter().map(|(node, number)| self.size(node, *number, ask)).collect(),
@@ -433,6 +435,23 @@ impl Pool {
         };
         self.within_quota(&ask.tenant, &sizes)?;
         chosen.ok_or(Obstacle::Full)
+    }
+
+    /// All nodes; of one that is to lie with its group those GPUs where the group has something already.
+    fn where_it_may_lie(&self, ask: &Ask) -> Cow<'_, BTreeMap<String, Node>> {
+        let its = |a: &&Allocation| a.ask.group == ask.group && a.ask.tenant == ask.tenant;
+        let mut gpus: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        if ask.with_group {
+            for place in self.allocations.values().filter(its).flat_map(|a| &a.places) {
+                gpus.entry(&place.node).or_default().insert(place.number as usize);
+            }
+        }
+        if gpus.is_empty() {
+            return Cow::Borrowed(&self.nodes);
+        }
+        let only =
+            |(name, numbers): (&&str, &BTreeSet<usize>)| Some((name.to_string(), self.nodes.get(*name)?.only(numbers)));
+        Cow::Owned(gpus.iter().filter_map(only).collect())
     }
 
     fn size(&self, node: &str, number: usize, ask: &Ask) -> (u64, u32) {
@@ -570,7 +589,13 @@ impl Pool {
         }
     }
 
-    pub fn set_quota(&mut self, tenant: &str, quota: Option<Quota>) {
+    pub fn set_quota(&mut self, tenant: &str, quota: Option<Quota>) -> Result<(), Refused> {
+        if tenant.len() > TEXT_BYTES_MAX || tenant.chars().any(char::is_control) {
+            let tenant = quoted(tenant);
+            return Err(Refused::Invalid(format!(
+                "{tenant} is no tenant: it is longer than {TEXT_BYTES_MAX} bytes or holds control characters"
+            )));
+        }
         match quota {
             Some(quota) => {
                 self.quotas.insert(tenant.to_owned(), quota);
@@ -581,6 +606,7 @@ impl Pool {
                 self.changes.push(Change::QuotaGone(tenant.to_owned()));
             }
         }
+        Ok(())
     }
 
     /// What time alone brings: leases that run out, nodes that are not heard of, clients that have waited long enough.
@@ -607,7 +633,7 @@ impl Pool {
     /// What one that waited in vain is told.
     pub fn why_not(&self, ask: &Ask) -> String {
         let all: Vec<&Allocation> = self.allocations.values().collect();
-        explain::full(&self.nodes, &all, ask)
+        explain::full(&self.where_it_may_lie(ask), &all, ask)
     }
 }
 

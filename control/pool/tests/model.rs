@@ -80,6 +80,7 @@ fn asks() -> impl Strategy<Value = Ask> {
             group: String::new(),
             client: String::new(),
             wait_ms,
+            with_group: false,
         },
     )
 }
@@ -191,7 +192,8 @@ impl World {
             }
             Step::SetQuota { tenant, vgpus, gib } => {
                 let quota = Quota { vgpus, memory: gib.map(|g| g << 30), ratio: None };
-                self.pool.set_quota(TENANTS[tenant], (vgpus.is_some() || gib.is_some()).then_some(quota));
+                let quota = (vgpus.is_some() || gib.is_some()).then_some(quota);
+                self.pool.set_quota(TENANTS[tenant], quota).expect("a good name");
             }
             Step::Pass(ms) => {
                 self.now += ms;

@@ -35,7 +35,7 @@ pub fn wanted(
             return Err(format!("{option} {value} contradicts {name}={set}; leave one of them out"));
         }
         // A server of this run's own has vGPUs and memory to give as well, if they are asked for here.
-        let is_of_a_pool = set.is_some() || option == "--ratio" && value.is_some();
+        let is_of_a_pool = set.is_some() || matches!(option, "--ratio" | "--wait") && value.is_some();
         first = first.or(is_of_a_pool.then_some(if set.is_some() { name } else { option }));
         variables.extend(value.map(|value| (name, value)));
     }

@@ -92,6 +92,7 @@ impl File<'_> {
         let mut settings = Settings::default();
         self.drop_meaningless(&mut keys, &mut settings);
         self.refuse_missing(&mut keys)?;
+        self.refuse_reserve(&keys)?;
         self.log(&mut keys, &mut settings)?;
         let address = self.address(&mut keys)?;
         if self.flag(&mut keys, "server", "enable_shm")? == Some(false) {
@@ -178,6 +179,18 @@ impl File<'_> {
             }
         }
         Ok(())
+    }
+
+    /// vGPUs that a node would lend by itself while the controller is away.
+    fn refuse_reserve(&self, keys: &Keys) -> Result<(), String> {
+        match keys.get(&key("server", "reserve")) {
+            None => Ok(()),
+            Some((_, line)) => Err(self.at(
+                *line,
+                "reserve: a node lends no vGPUs by itself, as it does not know what the controller has promised; \
+                 programs wait for the controller (ORION_WAIT). Leave it out",
+            )),
+        }
     }
 
     fn flag(&self, keys: &mut Keys, section: &str, name: &str) -> Result<Option<bool>, String> {

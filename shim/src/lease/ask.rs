@@ -130,6 +130,8 @@ fn question(wanted: &Wanted, program: &str, name: &str) -> String {
     ];
     fields.extend(wanted.memory_mib.map(|mib| format!("\"memory_mib\":{mib}")));
     fields.extend(wanted.ratio.map(|ratio| format!("\"ratio\":{ratio}")));
+    fields.extend(wanted.cross_node.then(|| "\"cross_node\":true".to_owned()));
+    fields.extend(wanted.with_group.then(|| "\"with_group\":true".to_owned()));
     fields.extend(wanted.wait.map(|seconds| format!("\"wait_ms\":{}", seconds * 1000)));
     format!("{{{}}}", fields.join(","))
 }

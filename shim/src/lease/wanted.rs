@@ -17,6 +17,9 @@ pub struct Wanted {
     pub ratio: Option<u32>,
     pub tenant: String,
     pub group: String,
+    /// On the GPUs that the group has.
+    pub with_group: bool,
+    pub cross_node: bool,
     /// Seconds to wait for room, and for a controller that is not reached.
     pub wait: Option<u64>,
     /// Keys of client.conf that have no meaning here.
@@ -24,7 +27,8 @@ pub struct Wanted {
 }
 
 /// What only a controller can give.
-const OF_A_POOL: [&str; 4] = ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO", "ORION_WAIT"];
+const OF_A_POOL: [&str; 7] =
+    ["ORION_VGPU", "ORION_GMEM", "ORION_RATIO", "ORION_WAIT", "ORION_RES_GROUP", "ORION_CROSS_NODE", "ORION_RESERVED"];
 
 /// One that is started again is there by then.
 const WAIT_FOR_CONTROLLER: Duration = Duration::from_secs(30);
@@ -87,6 +91,8 @@ impl Wanted {
             ratio: number("ORION_RATIO", conf.ratio)?.map(|ratio| small("ORION_RATIO", ratio)).transpose()?,
             tenant: variable("ORION_TENANT")?.unwrap_or_default(),
             group: variable("ORION_GROUP_ID")?.unwrap_or_default(),
+            with_group: choice(&variable, "ORION_RES_GROUP", ["NULL", "BOX"])?,
+            cross_node: choice(&variable, "ORION_CROSS_NODE", ["0", "1"])?,
             wait,
             idle: conf.idle,
         }))
@@ -97,11 +103,25 @@ impl Wanted {
     }
 }
 
+/// Whether a variable has the second of two values; not being set is the first.
+fn choice(
+    variable: &impl Fn(&str) -> Result<Option<String>, String>,
+    name: &str,
+    [no, yes]: [&str; 2],
+) -> Result<bool, String> {
+    match variable(name)? {
+        None => Ok(false),
+        Some(value) if value == no => Ok(false),
+        Some(value) if value == yes => Ok(true),
+        Some(value) => Err(format!("{name} is {value:?}; it is {no} or {yes}")),
+    }
+}
+
 fn refuse_what_is_not_there(variable: &impl Fn(&str) -> Result<Option<String>, String>) -> Result<(), String> {
-    if let Some(value) = variable("ORION_CROSS_NODE")?.filter(|value| value != "0") {
+    if let Some(value) = variable("ORION_RESERVED")?.filter(|value| value != "0") {
         return Err(format!(
-            "ORION_CROSS_NODE={value}: vGPUs of several nodes cannot be used by one program yet; unset it, and ask for \
-             as many as one node has"
+            "ORION_RESERVED={value}: vGPUs are a program's from its start to its end, and nothing is kept for a group \
+             in between; unset it, or set it to 0"
         ));
     }
     for name in ["ORION_TOKEN", "ORION_TOKEN_FILE"] {
@@ -158,6 +178,10 @@ mod tests {
         let found = wanted(&pairs, None, conf).expect("sound").expect("a controller is named");
         assert_eq!((found.controller.as_str(), found.vgpus, found.memory_mib), ("pool:9123", 2, Some(1024)));
         assert_eq!((found.ratio, found.group.as_str()), (Some(100), "g"));
+        let pairs_of_a_group =
+            [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];
+        let found = wanted(&pairs_of_a_group, None, "").expect("sound").expect("a controller is named");
+        assert!(found.with_group && found.cross_node);
         let found = wanted(&pairs[..1], None, "").expect("sound").expect("a controller is named");
         assert_eq!((found.vgpus, found.memory_mib), (1, None));
     }
@@ -179,7 +203,9 @@ mod tests {
             (&[controller, ("ORION_GMEM", "4 GiB")][..], None, "ORION_GMEM is \"4 GiB\""),
             (&[controller, ("ORION_WAIT", "3601")][..], None, "ORION_WAIT is 3601"),
             (&[("ORION_WAIT", "5")][..], None, "ORION_WAIT=5 is asked of a pool's controller"),
-            (&[controller, ("ORION_CROSS_NODE", "1")][..], None, "ORION_CROSS_NODE=1"),
+            (&[controller, ("ORION_CROSS_NODE", "2")][..], None, "ORION_CROSS_NODE is \"2\"; it is 0 or 1"),
+            (&[controller, ("ORION_RES_GROUP", "a")][..], None, "ORION_RES_GROUP is \"a\"; it is NULL or BOX"),
+            (&[controller, ("ORION_RESERVED", "1")][..], None, "ORION_RESERVED=1"),
             (&[controller, ("ORION_TOKEN", "x")][..], None, "ORION_TOKEN is for a server"),
             (&[("ORION_CONTROLLER", "http://pool")][..], None, "HOST:PORT"),
         ] {

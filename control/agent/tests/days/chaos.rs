@@ -325,6 +325,8 @@ fn why(said: &str) -> &'static str {
         "is from before oriond was started again",
         "no agent has told this server yet",
         "closed the connection",
+        "no oriond listens on",
+        "did not answer within",
     ];
     kinds.into_iter().find(|kind| said.contains(kind)).unwrap_or_else(|| panic!("refused without a reason: {said:?}"))
 }

@@ -1,5 +1,8 @@
 //! Somebody is cut off, comes back as another one, or has another clock.
 
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::field::{Answer, Carrier, Field, Got};
@@ -66,6 +69,50 @@ fn a_program_cut_off_from_its_node_goes_on_after_a_moment_and_is_told_after_a_wh
     again.end();
     field.wait_for_free(4);
     field.end();
+}
+
+/// A library that sets the clock of the processes that load it ahead, or back.
+const OTHER_CLOCK: &str = "
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, \"clock_gettime\");
+    int code = real(clock, time);
+    const char *ahead = getenv(\"ORION_DAYS_CLOCK\");
+    if (ahead && clock == CLOCK_REALTIME) time->tv_sec += atol(ahead);
+    return code;
+}
+";
+
+fn other_clock() -> PathBuf {
+    let library = std::env::temp_dir().join(format!("orion-days-clock-{}.so", std::process::id()));
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-x", "c", "-", "-o"]).arg(&library).arg("-ldl").stdin(Stdio::piped());
+    let mut cc = cc.spawn().expect("cc starts");
+    cc.stdin.take().expect("a pipe").write_all(OTHER_CLOCK.as_bytes()).expect("it reads");
+    assert!(cc.wait().expect("it ends").success());
+    library
+}
+
+#[test]
+fn a_node_whose_clock_is_wrong_serves_as_well_and_its_agent_says_so() {
+    let library = other_clock();
+    for seconds in ["3600", "-3600"] {
+        let field = Field::with(&[("a", Carrier::Tcp)], "", |command| {
+            command.env("LD_PRELOAD", &library).env("ORION_DAYS_CLOCK", seconds);
+        });
+        let log = field.nodes[0].agent.log();
+        assert!(log.contains("this node's clock and the controller's differ by 36"), "{log}");
+        let mut program = field.attached(&[("ORION_VGPU", "2")]);
+        assert_eq!(program.answer(), Answer::Works);
+        program.end();
+        field.wait_for_free(4);
+        field.end();
+    }
+    std::fs::remove_file(library).expect("removing");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Field {
     }
 
     /// `change` sees each command that starts an oriond or an agent.
-    pub fn with(nodes: &[(&'static str, Carrier)], settings: &str, change: fn(&mut Command)) -> Field {
+    pub fn with(nodes: &[(&'static str, Carrier)], settings: &str, change: impl Fn(&mut Command)) -> Field {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("orion-days-{}-{count}", std::process::id()));
@@ -77,9 +77,9 @@ impl Field {
         let mut field = Field { folder, settings, controller_machine, controller, nodes, user, starts, _net: net };
         for (name, carrier) in nodes_wanted {
             let machine = field._net.machine(&[Way::Data, Way::Management]);
-            let (oriond, log) = field.start_oriond(name, &machine, 2, change);
+            let (oriond, log) = field.start_oriond(name, &machine, 2, &change);
             oriond.says("serving addresses=\"");
-            let agent = field.start_agent(name, &machine, *carrier, change);
+            let agent = field.start_agent(name, &machine, *carrier, &change);
             let logs = vec![log];
             field.nodes.push(Node { name, machine, carrier: *carrier, oriond, agent, logs });
         }
@@ -100,7 +100,7 @@ impl Field {
         self.folder.join(format!("{name}.{what}"))
     }
 
-    fn start_oriond(&self, name: &str, on: &Machine, gpus: u32, change: fn(&mut Command)) -> (Process, PathBuf) {
+    fn start_oriond(&self, name: &str, on: &Machine, gpus: u32, change: &dyn Fn(&mut Command)) -> (Process, PathBuf) {
         let mut command = command("oriond", &self.folder);
         command.args(["serve", "--driver", "soft", "--warm", "1", "--engines", "1", "--heap", "1 GiB"]);
         command.args(["--listen", &format!("{}:{ORIOND_PORT}", on.address(Way::Data))]);
@@ -111,7 +111,7 @@ impl Field {
         (on.run(|| Process::start(&mut command, &log)), log)
     }
 
-    fn start_agent(&self, name: &str, on: &Machine, carrier: Carrier, change: fn(&mut Command)) -> Process {
+    fn start_agent(&self, name: &str, on: &Machine, carrier: Carrier, change: &dyn Fn(&mut Command)) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orion-agent"));
         let controller = format!("{}:{CONTROLLER_PORT}", self.controller_machine.address(Way::Management));
         let address = match carrier {
@@ -133,14 +133,14 @@ impl Field {
 
     pub fn restart_agent(&mut self, index: usize) {
         let node = &self.nodes[index];
-        let agent = self.start_agent(node.name, &node.machine, node.carrier, |_| {});
+        let agent = self.start_agent(node.name, &node.machine, node.carrier, &|_| {});
         self.nodes[index].agent = agent;
     }
 
     /// With so many GPUs as it has from now on.
     pub fn restart_oriond(&mut self, index: usize, gpus: u32) {
         let node = &self.nodes[index];
-        let (oriond, log) = self.start_oriond(node.name, &node.machine, gpus, |_| {});
+        let (oriond, log) = self.start_oriond(node.name, &node.machine, gpus, &|_| {});
         oriond.says("serving addresses=\"");
         let node = &mut self.nodes[index];
         node.logs.push(log);

@@ -1,5 +1,6 @@
 //! The whole way of a pool, with real processes: nodes report, programs ask, and whoever of them is killed.
 
+mod rights;
 mod scene;
 
 use std::io::{BufRead, BufReader, Write};
@@ -157,7 +158,6 @@ fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_t
     refused(&scene.run(&half), &["ORION_RATIO is 50", "keeps no program to a share", "places_by_ratio"]);
     let (out, said) = text(&scene.run(&[("ORION_RATIO", "100"), ("ORION_VGPU", "2"), ("ORION_GMEM", "512")]));
     assert_eq!((out, said), (vgpus(2, 512), String::new()));
-    refused(&scene.run(&[("ORION_CROSS_NODE", "1"), ("ORION_RATIO", "100")]), &["ORION_CROSS_NODE=1"]);
     drop(scene);
     let scene = Scene::new(&["a"], "  places_by_ratio: true\n", true);
     assert_eq!(text(&scene.run(&half)).0, vgpus(2, 512));
@@ -170,6 +170,47 @@ fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_t
     assert_eq!(scene.http("DELETE", &format!("/allocations/{name}"), ""), (200, "{\"was_there\":false}".to_owned()));
     let (status, answer) = scene.http("POST", "/allocations", "{\"vgpu\":1}");
     assert!(status == 400 && answer.contains("unknown field `vgpu`"), "{status} {answer}");
+}
+
+#[test]
+fn a_group_has_its_gpus_together_and_nobody_has_those_of_two_nodes() {
+    let scene = Scene::new(&["a", "b"], "", true);
+    let group = [("ORION_GROUP_ID", "pod-7"), ("ORION_RES_GROUP", "BOX"), ("ORION_VERBOSE", "1")];
+    let place = |output: &Output| {
+        let (out, said) = text(output);
+        assert!(out.starts_with("devices 1\n"), "{out} {said}");
+        said.lines()
+            .find_map(|line| line.split_once(" : "))
+            .expect("a line about it")
+            .1
+            .rsplit_once('/')
+            .unwrap()
+            .0
+            .to_owned()
+    };
+    let first = scene.stay(&[&group[..], &[("ORION_VGPU", "1")]].concat());
+    // Nobody else is to be there, and then the pool would fill up other GPUs first.
+    let others: Vec<_> = (0..2).map(|_| scene.stay(&[("ORION_VGPU", "2")])).collect();
+    let beside = place(&scene.run(&group));
+    scene.wait_for_free(3);
+    assert_eq!(place(&scene.run(&group)), beside);
+    scene.wait_for_free(3);
+    let second = scene.stay(&group);
+    refused(&scene.run(&group[..2]), &["no room for 1 vGPU on one node, on the GPUs of its group"]);
+    assert_eq!(text(&scene.run(&[])).0, vgpus(1, 512));
+    refused(&scene.run(&group[1..2]), &["ORION_RES_GROUP=BOX", "set ORION_GROUP_ID"]);
+    refused(&scene.run(&[("ORION_RESERVED", "1")]), &["ORION_RESERVED=1", "nothing is kept for a group"]);
+    for program in [first, second].into_iter().chain(others) {
+        assert_eq!(program.ask_again().0, "then 0");
+    }
+    scene.wait_for_free(8);
+    // Several nodes are allowed, and one has room; then none has.
+    let across = [("ORION_CROSS_NODE", "1"), ("ORION_VGPU", "2"), ("ORION_GMEM", "1024"), ("ORION_RATIO", "100")];
+    assert_eq!(text(&scene.run(&across)).0, vgpus(2, 1024));
+    scene.wait_for_free(8);
+    let four = [across[0], ("ORION_VGPU", "4"), across[2], across[3]];
+    refused(&scene.run(&four), &["no room for 4 vGPUs", "ORION_CROSS_NODE=1 does not help: one program cannot use"]);
+    refused(&scene.run(&across[..3]), &["ORION_CROSS_NODE=1 needs ORION_RATIO=100"]);
 }
 
 #[test]
@@ -254,8 +295,8 @@ fn what_an_operator_kills_loses_its_session() {
 }
 
 /// What a program gets by HTTP: where to go, and its lease.
-fn allocate(scene: &Scene) -> (Server, SignedLease, String) {
-    let (status, answer) = scene.http("POST", "/allocations", "{\"vgpus\":1,\"memory_mib\":256}");
+fn allocate(scene: &Scene, asked: &str) -> (Server, SignedLease, String) {
+    let (status, answer) = scene.http("POST", "/allocations", asked);
     let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
     assert_eq!(status, 200, "{answer}");
     let text = |name: &str| answer[name].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
@@ -276,7 +317,7 @@ fn show(server: &Server, lease: &SignedLease) -> Result<u64, String> {
 #[test]
 fn a_lease_is_for_one_session_on_one_node_of_one_pool() {
     let scene = Scene::new(&["a", "b"], "", false);
-    let (server, lease, node) = allocate(&scene);
+    let (server, lease, node) = allocate(&scene, "{\"vgpus\":1,\"memory_mib\":256}");
     let other = scene.nodes.iter().find(|other| other.name != node).expect("two nodes");
     let elsewhere = Server::parse(&other.address).expect("an address");
     let why = show(&elsewhere, &lease).expect_err("another node's");
@@ -285,7 +326,7 @@ fn a_lease_is_for_one_session_on_one_node_of_one_pool() {
     let why = show(&server, &forged).expect_err("forged");
     assert!(why.contains("was not given to this program by this pool's controller"), "{why}");
     let strangers = Scene::new(&["a"], "", false);
-    let (_, foreign, _) = allocate(&strangers);
+    let (_, foreign, _) = allocate(&strangers, "{\"vgpus\":1,\"memory_mib\":256}");
     let why = show(&Server::parse(&scene.nodes[0].address).expect("an address"), &foreign).expect_err("foreign");
     assert!(why.contains("this pool's controller"), "{why}");
     assert_eq!(show(&server, &lease), Ok(256 * MIB));

@@ -113,3 +113,9 @@ fn an_interface_has_an_address() {
 fn what_is_orion_agents_is_passed_over() {
     assert_eq!(arguments("[agent]\nnode = a\nreserve = 3\n[server]\nsocket = /s\n"), "--socket /s");
 }
+
+#[test]
+fn a_reserve_of_the_node_s_own_is_refused_with_the_reason() {
+    let refused = read("[server]\nreserve = 2\n").unwrap_err();
+    assert!(refused.starts_with("server.conf:2: reserve: a node lends no vGPUs by itself"), "{refused}");
+}
