@@ -121,11 +121,17 @@ pub fn state() -> &'static State {
     &STATE
 }
 
-/// In tests every thread is a process of its own, so that they need not take turns.
+/// In tests every thread is a process of its own, so that they need not take turns. States outlive their threads, as
+/// what is asked for by `'static` reference has to, and are remembered, or they would read as leaks.
 #[cfg(test)]
 pub fn state() -> &'static State {
+    static ALL: std::sync::Mutex<Vec<&'static State>> = std::sync::Mutex::new(Vec::new());
     thread_local! {
-        static STATE: &'static State = Box::leak(Box::new(State::new()));
+        static STATE: &'static State = {
+            let state: &'static State = Box::leak(Box::new(State::new()));
+            ALL.lock().expect("nothing panics under this lock").push(state);
+            state
+        };
     }
     STATE.with(|state| *state)
 }

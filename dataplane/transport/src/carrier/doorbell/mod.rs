@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_bell_that_was_rung_before_is_heard_and_another_seat_s_is_not() {
-        let bells = Doorbells::new().unwrap();
-        let flag: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+        static FLAG: AtomicU32 = AtomicU32::new(0);
+        let (bells, flag) = (Doorbells::new().unwrap(), &FLAG);
         let begin = Instant::now();
         bells.ring(Seat { number: 2, flag });
         bells.sleep(Seat { number: 2, flag }, LONG);
