@@ -86,7 +86,7 @@ sanitize() (
         -p orion-wire -p orion-ring -p orion-transport -p orion-soft -p orion-shim -- \
         --skip locks_inside_a_warp || status=1
     # oriond ends with its threads at work, which reads as leaks. Freed memory is kept back, which reads as growth.
-    # So four tests of a worker's memory are left out, and one of two million lines, for which it takes too long.
+    # So three tests of a worker's memory are left out, and one of two million lines, for which it takes too long.
     # Workers are not sealed, or their reports would have nowhere to go.
     ASAN_OPTIONS=$options:detect_leaks=0 cargo test --tests --no-fail-fast -p oriond -- \
         --skip a_thousand_sessions --skip takeover:: --skip cell:: \
