@@ -12,8 +12,8 @@ pub struct Cli {
     /// says by the names of these options (server_key_file for --server-key-file). Options given here as well decide
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the controller listens: HOST or HOST:PORT
-    #[arg(long, default_value = "127.0.0.1:9123", value_name = "ADDRESS")]
+    /// Where the controller listens: HOST or HOST:PORT, of a pool with several all of them with commas between
+    #[arg(long, default_value = "127.0.0.1:9123", value_name = "ADDRESS[,ADDRESS…]")]
     pub controller: String,
     /// The socket that oriond was given by --pool
     #[arg(long, value_name = "PATH")]

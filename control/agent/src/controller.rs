@@ -4,18 +4,19 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use orion_proto::HeartbeatRequest;
 use orion_proto::pool_client::PoolClient;
+use orion_proto::{HeartbeatRequest, leader};
 use orion_wire::lease::LeaseId;
 use tokio::runtime::Runtime;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
 use tracing::warn;
 
 use crate::report::Report;
 
-const PORT: u16 = 9123;
 /// A controller that is there answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Clocks that differ by more make lines of two logs hard to put in order. Leases go by the controller's.
@@ -23,8 +24,10 @@ const CLOCKS_DIFFER_MS_MAX: u64 = 2000;
 
 pub struct Controller {
     runtime: Runtime,
-    address: String,
-    client: PoolClient<Channel>,
+    /// Of all controllers of the pool.
+    addresses: Vec<String>,
+    /// The one that leads, as far as is known, and where it listens.
+    leader: Option<(PoolClient<Channel>, String)>,
     key: Option<MetadataValue<Ascii>>,
     is_warned: bool,
 }
@@ -51,31 +54,31 @@ impl fmt::Display for Failure {
 }
 
 impl Controller {
-    /// Reaches nobody yet.
-    pub fn new(address: &str, key_file: Option<&Path>) -> Result<Controller, String> {
-        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:{PORT}") };
+    /// Reaches nobody yet. `addresses` is `HOST[:PORT]`, several with commas between.
+    pub fn new(addresses: &str, key_file: Option<&Path>) -> Result<Controller, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| format!("starting the runtime failed: {e}"))?;
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|e| format!("--controller {address} is no HOST:PORT: {e}"))?
-            .connect_timeout(PATIENCE)
-            .timeout(PATIENCE);
+        let addresses = leader::addresses(addresses);
+        for address in &addresses {
+            leader::endpoint(address).map_err(|why| format!("--controller {why}"))?;
+        }
         let key = key_file.map(read_key).transpose()?;
-        // Connecting itself is done by the first call, and again by the next one after a connection has broken.
-        let client = runtime.block_on(async { PoolClient::new(endpoint.connect_lazy()) });
-        Ok(Controller { runtime, address, client, key, is_warned: false })
+        Ok(Controller { runtime, addresses, leader: None, key, is_warned: false })
     }
 
-    pub fn address(&self) -> &str {
-        &self.address
+    /// As they were named, or where the one that leads listens.
+    pub fn address(&self) -> String {
+        self.leader.as_ref().map_or_else(|| self.addresses.join(","), |(_, address)| address.clone())
     }
 
     /// Says what the node has.
     pub fn register(&mut self, report: &Report) -> Result<Registered, Failure> {
         let request = self.with_key(report.request());
-        let reply = self.runtime.block_on(self.client.register(request)).map_err(|s| self.failure(&s))?.into_inner();
+        let mut client = self.client()?;
+        let answer = self.runtime.block_on(async { timeout(PATIENCE, client.register(request)).await });
+        let reply = self.heard(answer)?;
         self.compare_clocks(reply.now_unix_ms);
         let controller_unix_ms = reply.now_unix_ms;
         match <[u8; 32]>::try_from(reply.lease_key.as_slice()) {
@@ -83,7 +86,7 @@ impl Controller {
             Err(_) if report.request().oriond.is_empty() => Ok(Registered { key: [0; 32], controller_unix_ms }),
             Err(_) => Err(Failure::Other(format!(
                 "the controller at {} gives no key for leases; is it older than this agent?",
-                self.address
+                self.address()
             ))),
         }
     }
@@ -91,10 +94,41 @@ impl Controller {
     /// Answers what is over.
     pub fn heartbeat(&mut self, node: &str, live: &[LeaseId], ended: &[LeaseId]) -> Result<Vec<LeaseId>, Failure> {
         let names = |ids: &[LeaseId]| ids.iter().map(LeaseId::to_string).collect();
-        let request = HeartbeatRequest { node: node.to_owned(), live: names(live), ended: names(ended) };
-        let request = self.with_key(request);
-        let reply = self.runtime.block_on(self.client.heartbeat(request)).map_err(|s| self.failure(&s))?.into_inner();
+        let (live, ended, node) = (names(live), names(ended), node.to_owned());
+        let request = self.with_key(HeartbeatRequest { node, live, ended });
+        let mut client = self.client()?;
+        let answer = self.runtime.block_on(async { timeout(PATIENCE, client.heartbeat(request)).await });
+        let reply = self.heard(answer)?;
         reply.over.iter().map(|id| id.parse().map_err(Failure::Other)).collect()
+    }
+
+    /// The one that leads. It is looked for if it is not known.
+    fn client(&mut self) -> Result<PoolClient<Channel>, Failure> {
+        if let Some((client, _)) = &self.leader {
+            return Ok(client.clone());
+        }
+        let found = self.runtime.block_on(leader::find(&self.addresses, PATIENCE));
+        let (channel, address) = found
+            .map_err(|why| Failure::Other(format!("no controller of the pool is reached: {why}; trying again")))?;
+        let client = PoolClient::new(channel);
+        self.leader = Some((client.clone(), address));
+        Ok(client)
+    }
+
+    /// One that does not answer, or does not lead any more, is not asked again before it was looked for.
+    fn heard<T>(&mut self, answer: Result<Result<Response<T>, Status>, Elapsed>) -> Result<T, Failure> {
+        let late = || Status::deadline_exceeded(format!("it does not answer within {} s", PATIENCE.as_secs()));
+        match answer.unwrap_or_else(|_| Err(late())) {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(status) => {
+                let failure = self.failure(&status);
+                if matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+                {
+                    self.leader = None;
+                }
+                Err(failure)
+            }
+        }
     }
 
     fn with_key<T>(&self, message: T) -> Request<T> {
@@ -108,24 +142,23 @@ impl Controller {
     fn failure(&self, status: &Status) -> Failure {
         let text = match status.code() {
             Code::NotFound => return Failure::Unknown(status.message().to_owned()),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
-                format!("the controller at {} is not reached: {}; trying again", self.address, status.message())
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
+                format!("the controller at {} is not reached: {}; trying again", self.address(), status.message())
             }
             Code::Unauthenticated => {
                 format!(
                     "the controller at {} refuses this node: {}; give --server-key-file",
-                    self.address,
+                    self.address(),
                     status.message()
                 )
             }
-            _ => format!("the controller at {} refuses this node: {}", self.address, status.message()),
+            _ => format!("the controller at {} refuses this node: {}", self.address(), status.message()),
         };
         Failure::Other(text)
     }
 
     fn compare_clocks(&mut self, theirs: u64) {
-        let ours = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let differ = ours.abs_diff(theirs);
+        let differ = now_unix_ms().abs_diff(theirs);
         if differ > CLOCKS_DIFFER_MS_MAX && !std::mem::replace(&mut self.is_warned, true) {
             warn!(
                 "this node's clock and the controller's differ by {differ} ms: leases go by the controller's, and the \
@@ -133,6 +166,10 @@ impl Controller {
             );
         }
     }
+}
+
+fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn read_key(path: &Path) -> Result<MetadataValue<Ascii>, String> {

@@ -31,7 +31,7 @@ impl Report {
             address: address.host().map_or_else(|| address.to_string(), str::to_owned),
             gpus: Vec::new(),
             split: cli.vgpu_count,
-            oriond: String::new(),
+            ..Default::default()
         };
         Ok(Report { request, reserve_mib: cli.reserve })
     }

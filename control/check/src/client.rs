@@ -131,7 +131,7 @@ pub fn controller(report: &mut Report) {
     report.say("\nChecking Orion Controller status ...");
     report.say("[Info] Orion Controller setting may be different in different SHELL.");
     report.say("[Info] Environment variable ORION_CONTROLLER has the first priority.\n");
-    let (mut address, by) = match controller_address() {
+    let (named, by) = match controller_address() {
         Ok(Some(found)) => found,
         Ok(None) => {
             let advice = "set ORION_CONTROLLER=HOST:9123 where there is a pool";
@@ -139,13 +139,18 @@ pub fn controller(report: &mut Report) {
         }
         Err(reason) => return report.fail("controller", reason, "mend the file, or remove it"),
     };
-    if !address.contains(':') {
-        address = format!("{address}:{CONTROLLER_PORT}");
+    // Each is looked at: of several one leads, and the others have to be there to take over.
+    for address in named.split(',').map(str::trim) {
+        let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };
+        controller_at(report, &format!("{address}{port}"), &by);
     }
+}
+
+fn controller_at(report: &mut Report, address: &str, by: &str) {
     report.say(&format!(
         "Orion Controller address is set as {address} in {by}. Using this address to diagnose Orion Controller"
     ));
-    match ask(&address, "/info") {
+    match ask(address, "/info") {
         Ok(versions) => {
             report.well("controller", format!("Address {address} is reached."));
             report.say(&format!("Orion Controller Version Information : {versions}"));
@@ -156,7 +161,7 @@ pub fn controller(report: &mut Report) {
         }
     }
     let number = |path: &str| {
-        let text = ask(&address, path)?;
+        let text = ask(address, path)?;
         let last = text.trim().rsplit('=').next().unwrap_or_default();
         last.parse::<u64>().map_err(|_| format!("{path} answers {text:?}"))
     };

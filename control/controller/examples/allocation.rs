@@ -4,10 +4,14 @@
 //! seconds what they have. Holds 10,000 vGPUs, and then allocates and releases one after the other, and from several
 //! clients at once. Prints percentiles of the time that a client waits for the answer to an allocation, which is on the
 //! disk by then.
+//!
+//! With the word `etcd` the pool is in an etcd of one member, which it starts too: `etcd` has to be in the path.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,6 +30,11 @@ fn main() -> Result<(), Failure> {
     let binary = std::env::current_exe()?.with_file_name("../orion-controller");
     let folder = std::env::temp_dir().join(format!("orion-allocation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
+    let mut etcd = match std::env::args().nth(1).as_deref() {
+        None => None,
+        Some("etcd") => Some(start_etcd(&folder)?),
+        Some(other) => return Err(format!("{other:?} is no store; it is etcd, or nothing").into()),
+    };
     let config = folder.join("controller.yaml");
     let text = format!(
         "controller:\n  listen_port: 0\n  log_level: warn\n  places_by_ratio: true\ndatabase:\n  data-dir: {}\n",
@@ -36,6 +45,7 @@ fn main() -> Result<(), Failure> {
     let mut controller = Command::new(&binary)
         .args(["start", "--config-file"])
         .arg(&config)
+        .args(etcd.iter().flat_map(|(url, _)| ["--kv", url]))
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("starting {}: {e}; build it first, in the same profile", binary.display()))?;
@@ -51,12 +61,36 @@ fn main() -> Result<(), Failure> {
     let measured = runtime.block_on(measure(&address));
     controller.kill()?;
     controller.wait()?;
+    if let Some((_, etcd)) = &mut etcd {
+        etcd.kill()?;
+        etcd.wait()?;
+    }
     std::fs::remove_dir_all(&folder)?;
     measured
 }
 
+/// One member, and its URL.
+fn start_etcd(folder: &Path) -> Result<(String, Child), Failure> {
+    let port = || Ok::<_, std::io::Error>(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
+    let (client, peer) = (format!("http://127.0.0.1:{}", port()?), format!("http://127.0.0.1:{}", port()?));
+    let log = std::fs::File::create(folder.join("etcd.log"))?;
+    let child = Command::new("etcd")
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client, "--name", "default"])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--data-dir"])
+        .arg(folder.join("etcd"))
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .map_err(|e| format!("starting etcd failed: {e}; it is in Debian's package etcd-server"))?;
+    Ok((client, child))
+}
+
 async fn measure(address: &str) -> Result<(), Failure> {
     let mut pool = PoolClient::connect(address.to_owned()).await?;
+    while !pool.leader(LeaderRequest {}).await?.into_inner().leads {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     for node in 0..NODES {
         let gpu = |gpu: usize| Gpu {
             uuid: format!("GPU-{node}-{gpu}"),
@@ -70,7 +104,7 @@ async fn measure(address: &str) -> Result<(), Failure> {
             node: name,
             gpus,
             split: 4,
-            oriond: String::new(),
+            ..Default::default()
         })
         .await?;
     }
@@ -135,7 +169,7 @@ async fn beat(mut pool: PoolClient<Channel>, live: Live) {
         pace.tick().await;
         let node = format!("node{node:04}");
         let live = live.lock().expect("no panic").get(&node).cloned().unwrap_or_default();
-        if let Err(status) = pool.heartbeat(HeartbeatRequest { node, live, ended: Vec::new() }).await {
+        if let Err(status) = pool.heartbeat(HeartbeatRequest { node, live, ..Default::default() }).await {
             eprintln!("a heartbeat failed: {status}");
         }
     }

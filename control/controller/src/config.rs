@@ -2,9 +2,10 @@
 
 // UNSAFETY: geteuid.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use orion_pool::pool::Settings;
 use serde::Deserialize;
 
 /// Where it is looked for if nothing is said.
@@ -27,6 +28,9 @@ struct Controller {
     insecure: bool,
     placement: Placement,
     places_by_ratio: bool,
+    advertise: Option<String>,
+    offer_s: u64,
+    lease_s: u64,
     authentication: Keys,
 }
 
@@ -40,6 +44,9 @@ impl Default for Controller {
             insecure: false,
             placement: Placement::Pack,
             places_by_ratio: false,
+            advertise: None,
+            offer_s: Settings::default().offer_ms / 1000,
+            lease_s: Settings::default().lease_ms / 1000,
             authentication: Keys::default(),
         }
     }
@@ -85,6 +92,7 @@ impl Keys {
 struct Database {
     name: Option<String>,
     data_dir: Option<PathBuf>,
+    kv: Option<String>,
     // Of the etcd that the original brought along.
     listen_client_urls: Option<String>,
     advertise_client_urls: Option<String>,
@@ -105,6 +113,12 @@ pub struct Config {
     pub places_by_ratio: bool,
     pub keys: Keys,
     pub folder: PathBuf,
+    /// URLs of an etcd that other controllers share.
+    pub kv: Option<String>,
+    /// Where others reach this controller, if it has been said.
+    advertise: Option<String>,
+    /// How long what stands.
+    pub times: Settings,
     /// Settings of the original that have no meaning here.
     pub idle: Vec<&'static str>,
 }
@@ -134,8 +148,17 @@ impl Config {
             insecure,
             placement,
             places_by_ratio,
+            advertise,
+            offer_s,
+            lease_s,
             authentication,
         } = file.controller;
+        // A node says every two seconds what it has.
+        for (name, seconds, min) in [("offer_s", offer_s, 1), ("lease_s", lease_s, 5)] {
+            if !(min..=3600).contains(&seconds) {
+                return Err(format!("controller.{name} is {seconds}; it is {min} to 3600 seconds"));
+            }
+        }
         if !listen_ip.is_loopback() && !insecure {
             return Err(format!(
                 "listen_ip is {listen_ip}, and what crosses a network is not encrypted yet: everybody on the way could \
@@ -143,7 +166,9 @@ impl Config {
             ));
         }
         if let Some(name) = file.database.name.as_deref().filter(|n| !["etcd", "embedded"].contains(n)) {
-            return Err(format!("database.name is {name:?}; it is \"embedded\", a store in data-dir"));
+            return Err(format!(
+                "database.name is {name:?}; it is \"embedded\", a store in data-dir; an etcd is named by kv"
+            ));
         }
         let level = log_level
             .parse()
@@ -157,6 +182,9 @@ impl Config {
                 Placement::Spread => orion_pool::Policy::Spread,
             },
             places_by_ratio,
+            kv: file.database.kv.clone().filter(|urls| !urls.is_empty()),
+            advertise: advertise.filter(|address| !address.is_empty()),
+            times: Settings { offer_ms: offer_s * 1000, lease_ms: lease_s * 1000, ..Settings::default() },
             keys: authentication.checked()?,
             idle: file.database.idle(),
             folder: match file.database.data_dir {
@@ -165,12 +193,30 @@ impl Config {
             },
         })
     }
+
+    /// Where the pool's other controllers and their clients reach this one, which listens at `local`.
+    pub fn advertised(&self, local: SocketAddr) -> Result<String, String> {
+        match &self.advertise {
+            Some(named) => {
+                orion_wire::client_conf::controller_address(named).map_err(|why| format!("controller.advertise: {why}"))
+            }
+            None if local.ip().is_unspecified() => {
+                let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+                    .map_err(|e| format!("reading the machine's name failed: {e}; set controller.advertise"))?;
+                Ok(format!("{}:{}", name.trim(), local.port()))
+            }
+            None => Ok(local.to_string()),
+        }
+    }
 }
 
 impl Database {
     fn idle(&self) -> Vec<&'static str> {
         let all = [
-            ("name: etcd (the controller keeps the pool itself, in data-dir)", self.name.as_deref() == Some("etcd")),
+            (
+                "name: etcd (without kv or --kv the controller keeps the pool itself, in data-dir)",
+                self.name.as_deref() == Some("etcd") && self.kv.is_none(),
+            ),
             ("listen-client-urls", self.listen_client_urls.is_some()),
             ("advertise-client-urls", self.advertise_client_urls.is_some()),
             ("listen-peer-urls", self.listen_peer_urls.is_some()),
@@ -236,6 +282,7 @@ database:
             ("controller:\n  listen_ip: 0.0.0.0\n", "insecure: true"),
             ("database:\n  name: mysql\n", "database.name is \"mysql\""),
             ("controller: [\n", "line"),
+            ("controller:\n  lease_s: 1\n", "lease_s is 1; it is 5 to 3600 seconds"),
             ("controller:\n  authentication:\n    client-key: short\n", "client-key has 5 characters"),
         ] {
             let why = Config::parse(text).expect_err(said);

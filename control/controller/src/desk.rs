@@ -1,19 +1,24 @@
 //! The one thread that changes the pool: it takes what has come, does all of it, stores it in one transaction, and only
-//! then answers. What could not be stored has not happened.
+//! then answers. What could not be stored has not happened. Where several controllers share a pool it does so only as
+//! long as this one leads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use orion_pool::pool::{Event, Pool, Settings};
 use orion_pool::{Allocation, AllocationId, Ask, Time, Why};
+use orion_transport::lease::MasterKey;
 use tokio::sync::{broadcast, oneshot};
 use tracing::{error, info, warn};
 
-use crate::store::Store;
+use crate::store::{Campaign, Failed, Store};
 
 /// How often time alone is looked at.
 const TICK: Duration = Duration::from_millis(200);
+/// Between two looks at who leads, and whether a store that could not be written can be.
+const LOOK: Duration = Duration::from_millis(500);
 /// Operations of one transaction. Each waits for all of them.
 const BATCH_MAX: usize = 1024;
 /// Events that somebody who watches may be behind.
@@ -23,6 +28,10 @@ const WATCH_MAX: usize = 4096;
 pub struct Desk {
     pub pool: Pool,
     pub now: Time,
+    /// Of it the keys of leases are made.
+    pub master: MasterKey,
+    /// Nodes that this controller's clock was told to: by it they judge leases.
+    pub told_time: BTreeSet<String>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
     /// Why nothing can be stored, since the last time that something was to be.
     pub trouble: Option<String>,
@@ -33,6 +42,39 @@ pub enum Waited {
     Granted(Allocation),
     /// Why not, in words.
     InVain(String),
+    /// The same as for who asks now.
+    Refused(Refusal),
+}
+
+/// Why nothing is done with the pool now. Nothing of what was asked has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The store can be neither written nor read; in words.
+    Store(String),
+    /// Another controller leads; where it listens.
+    Follows(String),
+    /// None does, as far as is known; in words.
+    NoLeader(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Store(why) => f.write_str(why),
+            Refusal::Follows(leader) => {
+                write!(f, "this controller does not lead the pool; the one at {leader} does, ask that")
+            }
+            Refusal::NoLeader(why) => write!(f, "no controller leads the pool at the moment: {why}; ask again"),
+        }
+    }
+}
+
+/// For those who watch.
+#[derive(Debug, Clone)]
+pub enum News {
+    Event(Event),
+    /// There is nothing more to see here.
+    Over(Refusal),
 }
 
 impl Desk {
@@ -54,37 +96,58 @@ impl Desk {
     }
 }
 
-type Reply = Box<dyn FnOnce(Result<(), String>) + Send>;
-type Operation = Box<dyn FnOnce(&mut Desk) -> Reply + Send>;
+type Reply = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
+/// Answers for itself if it is refused.
+type Operation = Box<dyn FnOnce(Result<&mut Desk, &Refusal>) -> Option<Reply> + Send>;
+
+enum Message {
+    Do(Operation),
+    /// Another controller may lead from now on.
+    End(oneshot::Sender<()>),
+}
 
 /// How the rest of the program reaches the desk.
 #[derive(Clone)]
 pub struct Counter {
-    operations: Sender<Operation>,
-    events: broadcast::Sender<Event>,
+    messages: Sender<Message>,
+    news: broadcast::Sender<News>,
 }
 
 /// Starts the thread. It ends the process if the desk should fall over: a pool without one hands out nothing.
-pub fn open(settings: Settings, mut store: Store) -> Result<Counter, String> {
-    let clock = Instant::now();
-    let pool = store.read(settings.clone(), 0)?;
-    info!(nodes = pool.nodes().count(), allocations = pool.allocations().count(), "the store is read");
-    let (operations, inbox) = channel();
-    let (events, _) = broadcast::channel(WATCH_MAX);
-    let desk = Desk { pool, now: 0, waiters: HashMap::new(), trouble: None };
-    let serving =
-        Serving { desk, store, settings, clock, inbox, events: events.clone(), is_stale: false, unheard: Vec::new() };
+pub fn open(settings: Settings, store: Box<dyn Store>) -> Result<Counter, String> {
+    let (messages, inbox) = channel();
+    let (news, _) = broadcast::channel(WATCH_MAX);
+    let mut serving = Serving {
+        desk: None,
+        store,
+        settings,
+        clock: Instant::now(),
+        inbox,
+        news: news.clone(),
+        standing: Standing::Follows(Refusal::NoLeader("this one has just been started".to_owned())),
+        looked: None,
+        unheard: Vec::new(),
+        ending: None,
+    };
+    if let Err(Refusal::Store(why)) = serving.ready()? {
+        return Err(why);
+    }
     std::thread::Builder::new()
         .name("desk".into())
-        .spawn(move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.run()));
-            if ended.is_err() {
+        .spawn(move || match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.run())) {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => {
+                error!(why, "ending");
+                eprintln!("orion-controller: {why}");
+                std::process::exit(1);
+            }
+            Err(_) => {
                 error!("the pool contradicts itself; ending, so that it is read from the store again");
                 std::process::exit(70);
             }
         })
         .map_err(|e| format!("starting a thread failed: {e}"))?;
-    Ok(Counter { operations, events })
+    Ok(Counter { messages, news })
 }
 
 impl Counter {
@@ -93,86 +156,233 @@ impl Counter {
     pub async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Desk) -> T + Send + 'static,
-    ) -> Result<T, String> {
+    ) -> Result<T, Refusal> {
         let (tell, told) = oneshot::channel();
-        let operation: Operation = Box::new(move |desk| {
-            let answer = work(desk);
-            Box::new(move |stored| drop(tell.send(stored.map(|()| answer))))
+        let operation: Operation = Box::new(move |desk| match desk {
+            Ok(desk) => {
+                let answer = work(desk);
+                Some(Box::new(move |stored| drop(tell.send(stored.map(|()| answer)))))
+            }
+            Err(refusal) => {
+                drop(tell.send(Err(refusal.clone())));
+                None
+            }
         });
-        let closed = || "the store can be neither written nor read; the controller's log says why".to_owned();
-        self.operations.send(operation).map_err(|_| closed())?;
-        told.await.map_err(|_| closed())?
+        let ended = || Refusal::NoLeader("this controller is ending".to_owned());
+        self.messages.send(Message::Do(operation)).map_err(|_| ended())?;
+        told.await.map_err(|_| ended())?
     }
 
-    pub fn watch(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+    /// Has another controller lead, if there is one. Nothing is answered after that.
+    pub async fn end(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.messages.send(Message::End(tell)).is_ok() {
+            let _ = told.await;
+        }
     }
+
+    pub fn watch(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+}
+
+enum Standing {
+    Leads,
+    /// What is in memory is not what is stored, and nothing may be done with it.
+    IsStale,
+    Follows(Refusal),
 }
 
 struct Serving {
-    desk: Desk,
-    store: Store,
+    /// There from the first time on that this controller leads.
+    desk: Option<Desk>,
+    store: Box<dyn Store>,
     settings: Settings,
     clock: Instant,
-    inbox: Receiver<Operation>,
-    events: broadcast::Sender<Event>,
-    /// What is in memory is not what is stored, and nothing may be done with it.
-    is_stale: bool,
+    inbox: Receiver<Message>,
+    news: broadcast::Sender<News>,
+    standing: Standing,
+    /// When it was asked last who leads, or whether the store can be written.
+    looked: Option<Instant>,
     /// Granted to clients that had gone.
     unheard: Vec<AllocationId>,
+    /// Who has said that this is the end.
+    ending: Option<oneshot::Sender<()>>,
 }
 
 impl Serving {
-    fn run(mut self) {
+    fn run(mut self) -> Result<(), String> {
         let mut ticked = Instant::now();
         loop {
-            let mut replies: Vec<Reply> = Vec::new();
             let first = match self.inbox.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
-                Ok(operation) => Some(operation),
+                Ok(Message::Do(operation)) => Some(operation),
+                Ok(Message::End(tell)) => {
+                    self.ending = Some(tell);
+                    None
+                }
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            self.desk.now = self.clock.elapsed().as_millis() as Time;
-            if self.freshen().is_err() {
-                // With the operations goes what would have answered: the callers hear that.
-                drop(first);
-                self.inbox.try_iter().for_each(drop);
-                continue;
+            if let Some(tell) = self.ending.take() {
+                self.store.resign();
+                let _ = tell.send(());
+                return Ok(());
             }
-            for id in std::mem::take(&mut self.unheard) {
-                self.desk.pool.release(self.desk.now, id, Why::NotConfirmed);
-            }
-            for operation in first.into_iter().chain(self.inbox.try_iter().take(BATCH_MAX)) {
-                replies.push(operation(&mut self.desk));
-            }
-            if ticked.elapsed() >= TICK {
+            let ticks = ticked.elapsed() >= TICK;
+            if ticks {
                 ticked = Instant::now();
-                self.desk.forget_who_left();
-                self.desk.pool.tick(self.desk.now);
             }
-            let stored = self.store.write(&self.desk.pool.take_changes());
-            match &stored {
-                Ok(()) => self.publish(),
-                Err(why) => self.take_back(why),
+            match self.ready()? {
+                Ok(()) => self.batch(first, ticks),
+                Err(refusal) => drop(first.and_then(|operation| operation(Err(&refusal)))),
             }
-            replies.into_iter().for_each(|reply| reply(stored.clone()));
         }
     }
 
+    /// All that has come, in one transaction.
+    fn batch(&mut self, first: Option<Operation>, ticks: bool) {
+        let desk = self.desk.as_mut().expect("who leads has a pool");
+        desk.now = self.clock.elapsed().as_millis() as Time;
+        for id in std::mem::take(&mut self.unheard) {
+            desk.pool.release(desk.now, id, Why::NotConfirmed);
+        }
+        let mut replies: Vec<Reply> = Vec::new();
+        let mut next = first;
+        while let Some(operation) = next.take() {
+            replies.extend(operation(Ok(&mut *desk)));
+            next = match (replies.len() < BATCH_MAX).then(|| self.inbox.try_recv()) {
+                Some(Ok(Message::Do(operation))) => Some(operation),
+                Some(Ok(Message::End(tell))) => {
+                    self.ending = Some(tell);
+                    None
+                }
+                _ => None,
+            };
+        }
+        if ticks {
+            desk.forget_who_left();
+            desk.pool.tick(desk.now);
+        }
+        let changes = desk.pool.take_changes();
+        let stored = match changes.is_empty() && replies.is_empty() {
+            true => Ok(()),
+            false => self.store.write(&changes),
+        };
+        let told = match stored {
+            Ok(()) => {
+                self.publish(!changes.is_empty());
+                Ok(())
+            }
+            Err(failed) => Err(self.take_back(failed)),
+        };
+        replies.into_iter().for_each(|reply| reply(told.clone()));
+    }
+
+    /// Whether something can be done with the pool: it is read again if it has to be, and who leads is asked if it is
+    /// time. The error is for good.
+    fn ready(&mut self) -> Result<Result<(), Refusal>, String> {
+        if !matches!(self.standing, Standing::Follows(_)) && self.store.is_deposed() {
+            self.take_back(Failed::Deposed(None));
+        }
+        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        match &self.standing {
+            Standing::Leads if is_time => Ok(self.probe()),
+            Standing::Leads => Ok(Ok(())),
+            Standing::IsStale => self.read(),
+            Standing::Follows(refusal) if !is_time => Ok(Err(refusal.clone())),
+            Standing::Follows(_) => {
+                self.looked = Some(Instant::now());
+                self.campaign()
+            }
+        }
+    }
+
+    fn campaign(&mut self) -> Result<Result<(), Refusal>, String> {
+        // Who could not sign what the others sign does not lead.
+        let campaign = match self.store.master_key() {
+            Ok(master) => self.store.campaign().map(|campaign| (campaign, master)),
+            Err(Failed::ForGood(why)) => return Err(why),
+            Err(Failed::Store(why)) => Err(why),
+            Err(Failed::Deposed(_)) => Err("another controller was faster".to_owned()),
+        };
+        let refusal = match campaign {
+            Ok((Campaign::Leads, master)) => {
+                let pool = Pool::new(self.settings.clone());
+                let (told_time, waiters) = (BTreeSet::new(), HashMap::new());
+                self.desk = Some(Desk { pool, now: 0, master, told_time, waiters, trouble: None });
+                return self.read();
+            }
+            Ok((Campaign::Another(leader), _)) => Refusal::Follows(leader),
+            Err(why) => Refusal::NoLeader(why),
+        };
+        self.follow(refusal.clone());
+        Ok(Err(refusal))
+    }
+
+    /// Each time that it is something else, one line.
+    fn follow(&mut self, refusal: Refusal) {
+        match (&self.standing, &refusal) {
+            (Standing::Follows(before), now) if before == now => {}
+            (_, Refusal::Follows(leader)) => info!("the controller at {leader} leads the pool; this one follows"),
+            (_, why) => warn!("{why}"),
+        }
+        self.standing = Standing::Follows(refusal);
+    }
+
+    fn read(&mut self) -> Result<Result<(), Refusal>, String> {
+        let now = self.clock.elapsed().as_millis() as Time;
+        let settings = self.settings.clone();
+        let kept = match self.store.read() {
+            Ok(kept) => kept,
+            Err(Failed::ForGood(why)) => return Err(why),
+            Err(failed) => {
+                let refusal = self.refusal(failed);
+                return Ok(Err(refusal));
+            }
+        };
+        let desk = self.desk.as_mut().expect("who reads it leads");
+        desk.pool = match kept.restore(settings, now) {
+            Ok(pool) => pool,
+            Err(why) => {
+                self.standing = Standing::IsStale;
+                return Ok(Err(Refusal::Store(format!("reading the store failed: {why}"))));
+            }
+        };
+        desk.now = now;
+        if !matches!(self.standing, Standing::IsStale) {
+            let (nodes, allocations) = (desk.pool.nodes().count(), desk.pool.allocations().count());
+            info!(nodes, allocations, "the store is read; this controller leads the pool");
+        }
+        self.standing = Standing::Leads;
+        Ok(Ok(()))
+    }
+
+    /// A store that could not be written is tried, so that somebody hears when it can be.
+    fn probe(&mut self) -> Result<(), Refusal> {
+        self.looked = Some(Instant::now());
+        let Some(was) = self.desk.as_ref().and_then(|desk| desk.trouble.clone()) else { return Ok(()) };
+        self.store.probe().map_err(|failed| self.take_back(failed))?;
+        info!(was, "the store can be written again");
+        self.desk.as_mut().expect("who leads has a pool").trouble = None;
+        Ok(())
+    }
+
     /// What has happened is told: to who waits, to the log, to who watches.
-    fn publish(&mut self) {
-        if let Some(why) = self.desk.trouble.take() {
+    fn publish(&mut self, has_written: bool) {
+        let desk = self.desk.as_mut().expect("who leads has a pool");
+        if let Some(why) = desk.trouble.take_if(|_| has_written) {
             info!(was = why, "the store can be written again");
         }
-        for event in self.desk.pool.take_events() {
-            log(&event, &self.desk.pool);
+        for event in desk.pool.take_events() {
+            log(&event, &desk.pool);
             let waited = match event {
-                Event::Granted { id } => self.desk.waiters.remove(&id).and_then(|(_, tell)| {
-                    let granted = self.desk.pool.allocation(id)?.clone();
+                Event::Granted { id } => desk.waiters.remove(&id).and_then(|(_, tell)| {
+                    let granted = desk.pool.allocation(id)?.clone();
                     Some((tell, Waited::Granted(granted)))
                 }),
-                Event::GaveUp { id } => (self.desk.waiters.remove(&id))
-                    .map(|(ask, tell)| (tell, Waited::InVain(self.desk.pool.why_not(&ask)))),
+                Event::GaveUp { id } => {
+                    (desk.waiters.remove(&id)).map(|(ask, tell)| (tell, Waited::InVain(desk.pool.why_not(&ask))))
+                }
                 _ => None,
             };
             if let Some((tell, waited)) = waited
@@ -181,33 +391,53 @@ impl Serving {
                 self.unheard.push(a.id);
             }
             // Without anybody who watches there is nobody to tell.
-            let _ = self.events.send(event);
+            let _ = self.news.send(News::Event(event));
         }
     }
 
-    /// Nothing of it has happened: the pool is what the store says.
-    fn take_back(&mut self, why: &str) {
-        if self.desk.trouble.as_deref() != Some(why) {
-            error!(why, "nothing can be changed until the store can be written");
+    /// Nothing of it has happened: the pool is what the store says, or another controller's.
+    fn take_back(&mut self, failed: Failed) -> Refusal {
+        let refusal = self.refusal(failed);
+        if let Some(desk) = &mut self.desk {
+            desk.pool.take_events();
+            for (_, (_, tell)) in desk.waiters.drain() {
+                let _ = tell.send(Waited::Refused(refusal.clone()));
+            }
         }
-        self.desk.trouble = Some(why.to_owned());
-        self.desk.pool.take_events();
-        for (_, (_, tell)) in self.desk.waiters.drain() {
-            let _ = tell.send(Waited::InVain(why.to_owned()));
+        if matches!(self.standing, Standing::IsStale)
+            && let Ok(Err(Refusal::Store(why))) = self.read()
+        {
+            warn!(why, "and it cannot be read either");
         }
-        self.is_stale = true;
-        if let Err(e) = self.freshen() {
-            warn!(why = e, "and it cannot be read either");
-        }
+        refusal
     }
 
-    /// Takes the pool from the store again, if what is in memory is not that.
-    fn freshen(&mut self) -> Result<(), String> {
-        if self.is_stale {
-            self.desk.pool = self.store.read(self.settings.clone(), self.desk.now)?;
-            self.is_stale = false;
+    /// How this controller stands after that.
+    fn refusal(&mut self, failed: Failed) -> Refusal {
+        match failed {
+            Failed::Store(why) | Failed::ForGood(why) => {
+                if let Some(desk) = &mut self.desk {
+                    if desk.trouble.as_deref() != Some(&why) {
+                        error!(why, "nothing can be changed until the store can be written");
+                    }
+                    desk.trouble = Some(why.clone());
+                }
+                self.standing = Standing::IsStale;
+                Refusal::Store(why)
+            }
+            Failed::Deposed(leader) => {
+                let refusal = match leader {
+                    Some(leader) => Refusal::Follows(leader),
+                    None => Refusal::NoLeader("this one has led until now".to_owned()),
+                };
+                warn!("this controller steps down: it has not been heard of in time, or its key was removed");
+                self.unheard.clear();
+                self.looked = None;
+                self.follow(refusal.clone());
+                let _ = self.news.send(News::Over(refusal.clone()));
+                refusal
+            }
         }
-        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod config;
 mod desk;
+mod key;
 mod leases;
 mod service;
 mod store;
@@ -10,6 +11,7 @@ mod web;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use orion_pool::pool::Settings;
@@ -17,8 +19,14 @@ use orion_proto::pool_server::PoolServer;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::key::KeyFile;
 use crate::service::Service;
 use crate::store::Store;
+use crate::store::embedded::Embedded;
+use crate::store::etcd::Shared;
+
+/// How long a controller that is told to end tries to say so to the others.
+const RESIGN: Duration = Duration::from_secs(2);
 
 /// The controller of an Orion pool.
 #[derive(Parser)]
@@ -42,8 +50,9 @@ struct Start {
     /// Log lines go to the end of this file instead of standard output.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Keeps the pool in an etcd. Not there yet: refused.
-    #[arg(long, value_name = "URL")]
+    /// Keeps the pool in an etcd, which several controllers share: http://HOST:PORT of its members, with commas
+    /// between. Without it database.kv, and without that a store of this controller's own
+    #[arg(long, value_name = "URL[,URL…]")]
     kv: Option<String>,
 }
 
@@ -62,27 +71,26 @@ fn main() -> ExitCode {
 }
 
 fn run(start: &Start) -> Result<(), String> {
-    if let Some(url) = &start.kv {
-        return Err(format!(
-            "--kv {url}: this controller cannot keep the pool in an etcd yet; without it the pool is in \
-             database.data-dir"
-        ));
-    }
     let config = Config::read(start.config_file.as_deref())?;
     log_to(start.log.as_ref().or(config.log_file.as_ref()), config.log_level)?;
     for name in &config.idle {
         warn!("controller.yaml: database.{name} has no meaning here");
     }
-    let settings = Settings { policy: config.policy, ..Settings::default() };
-    info!("Creating database connection to {}", config.folder.display());
-    let store = Store::open(&config.folder)?;
+    let address = SocketAddr::from(config.listen);
+    let listening = |e: std::io::Error| format!("listening on {address} failed: {e}");
+    let listener = std::net::TcpListener::bind(address).map_err(listening)?;
+    listener.set_nonblocking(true).map_err(listening)?;
+    let local = listener.local_addr().map_err(listening)?;
+    let settings = Settings { policy: config.policy, ..config.times.clone() };
+    let kv = start.kv.as_ref().or(config.kv.as_ref());
+    let shares_as = kv.map(|_| config.advertised(local)).transpose()?;
     let (node_ms, lease_ms) = (settings.node_ms, settings.lease_ms);
-    let counter = desk::open(settings, store)?;
+    let counter = desk::open(settings, store(&config, kv, shares_as.as_deref())?)?;
     info!("Database connection is created.");
     let service = Service {
         counter,
         keys: config.keys.clone(),
-        master: leases::master_key(&config.folder)?,
+        shares_as,
         places_by_ratio: config.places_by_ratio,
         node_ms,
         lease_ms,
@@ -91,12 +99,28 @@ fn run(start: &Start) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|e| format!("starting the runtime failed: {e}"))?;
-    runtime.block_on(serve(SocketAddr::from(config.listen), service))
+    runtime.block_on(serve(listener, service))
 }
 
-async fn serve(address: SocketAddr, service: Service) -> Result<(), String> {
-    let listener =
-        tokio::net::TcpListener::bind(address).await.map_err(|e| format!("listening on {address} failed: {e}"))?;
+/// Where the pool is kept.
+fn store(config: &Config, kv: Option<&String>, shares_as: Option<&str>) -> Result<Box<dyn Store>, String> {
+    let folder = &config.folder;
+    std::fs::create_dir_all(folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
+    match (kv, shares_as) {
+        (Some(urls), Some(address)) => {
+            info!("Creating database connection to {urls}, known to other controllers as {address}");
+            Ok(Box::new(Shared::open(urls, address.to_owned(), KeyFile::in_folder(folder))?))
+        }
+        _ => {
+            info!("Creating database connection to {}", folder.display());
+            Ok(Box::new(Embedded::open(folder)?))
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, service: Service) -> Result<(), String> {
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| format!("listening failed: {e}"))?;
+    let counter = service.counter.clone();
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(orion_proto::DESCRIPTORS)
         .build_v1()
@@ -117,6 +141,8 @@ async fn serve(address: SocketAddr, service: Service) -> Result<(), String> {
         served = axum::serve(listener, router) => served.map_err(|e| format!("serving failed: {e}")),
         () = told_to_end() => {
             info!("ending; what is running goes on without the controller");
+            // An etcd that does not answer is not waited for: its lease ends by itself.
+            let _ = tokio::time::timeout(RESIGN, counter.end()).await;
             Ok(())
         }
     }

@@ -1,22 +1,24 @@
 //! The service, as `orion.proto` describes it: from requests to the pool and back.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_pool::pool::{Answer, Event, Pool, Refused, Why};
 use orion_pool::{Allocation, AllocationId, Ask, Gpus, Lease, MIB, NodeReport, Standing, Time};
 use orion_proto as pb;
-use orion_transport::lease::{MasterKey, SignedLease};
+use orion_transport::lease::SignedLease;
 use tokio_stream::{Stream, StreamExt, wrappers::BroadcastStream, wrappers::errors::BroadcastStreamRecvError};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::config::Keys;
-use crate::desk::{Counter, Desk, Waited};
+use crate::desk::{Counter, Desk, News, Refusal, Waited};
 use crate::leases;
 
 /// Of one request, so that a mistake does not fill the memory.
 const NAMES_MAX: usize = 4096;
+/// How soon an agent registers with a controller that has begun to lead.
+const REGISTERS_WITHIN: Duration = Duration::from_secs(4);
 /// Longer than anybody waits; a client that wants to, asks again.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -24,7 +26,8 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 pub struct Service {
     pub counter: Counter,
     pub keys: Keys,
-    pub master: MasterKey,
+    /// Where this controller listens, as others of the pool are told; nothing if the pool is this one's alone.
+    pub shares_as: Option<String>,
     /// Takes shares of a GPU's time to which nobody is held.
     pub places_by_ratio: bool,
     pub node_ms: Time,
@@ -69,7 +72,7 @@ impl Service {
         &self,
         work: impl FnOnce(&mut Desk) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        self.counter.ask(work).await.map_err(Status::unavailable)
+        self.counter.ask(work).await.map_err(|refusal| unavailable(&refusal))
     }
 
     /// All that is asked for, when there is room for it; or why not.
@@ -90,14 +93,38 @@ impl Service {
         match waits.await {
             Ok(Waited::Granted(a)) => self.ask(move |d| told(&d.pool, &a, d.now)).await,
             Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
+            Ok(Waited::Refused(refusal)) => Err(unavailable(&refusal)),
             Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
         }
     }
 
     /// A lease of the session that an allocation is for, as it stands now.
     pub async fn lease(&self, allocation: &str) -> Result<SignedLease, Status> {
-        let (id, master) = (id(allocation)?, self.master.clone());
-        self.ask(move |d| leases::sign(&master, &d.pool, id, d.now)).await?.map_err(Status::failed_precondition)
+        let (id, shares) = (id(allocation)?, self.shares_as.is_some());
+        let until = Instant::now() + REGISTERS_WITHIN;
+        loop {
+            match self.sign(id, shares).await? {
+                Ok(signed) => return Ok(signed),
+                Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(node) => {
+                    let text =
+                        format!("node {node} has not registered since this controller leads the pool; ask again");
+                    return Err(Status::unavailable(text));
+                }
+            }
+        }
+    }
+
+    /// Or the node that has to register first: the clock by which it judges leases may be another controller's still.
+    async fn sign(&self, id: AllocationId, shares: bool) -> Result<Result<SignedLease, String>, Status> {
+        let signed = self.ask(move |d| {
+            let untold = d.pool.allocation(id).map(|a| &a.places[0].node).filter(|node| !d.told_time.contains(*node));
+            match untold.filter(|_| shares) {
+                Some(node) => Ok(Err(node.clone())),
+                None => leases::sign(d, id).map(Ok).map_err(Status::failed_precondition),
+            }
+        });
+        signed.await?
     }
 
     /// The program that an allocation was offered to lets us wait for its word that its session has begun. If it goes
@@ -119,6 +146,17 @@ impl Service {
         let id = id(allocation)?;
         self.ask(move |d| d.pool.release(d.now, id, why)).await
     }
+}
+
+/// Where another controller leads its address goes along, for those who look for it.
+fn unavailable(refusal: &Refusal) -> Status {
+    let mut status = Status::unavailable(refusal.to_string());
+    if let Refusal::Follows(leader) = refusal
+        && let Ok(value) = leader.parse()
+    {
+        status.metadata_mut().insert(pb::leader::HEADER, value);
+    }
+    status
 }
 
 /// Takes as long wherever they differ.
@@ -246,9 +284,14 @@ impl pb::pool_server::Pool for Service {
             reserve: g.reserve_bytes,
         });
         let (name, gpus) = (r.node.clone(), gpus.collect());
-        let key = leases::instance(&r.oriond).map(|instance| self.master.key_of(&name, &instance));
+        let instance = leases::instance(&r.oriond);
         let report = NodeReport { name: r.node, address: r.address, gpus, split: r.split, oriond: r.oriond };
-        self.ask(move |d| d.pool.register(d.now, report)).await?.map_err(refused)?;
+        let key = self.ask(move |d| {
+            d.pool.register(d.now, report)?;
+            d.told_time.insert(name.clone());
+            Ok(instance.map(|instance| d.master.key_of(&name, &instance)))
+        });
+        let key = key.await?.map_err(refused)?;
         Ok(Response::new(pb::RegisterReply {
             node_ms: self.node_ms,
             lease_ms: self.lease_ms,
@@ -319,13 +362,15 @@ impl pb::pool_server::Pool for Service {
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Reply<Self::WatchStream> {
         self.admit(request.metadata(), Role::Administrator)?;
-        let events = BroadcastStream::new(self.counter.watch()).map(|event| {
-            Ok(match event {
-                Ok(event) => shown(&event),
-                Err(BroadcastStreamRecvError::Lagged(n)) => {
-                    pb::Event { what: "missed".into(), detail: n.to_string(), ..Default::default() }
-                }
-            })
+        let news = self.counter.watch();
+        // Who does not lead sees nothing happen.
+        self.ask(|_| ()).await?;
+        let events = BroadcastStream::new(news).map(|news| match news {
+            Ok(News::Event(event)) => Ok(shown(&event)),
+            Ok(News::Over(refusal)) => Err(unavailable(&refusal)),
+            Err(BroadcastStreamRecvError::Lagged(n)) => {
+                Ok(pb::Event { what: "missed".into(), detail: n.to_string(), ..Default::default() })
+            }
         });
         Ok(Response::new(Box::pin(events)))
     }
@@ -366,6 +411,18 @@ impl pb::pool_server::Pool for Service {
         let quota = (quota != orion_pool::Quota::default()).then_some(quota);
         self.ask(move |d| d.pool.set_quota(&q.tenant, quota)).await?.map_err(refused)?;
         Ok(Response::new(pb::QuotaSet {}))
+    }
+
+    /// Nobody is asked for a key: who looks for the leader does not know yet whom he shows his.
+    async fn leader(&self, _: Request<pb::LeaderRequest>) -> Reply<pb::Leader> {
+        let (leads, address, why) = match self.counter.ask(|_| ()).await {
+            Ok(()) => (true, self.shares_as.clone().unwrap_or_default(), String::new()),
+            Err(Refusal::Follows(leader)) => (false, leader, String::new()),
+            Err(Refusal::NoLeader(why)) => (false, String::new(), why),
+            // It leads, and says what is wrong to who asks for something.
+            Err(Refusal::Store(why)) => (true, self.shares_as.clone().unwrap_or_default(), why),
+        };
+        Ok(Response::new(pb::Leader { leads, address, why }))
     }
 
     async fn list_quotas(&self, request: Request<pb::ListQuotasRequest>) -> Reply<pb::Quotas> {

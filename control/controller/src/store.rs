@@ -1,130 +1,84 @@
-//! Where the pool is kept: one file, in which every change is a transaction that is on the disk before anybody is told.
+//! Where the pool is kept, and with it the right to change it.
+//!
+//! ```text
+//! embedded   one file of this controller's own
+//! etcd       several controllers share one; one of them leads
+//! records    what is stored under which name, for etcd
+//! ```
 
-use std::path::{Path, PathBuf};
+pub mod embedded;
+pub mod etcd;
+mod records;
 
 use orion_pool::pool::{Change, Pool, Quota, Settings};
 use orion_pool::{Allocation, NodeReport, Standing, Time};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use orion_transport::lease::MasterKey;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// By name, in JSON.
-const NODES: TableDefinition<&str, &[u8]> = TableDefinition::new("nodes");
-const ALLOCATIONS: TableDefinition<u128, &[u8]> = TableDefinition::new("allocations");
-const QUOTAS: TableDefinition<&str, &[u8]> = TableDefinition::new("quotas");
 /// Of the form of what is stored.
-const FORM: TableDefinition<&str, u64> = TableDefinition::new("form");
 const FORM_NUMBER: u64 = 1;
 
-pub struct Store {
-    path: PathBuf,
-    /// Nothing after a failure, until it could be opened again.
-    database: Option<Database>,
+pub trait Store: Send {
+    /// What keys of leases are made of: the same for all controllers of a pool.
+    fn master_key(&mut self) -> Result<MasterKey, Failed>;
+
+    /// Who leads. Whoever does not tries to; the error says why nobody knows.
+    fn campaign(&mut self) -> Result<Campaign, String>;
+
+    /// What was stored last, by whoever it was. From here on nothing comes into the store that was written before and
+    /// had no answer.
+    fn read(&mut self) -> Result<Kept, Failed>;
+
+    /// Returns when all of it is stored for good and this controller led while it was stored. That is asked also if
+    /// there is nothing to store. After a failure it has to be read again.
+    fn write(&mut self, changes: &[Change]) -> Result<(), Failed>;
+
+    /// Whether something could be stored, after it could not.
+    fn probe(&mut self) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    /// Notices that another controller leads, if that can be seen without asking anybody.
+    fn is_deposed(&self) -> bool {
+        false
+    }
+
+    /// Lets another controller lead at once.
+    fn resign(&mut self) {}
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Campaign {
+    Leads,
+    /// Where it listens.
+    Another(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failed {
+    /// This controller does not lead any more, and nothing was stored. Where the one that does listens, if that is
+    /// known.
+    Deposed(Option<String>),
+    /// It may be otherwise the next time. In words.
+    Store(String),
+    /// An operator has to do something about it. In words.
+    ForGood(String),
 }
 
 type Failure = Box<dyn std::error::Error>;
 
-impl Store {
-    pub fn open(folder: &Path) -> Result<Store, String> {
-        std::fs::create_dir_all(folder).map_err(|e| format!("creating {} failed: {e}", folder.display()))?;
-        let path = folder.join("pool.redb");
-        let mut store = Store { path, database: None };
-        let opened = store.open_again().map(drop).map_err(|e| e.to_string());
-        opened.map_err(|e| format!("opening the store {} failed: {e}", store.path.display()))?;
-        Ok(store)
-    }
-
-    fn open_again(&mut self) -> Result<&Database, Failure> {
-        if self.database.is_none() {
-            let database = Database::create(&self.path)?;
-            let transaction = database.begin_write()?;
-            {
-                transaction.open_table(NODES)?;
-                transaction.open_table(ALLOCATIONS)?;
-                transaction.open_table(QUOTAS)?;
-                let mut form = transaction.open_table(FORM)?;
-                let found = form.get("number")?.map(|n| n.value());
-                match found {
-                    None => drop(form.insert("number", FORM_NUMBER)?),
-                    Some(FORM_NUMBER) => {}
-                    Some(other) => {
-                        let ours = FORM_NUMBER;
-                        return Err(format!("it has form {other}, and this controller reads form {ours}").into());
-                    }
-                }
-            }
-            transaction.commit()?;
-            self.database = Some(database);
-        }
-        Ok(self.database.as_ref().expect("just opened"))
-    }
-
-    /// The pool as it was stored last.
-    pub fn read(&mut self, settings: Settings, now: Time) -> Result<Pool, String> {
-        let path = self.path.clone();
-        let wrong = |e: &dyn std::fmt::Display| format!("reading the store {} failed: {e}", path.display());
-        let kept = self.kept().map_err(|e| wrong(&e))?;
-        Pool::restore(settings, kept.nodes, kept.allocations, kept.quotas, now).map_err(|e| wrong(&e))
-    }
-
-    fn kept(&mut self) -> Result<Kept, Failure> {
-        let read = self.open_again()?.begin_read()?;
-        let mut kept = Kept::default();
-        for entry in read.open_table(NODES)?.iter()? {
-            kept.nodes.push(decoded(entry?.1.value())?);
-        }
-        for entry in read.open_table(ALLOCATIONS)?.iter()? {
-            kept.allocations.push(decoded(entry?.1.value())?);
-        }
-        for entry in read.open_table(QUOTAS)?.iter()? {
-            let (tenant, quota) = entry?;
-            kept.quotas.push((tenant.value().to_owned(), decoded(quota.value())?));
-        }
-        Ok(kept)
-    }
-
-    /// Returns when all of it is on the disk. After a failure none of it is.
-    pub fn write(&mut self, changes: &[Change]) -> Result<(), String> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let written = self.open_again().and_then(|database| commit(database, changes));
-        written.map_err(|e| {
-            // What a file looks like behind a failed write its library finds out when it opens it.
-            self.database = None;
-            format!("writing the store {} failed: {e}", self.path.display())
-        })
-    }
-}
-
-#[derive(Default)]
-struct Kept {
+#[derive(Debug, Default)]
+pub struct Kept {
     nodes: Vec<(NodeReport, Standing)>,
     allocations: Vec<Allocation>,
     quotas: Vec<(String, Quota)>,
 }
 
-fn commit(database: &Database, changes: &[Change]) -> Result<(), Failure> {
-    let transaction = database.begin_write()?;
-    {
-        let mut nodes = transaction.open_table(NODES)?;
-        let mut allocations = transaction.open_table(ALLOCATIONS)?;
-        let mut quotas = transaction.open_table(QUOTAS)?;
-        for change in changes {
-            match change {
-                Change::Node(report, standing) => {
-                    nodes.insert(report.name.as_str(), encoded(&(report, standing))?.as_slice())?;
-                }
-                Change::NodeGone(name) => drop(nodes.remove(name.as_str())?),
-                Change::Allocation(a) => drop(allocations.insert(a.id.0, encoded(a)?.as_slice())?),
-                Change::AllocationGone(id) => drop(allocations.remove(id.0)?),
-                Change::Quota(tenant, quota) => {
-                    quotas.insert(tenant.as_str(), encoded(quota)?.as_slice())?;
-                }
-                Change::QuotaGone(tenant) => drop(quotas.remove(tenant.as_str())?),
-            }
-        }
+impl Kept {
+    /// The pool that was stored.
+    pub fn restore(self, settings: Settings, now: Time) -> Result<Pool, String> {
+        Pool::restore(settings, self.nodes, self.allocations, self.quotas, now)
     }
-    Ok(transaction.commit()?)
 }
 
 fn encoded(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
@@ -133,61 +87,4 @@ fn encoded(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
 
 fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     Ok(serde_json::from_slice(bytes)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use orion_pool::pool::Answer;
-    use orion_pool::{AllocationId, Ask, Gpu, MIB};
-
-    use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("orion-store-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        folder
-    }
-
-    #[test]
-    fn what_was_written_is_read_and_what_was_not_is_not() {
-        let folder = folder("again");
-        let mut store = Store::open(&folder).expect("opening");
-        let mut pool = store.read(Settings::default(), 0).expect("an empty store");
-        let gpu = Gpu { uuid: "GPU-1".into(), name: "GPU".into(), memory: 8 << 30, reserve: 0 };
-        let report = NodeReport {
-            name: "a".into(),
-            address: "10.0.0.1:9960".into(),
-            gpus: vec![gpu],
-            split: 4,
-            oriond: String::new(),
-        };
-        pool.register(0, report).expect("a sound report");
-        let ask = Ask { vgpus: 2, memory: Some(1024 * MIB), ..Ask::default() };
-        let Ok(Answer::Granted(granted)) = pool.allocate(0, AllocationId(7), ask.clone()) else { panic!() };
-        pool.set_quota("red", Some(Quota { vgpus: Some(3), ..Quota::default() })).expect("a good name");
-        store.write(&pool.take_changes()).expect("writing");
-        // Never written.
-        pool.allocate(0, AllocationId(8), ask).expect("room");
-        drop(store);
-        let mut store = Store::open(&folder).expect("opening again");
-        let pool = store.read(Settings::default(), 100).expect("reading");
-        let found: Vec<&Allocation> = pool.allocations().collect();
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].id, &found[0].places), (granted.id, &granted.places));
-        assert_eq!(pool.quotas().count(), 1);
-        std::fs::remove_dir_all(&folder).expect("removing");
-    }
-
-    #[test]
-    fn a_store_that_somebody_else_uses_or_that_is_none_is_refused() {
-        let folder = folder("used");
-        let store = Store::open(&folder).expect("opening");
-        let refused = Store::open(&folder).map(drop).expect_err("it is in use");
-        assert!(refused.contains("pool.redb"), "{refused}");
-        drop(store);
-        std::fs::write(folder.join("pool.redb"), "somebody's file, and long enough to be looked at").expect("writing");
-        let refused = Store::open(&folder).map(drop).expect_err("it is no store");
-        assert!(refused.contains("pool.redb"), "{refused}");
-        std::fs::remove_dir_all(&folder).expect("removing");
-    }
 }

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use orion_pool::Why;
 use orion_pool::pool::Pool;
+use orion_proto::leader::HEADER;
 use orion_proto::{AllocateRequest, Gpus};
 use orion_transport::lease::SignedLease;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -20,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
+use crate::desk::Refusal;
 use crate::service::{Role, Service, devices};
 
 /// What the original's controllers of 2020 answered.
@@ -134,7 +136,7 @@ struct Granted {
     ratio_is_kept: bool,
 }
 
-async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Response {
+async fn allocate(State(service): State<Service>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let granted = async {
         service.admit_by(authorization(&headers), Role::Client)?;
         let wanted: Wanted = serde_json::from_slice(&body)
@@ -147,6 +149,8 @@ async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Byte
         let had = service.grant(&wanted.into()).await.map_err(|status| not_across(status, cross_node))?;
         match service.lease(&had.allocation).await {
             Ok(lease) => Ok(granted(had, &lease)),
+            // It is asked for again, under the same name.
+            Err(status) if status.code() == Code::Unavailable => Err(status),
             Err(status) => {
                 service.end(&had.allocation, Why::Released).await?;
                 Err(status)
@@ -155,7 +159,7 @@ async fn allocate(State(service): State<Service>, headers: HeaderMap, body: Byte
     };
     match granted.await {
         Ok(granted) => (StatusCode::OK, json(&granted)).into_response(),
-        Err(status) => refused(&status),
+        Err(status) => refused(&status, &uri),
     }
 }
 
@@ -184,14 +188,19 @@ fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
 }
 
 /// A program that got no session gives back what it has had.
-async fn release(State(service): State<Service>, Path(allocation): Path<String>, headers: HeaderMap) -> Response {
+async fn release(
+    State(service): State<Service>,
+    Path(allocation): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
     let released = async {
         service.admit_by(authorization(&headers), Role::Client)?;
         service.end(&allocation, Why::Released).await
     };
     match released.await {
         Ok(was_there) => (StatusCode::OK, json(&serde_json::json!({ "was_there": was_there }))).into_response(),
-        Err(status) => refused(&status),
+        Err(status) => refused(&status, &uri),
     }
 }
 
@@ -200,11 +209,12 @@ async fn release(State(service): State<Service>, Path(allocation): Path<String>,
 async fn session(
     State(service): State<Service>,
     Path(allocation): Path<String>,
+    uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     if let Err(status) = service.admit_by(authorization(&headers), Role::Client) {
-        return refused(&status);
+        return refused(&status, &uri);
     }
     // What it says does not matter, only that it is still there to say it.
     let word = async { axum::body::to_bytes(body, BODY_BYTES_MAX).await.map(drop) };
@@ -212,8 +222,8 @@ async fn session(
     let awaited = tokio::spawn(async move { service.awaited(&allocation, word).await });
     match awaited.await {
         Ok(Ok(())) => (StatusCode::OK, json(&serde_json::json!({ "confirmed": true }))).into_response(),
-        Ok(Err(status)) => refused(&status),
-        Err(e) => refused(&tonic::Status::internal(e.to_string())),
+        Ok(Err(status)) => refused(&status, &uri),
+        Err(e) => refused(&tonic::Status::internal(e.to_string()), &uri),
     }
 }
 
@@ -221,7 +231,7 @@ fn authorization(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::AUTHORIZATION)?.to_str().ok()
 }
 
-fn refused(status: &tonic::Status) -> Response {
+fn refused(status: &tonic::Status, uri: &Uri) -> Response {
     let code = match status.code() {
         Code::InvalidArgument => StatusCode::BAD_REQUEST,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -230,7 +240,14 @@ fn refused(status: &tonic::Status) -> Response {
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    (code, json(&serde_json::json!({ "error": status.message() }))).into_response()
+    let leader = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
+    let Some(leader) = leader else {
+        return (code, json(&serde_json::json!({ "error": status.message() }))).into_response();
+    };
+    let said = serde_json::json!({ "error": status.message(), "leader": leader });
+    // By the scheme of the request, whichever that is.
+    let location = [(header::LOCATION, format!("//{leader}{uri}"))];
+    (StatusCode::TEMPORARY_REDIRECT, location, json(&said)).into_response()
 }
 
 fn json(value: &impl Serialize) -> ([(header::HeaderName, &'static str); 1], String) {
@@ -242,39 +259,52 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn unavailable(why: String) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
-}
-
 /// `/devices?res=nvidia_cuda` is the number of vGPUs, with `used=true` that of those that are free: the original's
 /// orion-check prints it as that.
-async fn free_or_all(State(service): State<Service>, Query(query): Query<HashMap<String, String>>) -> Response {
+async fn free_or_all(
+    State(service): State<Service>,
+    uri: Uri,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
     if let Some(other) = query.get("res").filter(|res| *res != "nvidia_cuda") {
         return (StatusCode::BAD_REQUEST, format!("res is {other:?}; it is nvidia_cuda\n")).into_response();
     }
     let wants_free = query.get("used").is_some_and(|used| used == "true");
-    let count = service.counter.ask(move |d| {
+    let count = service.ask(move |d| {
         let count = |device: &orion_proto::Device| if wants_free { device.free_vgpus } else { device.vgpus };
         devices(&d.pool).iter().map(count).sum::<u32>()
     });
     match count.await {
         Ok(count) => format!("nvidia_cuda={count}").into_response(),
-        Err(why) => unavailable(why),
+        Err(status) => refused(&status, &uri),
     }
 }
 
+/// Well is also who follows: the pool has a leader.
 async fn health(State(service): State<Service>) -> Response {
-    match service.counter.ask(|d| d.trouble.clone()).await {
-        Ok(None) => "ok\n".into_response(),
-        Ok(Some(why)) | Err(why) => unavailable(why),
-    }
+    let well = |text: String| (StatusCode::OK, text).into_response();
+    let why = match (service.counter.ask(|d| d.trouble.clone()).await, &service.shares_as) {
+        (Ok(None), None) => return well("ok\n".to_owned()),
+        (Ok(None), Some(here)) => return well(format!("ok; this controller, {here}, leads the pool\n")),
+        (Err(Refusal::Follows(leader)), _) => return well(format!("ok; the controller at {leader} leads the pool\n")),
+        (Ok(Some(why)), _) => why,
+        (Err(refusal), _) => refusal.to_string(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
+/// Who leads is known to all; the pool to the one that does.
 async fn metrics(State(service): State<Service>) -> Response {
-    match service.counter.ask(|d| text(&d.pool)).await {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Ok(Err(e)) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
-        Err(why) => unavailable(why),
+    let here = service.shares_as.clone().unwrap_or_default();
+    let text = match service.counter.ask(move |d| text(Some(&d.pool), Some(&here))).await {
+        Ok(text) => text,
+        Err(Refusal::Follows(leader)) => text(None, Some(&leader)),
+        Err(Refusal::NoLeader(_)) => text(None, None),
+        Err(refusal) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{refusal}\n")).into_response(),
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
     }
 }
 
@@ -297,9 +327,30 @@ struct OfTenant {
     tenant: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfController {
+    address: String,
+}
+
 /// As it is at this moment: nothing is counted between two questions.
-fn text(pool: &Pool) -> Result<String, std::fmt::Error> {
+fn text(pool: Option<&Pool>, leader: Option<&str>) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("orion");
+    let (leads, leads_where) = (Gauge::<i64>::default(), Family::<OfController, Gauge>::default());
+    leads.set(pool.is_some().into());
+    registry.register("controller_leads", "Whether this controller leads the pool", leads);
+    if let Some(address) = leader.filter(|address| !address.is_empty()) {
+        registry.register("controller_leader", "The controller that leads the pool", leads_where.clone());
+        leads_where.get_or_create(&OfController { address: address.to_owned() }).set(1);
+    }
+    if let Some(pool) = pool {
+        of_pool(&mut registry, pool);
+    }
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn of_pool(registry: &mut Registry, pool: &Pool) {
     let gpu = |registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>| {
         let family = Family::<OfGpu, Gauge>::default();
         match unit {
@@ -308,11 +359,11 @@ fn text(pool: &Pool) -> Result<String, std::fmt::Error> {
         }
         family
     };
-    let memory = gpu(&mut registry, "gpu_memory", "Memory that vGPUs of the GPU may have", Some(Unit::Bytes));
-    let free = gpu(&mut registry, "gpu_memory_free", "Memory that no vGPU has", Some(Unit::Bytes));
-    let ratio = gpu(&mut registry, "gpu_ratio_free_percent", "Time of the GPU that no vGPU has", None);
-    let vgpus = gpu(&mut registry, "gpu_vgpus", "vGPUs that the GPU is split into", None);
-    let vgpus_free = gpu(&mut registry, "gpu_vgpus_free", "vGPUs that nobody has", None);
+    let memory = gpu(registry, "gpu_memory", "Memory that vGPUs of the GPU may have", Some(Unit::Bytes));
+    let free = gpu(registry, "gpu_memory_free", "Memory that no vGPU has", Some(Unit::Bytes));
+    let ratio = gpu(registry, "gpu_ratio_free_percent", "Time of the GPU that no vGPU has", None);
+    let vgpus = gpu(registry, "gpu_vgpus", "vGPUs that the GPU is split into", None);
+    let vgpus_free = gpu(registry, "gpu_vgpus_free", "vGPUs that nobody has", None);
     for device in devices(pool) {
         let of = OfGpu { node: device.node, gpu: device.gpu, uuid: device.uuid, name: device.name };
         memory.get_or_create(&of).set(device.memory_bytes as i64);
@@ -340,7 +391,4 @@ fn text(pool: &Pool) -> Result<String, std::fmt::Error> {
     waiting.set(pool.waiting().count() as i64);
     registry.register("allocations", "Allocations that stand", allocations);
     registry.register("clients_waiting", "Clients that wait for room", waiting);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)?;
-    Ok(text)
 }

@@ -122,7 +122,7 @@ fn node(name: &str, gpus: &[(&str, u64)], split: u32) -> RegisterRequest {
         reserve_bytes: 0,
     };
     let gpus = gpus.iter().map(gpu).collect();
-    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split, oriond: String::new() }
+    RegisterRequest { node: name.into(), address: format!("{name}:9960"), gpus, split, ..Default::default() }
 }
 
 fn ask(vgpus: u32, gib: u64, ratio: u32) -> AllocateRequest {
@@ -564,10 +564,110 @@ fn a_store_that_cannot_be_written_changes_nothing_and_says_so() {
     });
 }
 
+/// A disk that somebody else has filled, and then cleared.
+#[test]
+fn a_full_disk_is_said_and_is_over_when_there_is_room_again() {
+    runtime().block_on(async {
+        let mut controller = Controller::start("full-disk", "");
+        controller.kill();
+        let disk = controller.folder.join("data");
+        std::fs::remove_dir_all(&disk).expect("removing");
+        std::fs::create_dir(&disk).expect("a new folder");
+        let _mount = Mount::tmpfs(&disk, "8m");
+        controller.run(&[]);
+        let mut pool = controller.client().await;
+        pool.register(node("a", &[("0", 64)], 100)).await.expect("registering");
+        let had = pool.allocate(ask(1, 1, 1)).await.expect("room").into_inner();
+        let filled = std::fs::write(disk.join("somebody's"), vec![1; 8 << 20]).expect_err("it is full");
+        assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+        // What is free in the store's own file is taken first.
+        let mut granted = Vec::new();
+        let mut why = None;
+        for number in 0..1000 {
+            let name = format!("{number}{}", "n".repeat(200));
+            let gpus: Vec<String> = (0..64).map(|gpu| gpu.to_string()).collect();
+            let gpus: Vec<(&str, u64)> = gpus.iter().map(|gpu| (gpu.as_str(), 1)).collect();
+            if let Err(status) = pool.register(node(&name, &gpus, 1)).await {
+                why = Some(status);
+                break;
+            }
+            granted.push(name);
+        }
+        let why = why.expect("the disk is full");
+        assert_eq!(why.code(), Code::Unavailable, "{why}");
+        assert!(why.message().contains("writing the store"), "{why}");
+        let (status, said) = controller.get("/healthz");
+        assert!(status == 503 && said.contains("the store"), "{status} {said}");
+        std::fs::remove_file(disk.join("somebody's")).expect("removing");
+        let until = Instant::now() + Duration::from_secs(20);
+        while controller.get("/healthz").0 != 200 {
+            assert!(Instant::now() < until, "{}", controller.get("/healthz").1);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        pool.confirm(named(&had)).await.expect("what was answered stands");
+        pool.allocate(ask(1, 1, 1)).await.expect("room");
+        let nodes = controller.get("/metrics").1.matches("\norion_node{").count();
+        assert_eq!(nodes, granted.len() + 1, "those that were answered, and no other");
+    });
+}
+
+/// Gone with the test, also when it fails.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(at: &Path, size: &str) -> Mount {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "orion-test"]).arg(at);
+        assert!(mount.status().expect("mount starts").success(), "mounting takes root");
+        Mount(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn who_renews_in_time_keeps_what_he_has_and_who_is_late_is_told() {
+    runtime().block_on(async {
+        let controller = Controller::start("late", "  offer_s: 1\n  lease_s: 5\n");
+        let mut pool = controller.client().await;
+        pool.register(node("a", &[("0", 16)], 4)).await.expect("registering");
+        let offered = pool.allocate(ask(1, 1, 10)).await.expect("room").into_inner();
+        let [renewed, late] = [1, 2].map(|_| pool.clone()).map(|mut pool| async move {
+            let had = pool.allocate(ask(1, 1, 10)).await.expect("room").into_inner();
+            pool.confirm(named(&had)).await.expect("confirming");
+            named(&had)
+        });
+        let (renewed, late) = (renewed.await, late.await);
+        let until = Instant::now() + Duration::from_millis(6500);
+        while Instant::now() < until {
+            pool.renew(renewed.clone()).await.expect("in time");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let why = refused(pool.confirm(named(&offered)).await, Code::NotFound);
+        assert!(why.contains("not renewed in time"), "{why}");
+        let why = refused(pool.renew(late.clone()).await, Code::NotFound);
+        assert!(why.contains(&late.allocation) && why.contains("not renewed in time"), "{why}");
+        assert!(controller.said(&format!("allocation {} is over: Expired", late.allocation)));
+        assert!(controller.said(&format!("allocation {} is over: NotConfirmed", offered.allocation)));
+        assert_eq!(
+            pool.list_allocations(ListAllocationsRequest::default()).await.expect("a list").get_ref().allocations.len(),
+            1
+        );
+    });
+}
+
 #[test]
 fn a_second_controller_leaves_the_first_ones_store_alone() {
     let controller = Controller::start("second", "");
-    let config = controller.folder.join("controller.yaml");
+    // At another port, with the same store.
+    let text = std::fs::read_to_string(controller.folder.join("controller.yaml")).expect("it was written");
+    let config = controller.folder.join("second.yaml");
+    std::fs::write(&config, text.replace(&format!("listen_port: {}", controller.port), "listen_port: 0"))
+        .expect("writing");
     let second = Command::new(env!("CARGO_BIN_EXE_orion-controller"))
         .args(["start", "--config-file"])
         .arg(&config)
@@ -613,8 +713,8 @@ fn the_command_line_is_the_originals_and_what_is_not_there_is_refused() {
     };
     let (ok, text) = run(&["help", "start"]);
     assert!(ok && ["--config-file", "--log", "--kv"].iter().all(|option| text.contains(option)), "{text}");
-    let (ok, text) = run(&["start", "--kv", "http://127.0.0.1:2379"]);
-    assert!(!ok && text.contains("etcd"), "{text}");
+    let (ok, text) = run(&["start", "--kv", "https://127.0.0.1:2379"]);
+    assert!(!ok && text.contains("--kv \"https://127.0.0.1:2379\" is an etcd behind TLS"), "{text}");
     let (ok, text) = run(&["start", "--config-file", "/nowhere/controller.yaml"]);
     assert!(!ok && text.contains("reading /nowhere/controller.yaml failed"), "{text}");
 }

@@ -182,8 +182,13 @@ impl Pool {
         pool.quotas.extend(quotas);
         for mut allocation in allocations {
             allocation.until = now + pool.time_of(allocation.lease);
-            for place in &allocation.places {
-                if !pool.nodes.get_mut(&place.node).is_some_and(|node| node.take_again(place)) {
+            for place in &mut allocation.places {
+                let node = pool.nodes.get_mut(&place.node);
+                // What a node says of the order of its GPUs may have been stored, and this not yet.
+                if let Some(number) = node.as_ref().and_then(|node| node.number(&place.gpu)) {
+                    place.number = number as u32;
+                }
+                if !node.is_some_and(|node| node.take_again(place)) {
                     return Err(format!(
                         "allocation {} has {} MiB of GPU {} on {}, and that is not free: the store contradicts itself",
                         allocation.id,
@@ -487,6 +492,12 @@ impl Pool {
             .map(|(node, number)| self.nodes.get_mut(node).expect("just chosen").take(*number, &ask))
             .collect();
         self.hold(&ask.tenant, &places);
+        // Asked for again, it is not over any more.
+        for place in &places {
+            if let Some(revoked) = self.revoked.get_mut(&place.node) {
+                revoked.remove(&id);
+            }
+        }
         let allocation = Allocation { id, ask, places, lease: Lease::Offered, until: now + self.settings.offer_ms };
         self.allocations.insert(id, allocation.clone());
         self.changes.push(Change::Allocation(allocation.clone()));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_address};
+use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 use crate::cli::Cli;
 
@@ -54,7 +54,7 @@ pub fn wanted(
                          them out"
         )),
         (Some((said, controller)), None, _) => {
-            controller_address(&controller).map_err(|why| format!("{said}: {why}"))?;
+            controller_addresses(&controller).map_err(|why| format!("{said}: {why}"))?;
             variables.push(("ORION_CONTROLLER", controller));
             Ok(Some(Wanted { variables }))
         }

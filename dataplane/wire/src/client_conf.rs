@@ -86,11 +86,17 @@ impl ClientConf {
 /// The port that an address of a controller has if it names none.
 pub const CONTROLLER_PORT: u16 = 9123;
 
+/// One or several with commas between, each with its port.
+pub fn controller_addresses(text: &str) -> Result<Vec<String>, String> {
+    text.split(',').map(|address| controller_address(address.trim())).collect()
+}
+
 /// `host`, `host:port`, `[::1]` or `[::1]:port`, with the port.
 pub fn controller_address(text: &str) -> Result<String, String> {
     let wrong = || {
         Err(format!(
-            "{text:?} is no address of a controller; it is HOST or HOST:PORT, such as gpu-pool:{CONTROLLER_PORT}"
+            "{text:?} is no address of a controller; it is HOST or HOST:PORT, such as gpu-pool:{CONTROLLER_PORT}, of \
+             several controllers all with commas between"
         ))
     };
     let (host, port) = match text.rsplit_once(':') {
@@ -167,6 +173,9 @@ mod tests {
         ] {
             assert_eq!(controller_address(text).as_deref(), Ok(address));
         }
+        let several = controller_addresses("pool, [::1]:1").expect("two of them");
+        assert_eq!(several, ["pool:9123", "[::1]:1"]);
+        assert!(controller_addresses("pool,").expect_err("one is empty").contains("\"\" is no address"));
         for text in ["", ":9123", "pool:", "pool:0", "pool:http", "http://pool", "a b", "::1", "::1:9123"] {
             let why = controller_address(text).expect_err(text);
             assert!(why.contains("HOST:PORT"), "{why}");

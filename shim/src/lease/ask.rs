@@ -17,7 +17,9 @@ use super::wanted::Wanted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// It answers when what it says is on its disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two tries to reach one that is not there.
+/// Where there are others one that is stopped is not waited for as long.
+const ANSWER_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two rounds of asking all of them.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A lease is a few hundred bytes, what is free and who holds the rest a few thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +49,10 @@ impl Claim {
 
 /// Why there is no answer.
 enum Trouble {
-    NotReached(io::Error),
+    /// Whoever is asked again may have one; in words.
+    NotNow(String),
+    /// Another controller leads; and what is said if that is not so.
+    Elsewhere(String, String),
     Refused(NoSession),
 }
 
@@ -57,26 +62,12 @@ impl From<String> for Trouble {
     }
 }
 
-impl Trouble {
-    fn told(self, wanted: &Wanted) -> NoSession {
-        match self {
-            Trouble::Refused(no) => no,
-            Trouble::NotReached(e) => format!(
-                "{}; is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in client.conf) \
-                 right?",
-                not_reached(wanted, &e)
-            )
-            .into(),
-        }
-    }
+fn not_reached(controller: &str, e: &io::Error) -> Trouble {
+    Trouble::NotNow(format!("the pool's controller at {controller} is not reached: {e}"))
 }
 
-fn not_reached(wanted: &Wanted, e: &io::Error) -> String {
-    format!("the pool's controller at {} is not reached: {e}", wanted.controller)
-}
-
-/// Asks for vGPUs, and again as long as the controller is not reached. The error is one line: what was asked, what is
-/// free, and what to try.
+/// Asks for vGPUs, and again as long as no controller is reached that leads. The error is one line: what was asked,
+/// what is free, and what to try.
 pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     // A name of our own, under which the same is answered if the controller is asked again.
     let nonce = fresh_nonce().map_err(|e| format!("reading random bytes failed: {e}"))?;
@@ -86,27 +77,62 @@ pub fn ask(wanted: &Wanted, program: &str) -> Result<Granted, NoSession> {
     let until = Instant::now() + patience;
     let mut has_said = false;
     loop {
-        match exchange(wanted, "POST", "/allocations", &question, Some(&name)) {
+        match round(wanted, "POST", "/allocations", &question, Some(&name)) {
             Ok((answer, socket)) => return granted(wanted, &answer, socket),
-            Err(Trouble::NotReached(e)) if Instant::now() < until => {
+            Err(Trouble::Refused(no)) => return Err(no),
+            Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) if Instant::now() < until => {
                 if !std::mem::replace(&mut has_said, true) {
                     let seconds = patience.as_secs();
-                    crate::say!("{}; waiting for it, {seconds} s at most (ORION_WAIT)", not_reached(wanted, &e));
+                    crate::say!("{why}; waiting for it, {seconds} s at most (ORION_WAIT)");
                 }
                 std::thread::sleep(PAUSE);
             }
-            Err(trouble) => return Err(trouble.told(wanted)),
+            Err(Trouble::NotNow(why) | Trouble::Elsewhere(_, why)) => {
+                let hint = "is orion-controller running there, and is ORION_CONTROLLER (or controller_addr in \
+                            client.conf) right?";
+                return Err(format!("{why}; {hint}").into());
+            }
+        }
+    }
+}
+
+/// Asks the controllers one after the other until one answers that leads. What is asked has a name, so asking again
+/// does nothing twice.
+fn round(
+    wanted: &Wanted,
+    method: &str,
+    path: &str,
+    body: &str,
+    claims: Option<&str>,
+) -> Result<(Object, TcpStream), Trouble> {
+    let mut candidates = wanted.controllers.clone();
+    let mut at = 0;
+    loop {
+        let trouble = match exchange(wanted, &candidates[at], method, path, body, claims) {
+            Err(trouble @ (Trouble::NotNow(_) | Trouble::Elsewhere(..))) => trouble,
+            answer => return answer,
+        };
+        at += 1;
+        // It may be none of those that were named.
+        if let Trouble::Elsewhere(leader, _) = &trouble
+            && !candidates.contains(leader)
+        {
+            candidates.insert(at, leader.clone());
+        }
+        if at == candidates.len() {
+            return Err(trouble);
         }
     }
 }
 
 fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Granted, NoSession> {
-    let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(wanted, &format!("it has no {name}")));
+    let all = wanted.controllers.join(",");
+    let text = |name: &str| answer.get(name).cloned().ok_or_else(|| damaged(&all, &format!("it has no {name}")));
     let address = text("address")?;
-    let server = Server::parse(&address).map_err(|why| damaged(wanted, &why))?;
+    let server = Server::parse(&address).map_err(|why| damaged(&all, &why))?;
     let signature = hex(&text("signature")?).and_then(|bytes| bytes.try_into().ok());
     let (Some(body), Some(signature)) = (hex(&text("lease")?), signature) else {
-        return Err(damaged(wanted, "its lease is none").into());
+        return Err(damaged(&all, "its lease is none").into());
     };
     let lease = SignedLease { body, signature };
     let (allocation, node, places) = (text("allocation")?, text("node")?, text("places")?);
@@ -115,7 +141,7 @@ fn granted(wanted: &Wanted, answer: &Object, socket: TcpStream) -> Result<Grante
 
 /// Gives back what no session came of. If that is not heard either, it goes back by itself in half a minute.
 pub fn give_back(wanted: &Wanted, granted: &Granted) {
-    let _ = exchange(wanted, "DELETE", &format!("/allocations/{}", granted.allocation), "", None);
+    let _ = round(wanted, "DELETE", &format!("/allocations/{}", granted.allocation), "", None);
 }
 
 fn question(wanted: &Wanted, program: &str, name: &str) -> String {
@@ -139,13 +165,14 @@ fn question(wanted: &Wanted, program: &str, name: &str) -> String {
 /// `claims` is the allocation that is to go back when the connection ends.
 fn exchange(
     wanted: &Wanted,
+    controller: &str,
     method: &str,
     path: &str,
     body: &str,
     claims: Option<&str>,
 ) -> Result<(Object, TcpStream), Trouble> {
-    let controller = &wanted.controller;
-    let mut socket = connect(controller, wanted.wait).map_err(Trouble::NotReached)?;
+    let unreached = |e: io::Error| not_reached(controller, &e);
+    let mut socket = connect(controller, wanted).map_err(unreached)?;
     let key = wanted.client_key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
     if key.bytes().filter(|byte| matches!(byte, b'\r' | b'\n')).count() > 2 {
         return Err("ORION_CLIENT_KEY has a line break in it".to_owned().into());
@@ -161,12 +188,12 @@ fn exchange(
     let claim = claims.map(|name| head("POST", &format!("/allocations/{name}/session"), 1)).unwrap_or_default();
     let (first, then) = if wanted.wait.is_none() { (claim.as_str(), "") } else { ("", claim.as_str()) };
     let question = format!("{}{body}{first}", head(method, path, body.len()));
-    socket.write_all(question.as_bytes()).map_err(Trouble::NotReached)?;
-    let answer = receive(&mut socket).map_err(Trouble::NotReached)?;
-    let (status, object) = read(&answer).ok_or_else(|| damaged(wanted, "it is no HTTP with JSON"))?;
+    socket.write_all(question.as_bytes()).map_err(unreached)?;
+    let answer = receive(&mut socket).map_err(unreached)?;
+    let (status, object) = read(&answer).ok_or_else(|| damaged(controller, "it is no HTTP with JSON"))?;
     match (status, object.get("error")) {
         (200, None) => {
-            socket.write_all(then.as_bytes()).map_err(Trouble::NotReached)?;
+            socket.write_all(then.as_bytes()).map_err(unreached)?;
             Ok((object, socket))
         }
         (status, Some(error)) => {
@@ -174,9 +201,13 @@ fn exchange(
             let refused = (status == 401).then_some(Reason::NotPermitted);
             let hint = if status == 401 { " (ORION_CLIENT_KEY)" } else { "" };
             let text = format!("the pool's controller at {controller}: {}{hint}", one_line(error));
-            Err(Trouble::Refused(NoSession { refused, text }))
+            match (status, object.get("leader")) {
+                (307, Some(leader)) => Err(Trouble::Elsewhere(leader.clone(), text)),
+                (503, _) => Err(Trouble::NotNow(text)),
+                _ => Err(Trouble::Refused(NoSession { refused, text })),
+            }
         }
-        (status, None) => Err(damaged(wanted, &format!("it has status {status}")).into()),
+        (status, None) => Err(damaged(controller, &format!("it has status {status}")).into()),
     }
 }
 
@@ -195,8 +226,9 @@ fn receive(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn connect(address: &str, wait: Option<u64>) -> io::Result<TcpStream> {
-    let answers_within = ANSWER_TIMEOUT + Duration::from_secs(wait.unwrap_or(0));
+fn connect(address: &str, wanted: &Wanted) -> io::Result<TcpStream> {
+    let patience = if wanted.controllers.len() == 1 { ANSWER_TIMEOUT } else { ANSWER_OF_SEVERAL_TIMEOUT };
+    let answers_within = patience + Duration::from_secs(wanted.wait.unwrap_or(0));
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
@@ -235,11 +267,10 @@ fn read(answer: &[u8]) -> Option<(u16, Object)> {
     Some((status, object(body)?))
 }
 
-fn damaged(wanted: &Wanted, why: &str) -> String {
+fn damaged(controller: &str, why: &str) -> String {
     format!(
-        "what answers at {} is no controller of this version of Orion's: {why}; check ORION_CONTROLLER, and compare \
-         versions",
-        wanted.controller
+        "what answers at {controller} is no controller of this version of Orion's: {why}; check ORION_CONTROLLER, and \
+         compare versions"
     )
 }
 

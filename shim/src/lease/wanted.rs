@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_address};
+use orion_wire::client_conf::{BELOW_HOME, ClientConf, OF_THE_SYSTEM, controller_addresses};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// `host:port`.
-    pub controller: String,
+    /// Each `host:port`; of a pool with several controllers all of them.
+    pub controllers: Vec<String>,
     pub client_key: Option<String>,
     pub vgpus: u32,
     /// Of each; what the node's operator has decided if nothing is said.
@@ -84,7 +84,7 @@ impl Wanted {
         }
         let small = |name: &str, value: u64| u32::try_from(value).map_err(|_| format!("{name} is {value}"));
         Ok(Some(Wanted {
-            controller: controller_address(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
+            controllers: controller_addresses(&controller).map_err(|why| format!("ORION_CONTROLLER: {why}"))?,
             client_key: variable("ORION_CLIENT_KEY")?.or(conf.client_key),
             vgpus: small("ORION_VGPU", number("ORION_VGPU", conf.vgpu)?.unwrap_or(1))?,
             memory_mib: number("ORION_GMEM", conf.gmem)?,
@@ -170,13 +170,18 @@ mod tests {
         let conf = "[controller]\ncontroller_addr = file:1\n[client]\nvgpu = 4\ngmem = 1024\n";
         let found = wanted(&[], None, conf).expect("sound").expect("a controller is named");
         assert_eq!(
-            (found.controller.as_str(), found.vgpus, found.memory_mib, found.ratio),
+            (found.controllers.join(" ").as_str(), found.vgpus, found.memory_mib, found.ratio),
             ("file:1", 4, Some(1024), None)
         );
-        let pairs =
-            [("ORION_CONTROLLER", "pool"), ("ORION_VGPU", "2"), ("ORION_RATIO", "100"), ("ORION_GROUP_ID", "g")];
+        let pairs = [
+            ("ORION_CONTROLLER", "pool,other:1"),
+            ("ORION_VGPU", "2"),
+            ("ORION_RATIO", "100"),
+            ("ORION_GROUP_ID", "g"),
+        ];
         let found = wanted(&pairs, None, conf).expect("sound").expect("a controller is named");
-        assert_eq!((found.controller.as_str(), found.vgpus, found.memory_mib), ("pool:9123", 2, Some(1024)));
+        assert_eq!(found.controllers, ["pool:9123", "other:1"]);
+        assert_eq!((found.vgpus, found.memory_mib), (2, Some(1024)));
         assert_eq!((found.ratio, found.group.as_str()), (Some(100), "g"));
         let pairs_of_a_group =
             [pairs[0], ("ORION_RES_GROUP", "BOX"), ("ORION_CROSS_NODE", "1"), ("ORION_RESERVED", "0")];

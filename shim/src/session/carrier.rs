@@ -123,7 +123,8 @@ fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
 /// Nobody falls back to a server that was not given.
 fn given_back(wanted: &Wanted, granted: &Granted, no: NoSession) -> NoSession {
     ask::give_back(wanted, granted);
-    let text = format!("{} (on node {}, which the controller at {} gave)", no.text, granted.node, wanted.controller);
+    let controllers = wanted.controllers.join(",");
+    let text = format!("{} (on node {}, which the controller at {controllers} gave)", no.text, granted.node);
     NoSession { text, ..no }
 }
 

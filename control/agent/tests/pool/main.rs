@@ -1,7 +1,10 @@
 //! The whole way of a pool, with real processes: nodes report, programs ask, and whoever of them is killed.
 
+#[path = "../../../controller/tests/etcd/cluster.rs"]
+mod cluster;
 mod rights;
 mod scene;
+mod shared;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -118,6 +118,8 @@ pub struct Node {
 pub struct Scene {
     pub folder: PathBuf,
     pub port: u16,
+    /// Where agents and programs look for the one that leads.
+    controllers: String,
     pub controller: Process,
     pub nodes: Vec<Node>,
     is_local: bool,
@@ -134,15 +136,22 @@ impl Drop for Scene {
 impl Scene {
     /// Nodes of two GPUs of 1 GiB, each split into two, over TCP; `is_local` is over shared memory.
     pub fn new(names: &[&'static str], settings: &str, is_local: bool) -> Scene {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("orion-pool-{}-{count}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("a new folder");
-        std::os::unix::fs::symlink(built().join("libcuda.so"), folder.join("libcuda.so.1")).expect("a link");
+        let folder = new_folder();
         let controller = controller(&folder, 0, settings);
         let port = controller.says("listening on 127.0.0.1:").parse().expect("a port");
-        let mut scene = Scene { folder, port, controller, nodes: Vec::new(), is_local };
+        Scene::around(folder, controller, &[port], names, is_local)
+    }
+
+    /// A pool whose controllers listen at these ports. The first one leads.
+    pub fn around(
+        folder: PathBuf,
+        controller: Process,
+        ports: &[u16],
+        names: &[&'static str],
+        is_local: bool,
+    ) -> Scene {
+        let controllers = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+        let mut scene = Scene { folder, port: ports[0], controllers, controller, nodes: Vec::new(), is_local };
         for name in names {
             let node = scene.node(name);
             scene.nodes.push(node);
@@ -179,7 +188,7 @@ impl Scene {
 
     pub fn start_agent(&self, name: &str, address: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orion-agent"));
-        command.arg("--controller").arg(format!("127.0.0.1:{}", self.port)).arg("--pool").arg(self.path(name, "pool"));
+        command.args(["--controller", &self.controllers]).arg("--pool").arg(self.path(name, "pool"));
         command.args(["--address", address, "--node", name, "--vgpu-count", "2"]);
         Process::start(&mut command, &self.path(name, "agent.log"))
     }
@@ -201,17 +210,7 @@ impl Scene {
 
     /// What a tool gets that knows only HTTP: the status and the body.
     pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        let length = body.len();
-        write!(
-            socket,
-            "{method} {path} HTTP/1.1\r\nHost: orion\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-        )
-        .expect("sending");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("an answer");
-        let status = answer.split(' ').nth(1).expect("a status").parse().expect("a number");
-        (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
+        http(self.port, method, path, body).expect("it listens")
     }
 
     /// A program that prints its vGPUs, with these variables.
@@ -221,7 +220,7 @@ impl Scene {
             command.env_remove(name);
         }
         command.env("LD_LIBRARY_PATH", &self.folder).env("HOME", &self.folder).env_remove("LD_PRELOAD");
-        command.env("ORION_CONTROLLER", format!("127.0.0.1:{}", self.port)).envs(environment.iter().copied());
+        command.env("ORION_CONTROLLER", &self.controllers).envs(environment.iter().copied());
         command
     }
 
@@ -246,6 +245,32 @@ impl Scene {
         }
         Staying { child, input, output }
     }
+}
+
+/// Nobody else's, with the library that programs load.
+pub fn new_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("orion-pool-{}-{count}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("a new folder");
+    std::os::unix::fs::symlink(built().join("libcuda.so"), folder.join("libcuda.so.1")).expect("a link");
+    folder
+}
+
+/// Nothing if nobody listens at this port, or who does goes away.
+pub fn http(port: u16, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let length = body.len();
+    write!(
+        socket,
+        "{method} {path} HTTP/1.1\r\nHost: orion\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
 }
 
 fn controller(folder: &Path, port: u16, settings: &str) -> Process {

@@ -1,0 +1,72 @@
+//! An etcd of this test's own: real processes of Debian's etcd-server, each of which can be killed and started again.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub struct Cluster {
+    folder: PathBuf,
+    members: Vec<Member>,
+}
+
+struct Member {
+    client: u16,
+    peer: u16,
+    child: Option<Child>,
+}
+
+impl Cluster {
+    /// Of so many members, whose data lies in `folder`.
+    pub fn new(folder: &Path, count: usize) -> Cluster {
+        // All are held until all are known, so that none is given twice.
+        let held: Vec<TcpListener> =
+            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<u16> = held.iter().map(|port| port.local_addr().expect("bound").port()).collect();
+        let member = |pair: &[u16]| Member { client: pair[0], peer: pair[1], child: None };
+        let members = ports.chunks_exact(2).map(member).collect();
+        drop(held);
+        let mut cluster = Cluster { folder: folder.to_owned(), members };
+        (0..count).for_each(|number| cluster.start(number));
+        cluster
+    }
+
+    /// As `--kv` takes them.
+    pub fn urls(&self) -> String {
+        let urls = self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// A new one, or one that was killed.
+    pub fn start(&mut self, number: usize) {
+        let all = self.members.iter().enumerate();
+        let all: Vec<String> = all.map(|(n, member)| format!("e{n}=http://127.0.0.1:{}", member.peer)).collect();
+        let (client, peer) = (self.members[number].client, self.members[number].peer);
+        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let data = self.folder.join(format!("e{number}.etcd"));
+        let log = File::options().create(true).append(true).open(data.with_extension("log")).expect("a log");
+        let mut command = Command::new("etcd");
+        command.args(["--name", &format!("e{number}"), "--initial-cluster", &all.join(",")]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.arg("--data-dir").arg(&data).env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("another descriptor")).stderr(log);
+        let child = command.spawn();
+        let advice = "this test needs an etcd; it is in Debian's package etcd-server (apt-get install etcd-server)";
+        self.members[number].child = Some(child.unwrap_or_else(|e| panic!("starting etcd failed: {e}; {advice}")));
+    }
+
+    /// As by `kill -9`.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(mut child) = self.members[number].child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|number| self.kill(number));
+    }
+}
