@@ -29,6 +29,8 @@ use orion_wire::{Fault, Reader, Writer};
 
 /// The largest is Ready, with 64 GPUs and 32 vGPUs.
 pub const CONTROL_BYTES_MAX: usize = 48 << 10;
+/// What `--vgpus` allows, and more GPUs than a machine has.
+const VGPUS_MAX: u64 = 64;
 /// First word of [`Control::Log`], which a signal handler writes too.
 pub const LOG: u64 = 4;
 
@@ -43,8 +45,17 @@ pub enum Control {
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },
-    /// The client has said START.
-    Started,
+    /// The client has said START, and has these vGPUs.
+    Started { vgpus: Vec<Registered> },
+}
+
+/// A vGPU of a session, for oriond's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// Which of the session's vGPUs on that GPU it is.
+    pub vgpu: u64,
+    pub gpu: u64,
+    pub memory_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +80,11 @@ impl Control {
                 w.word(2);
                 w.bytes(reason.as_bytes());
             }
-            Control::Started => w.word(5),
+            Control::Started { vgpus } => {
+                w.word(5);
+                w.word(vgpus.len() as u64);
+                vgpus.iter().flat_map(|v| [v.vgpu, v.gpu, v.memory_bytes]).for_each(|word| w.word(word));
+            }
             Control::Assign(a) => {
                 w.word(3);
                 for word in [a.session, a.worker_pid as u64] {
@@ -94,7 +109,14 @@ impl Control {
                 Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32, vgpus: get_vgpus(&mut r)? })
             }
             LOG => Control::Log { text: r.text()?.to_owned() },
-            5 => Control::Started,
+            5 => {
+                let count = r.word()?;
+                if count > VGPUS_MAX {
+                    return Err(Fault("more vGPUs than there can be"));
+                }
+                let mut one = || Ok(Registered { vgpu: r.word()?, gpu: r.word()?, memory_bytes: r.word()? });
+                Control::Started { vgpus: (0..count).map(|_| one()).collect::<Result<_, Fault>>()? }
+            }
             _ => return Err(Fault("unknown control message")),
         };
         r.finish()?;
@@ -231,7 +253,8 @@ mod tests {
         let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
         let offer = Offer { driver_version: 13000, devices: vec![Device::default()], peer_access: vec![1] };
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });
-        for control in [Control::Ready { gpus, offer }, failed, Control::Assign(assign), log, Control::Started] {
+        let started = Control::Started { vgpus: vec![Registered { vgpu: 1, gpu: 2, memory_bytes: 1 << 40 }] };
+        for control in [Control::Ready { gpus, offer }, failed, Control::Assign(assign), log, started] {
             let body = control.encode();
             assert_eq!(Control::decode(&body), Ok(control));
             for cut in 0..body.len() {

@@ -14,6 +14,7 @@ use ini::{Ini, ParseOption};
 /// Where the original keeps its port, and its log.
 const PORT_DEFAULT: u16 = 9960;
 const LOG_FILE: &str = "/var/log/orion/server.log";
+const SESSION_LOG: &str = "/var/log/orion/session";
 
 /// Keys that are understood and change nothing, with the reason.
 const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
@@ -211,6 +212,7 @@ impl File<'_> {
             }
             if self.flag(keys, section, "log_to_file")? == Some(true) {
                 settings.add("log-file", LOG_FILE);
+                settings.add("session-log", SESSION_LOG);
             }
             for (name, option) in [("log_level", "log-level"), ("file_log_level", "log-file-level")] {
                 let Some((value, line)) = keys.remove(&key(section, name)) else { continue };

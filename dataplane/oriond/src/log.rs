@@ -4,11 +4,14 @@
 //! ```text
 //! any thread -> tracing -> at most so many of a kind -> queue -> thread "log" -> standard error
 //!                                                    -> queue -> thread "log file" -> the file
+//!                      -> what names a session       -> queue -> thread "log sessions" -> the session's file
 //! ```
 //! Only those threads ever wait for their descriptor. What finds no room in the queue, or cannot be written, is
 //! counted, and the count is the next line that gets through.
 
 // UNSAFETY: writes to descriptors by system calls, because the standard library's macros panic when that fails.
+
+mod session_files;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,7 +19,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -26,11 +29,15 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Registry;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+
+use self::session_files::{Message as SessionMessage, SessionFiles};
+pub use self::session_files::{OF_A_SESSION, Settings as SessionSettings};
 
 /// Lines that wait for the descriptor. With [`LINE_BYTES_MAX`] at most 4 MiB.
 const LINES_MAX: usize = 1024;
@@ -50,6 +57,7 @@ pub const OF_A_WORKER: &str = "worker";
 /// The log of this process; lines that are still on their way are written when it is dropped.
 pub struct Log {
     queues: Vec<Queue>,
+    sessions: Option<SessionFiles>,
 }
 
 /// What is written where.
@@ -58,6 +66,9 @@ pub struct Settings {
     pub screen: Option<LevelFilter>,
     /// Added at the end of a file, which is made if there is none.
     pub file: Option<(PathBuf, LevelFilter)>,
+    /// Past so many bytes the file gets `.1` behind its name, and a new one begins.
+    pub file_bytes_max: u64,
+    pub sessions: Option<SessionSettings>,
     pub with_time: bool,
 }
 
@@ -65,25 +76,26 @@ pub struct Settings {
 pub fn start(settings: &Settings) -> Result<Log, String> {
     let (kinds, mut queues, mut layers) = (Kinds::default(), Vec::new(), Vec::new());
     if let Some(level) = settings.screen {
-        let queue = Queue::start("log", None, kinds.clone())?;
+        let queue = Queue::start("log", Place::StandardError, kinds.clone())?;
         layers.push(queue.layer(level, settings.with_time));
         queues.push(queue);
     }
     if let Some((path, level)) = &settings.file {
-        let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-        let file = opened.map_err(|e| {
+        let file = LogFile::open(path, settings.file_bytes_max).map_err(|e| {
             let folder = path.parent().unwrap_or(path).display();
             format!(
                 "opening the log file {} failed: {e}; make the folder {folder}, or name another file",
                 path.display()
             )
         })?;
-        let queue = Queue::start("log file", Some(file), kinds.clone())?;
+        let queue = Queue::start("log file", Place::File(file), kinds.clone())?;
         layers.push(queue.layer(*level, settings.with_time));
         queues.push(queue);
     }
+    let sessions = settings.sessions.clone().map(SessionFiles::start).transpose()?;
+    layers.extend(sessions.clone().map(Layer::boxed));
     tracing_subscriber::registry().with(layers).with(kinds).init();
-    Ok(Log { queues })
+    Ok(Log { queues, sessions })
 }
 
 /// One line on standard error, whatever becomes of it. For what has to be said where there is no log.
@@ -94,7 +106,8 @@ pub fn say(text: &str) {
 impl Drop for Log {
     fn drop(&mut self) {
         let begin = Instant::now();
-        self.queues.iter().for_each(|queue| queue.flush_by(begin + FLUSH_TIMEOUT));
+        self.queues.iter().for_each(|queue| flush_by(&queue.sender, Message::Flush, begin + FLUSH_TIMEOUT));
+        self.sessions.iter().for_each(|files| flush_by(files.sender(), SessionMessage::Flush, begin + FLUSH_TIMEOUT));
     }
 }
 
@@ -112,14 +125,14 @@ struct Queue {
 }
 
 impl Queue {
-    /// With the thread that writes what comes through it, to standard error if there is no file.
-    fn start(name: &str, file: Option<File>, kinds: Kinds) -> Result<Queue, String> {
+    /// With the thread that writes what comes through it.
+    fn start(name: &str, mut place: Place, kinds: Kinds) -> Result<Queue, String> {
         let (sender, receiver) = sync_channel(LINES_MAX);
         let queue = Queue { sender, lost: Arc::default() };
         let lost = queue.lost.clone();
         std::thread::Builder::new()
             .name(name.into())
-            .spawn(move || write_all(&receiver, file.as_ref(), &lost, &kinds))
+            .spawn(move || write_all(&receiver, &mut place, &lost, &kinds))
             .map_err(|e| format!("starting the log's thread failed: {e}"))?;
         Ok(queue)
     }
@@ -130,23 +143,72 @@ impl Queue {
             .with_ansi(false)
             .with_target(false)
             .log_internal_errors(false);
-        if with_time { lines.with_filter(level).boxed() } else { lines.without_time().with_filter(level).boxed() }
+        let wanted = filter_fn(move |of| *of.level() <= level && of.target() != OF_A_SESSION);
+        if with_time { lines.with_filter(wanted).boxed() } else { lines.without_time().with_filter(wanted).boxed() }
+    }
+}
+
+/// Waits until a queue's thread has written what is in it, but not longer than until then.
+fn flush_by<M>(queue: &SyncSender<M>, flush: fn(SyncSender<()>) -> M, end: Instant) {
+    let (done, written) = sync_channel(1);
+    let mut last = flush(done);
+    while Instant::now() < end {
+        match queue.try_send(last) {
+            Ok(()) => {
+                let _ = written.recv_timeout(end.saturating_duration_since(Instant::now()));
+                return;
+            }
+            Err(TrySendError::Full(back)) => last = back,
+            Err(TrySendError::Disconnected(_)) => return,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+enum Place {
+    StandardError,
+    File(LogFile),
+}
+
+impl Place {
+    /// The descriptor for so many bytes more.
+    fn ready_for(&mut self, bytes: usize) -> io::Result<RawFd> {
+        match self {
+            Place::StandardError => Ok(libc::STDERR_FILENO),
+            Place::File(file) => file.ready_for(bytes as u64),
+        }
+    }
+}
+
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl LogFile {
+    fn open(path: &Path, bytes_max: u64) -> io::Result<LogFile> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(LogFile { path: path.to_owned(), file, bytes, bytes_max })
     }
 
-    fn flush_by(&self, end: Instant) {
-        let (done, written) = sync_channel(1);
-        let mut last = Message::Flush(done);
-        while Instant::now() < end {
-            match self.sender.try_send(last) {
-                Ok(()) => {
-                    let _ = written.recv_timeout(end.saturating_duration_since(Instant::now()));
-                    return;
-                }
-                Err(TrySendError::Full(back)) => last = back,
-                Err(TrySendError::Disconnected(_)) => return,
+    /// A file that has become too large goes aside, in place of the one that did so before it.
+    fn ready_for(&mut self, bytes: u64) -> io::Result<RawFd> {
+        if self.bytes + bytes > self.bytes_max {
+            let metadata = self.file.metadata()?;
+            // Somebody else may have cut it off. A terminal or a pipe has no end.
+            self.bytes = if metadata.is_file() { metadata.len() } else { 0 };
+            if self.bytes + bytes > self.bytes_max {
+                let mut aside = self.path.clone().into_os_string();
+                aside.push(".1");
+                std::fs::rename(&self.path, aside)?;
+                *self = LogFile::open(&self.path, self.bytes_max)?;
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
+        self.bytes += bytes;
+        Ok(self.file.as_raw_fd())
     }
 }
 
@@ -178,10 +240,10 @@ impl io::Write for &Queue {
 }
 
 /// The thread "log", or "log file".
-fn write_all(from: &Receiver<Message>, file: Option<&File>, lost: &AtomicU64, kinds: &Kinds) {
+fn write_all(from: &Receiver<Message>, place: &mut Place, lost: &AtomicU64, kinds: &Kinds) {
     let mut torn = false;
-    let to = file.map_or(libc::STDERR_FILENO, AsRawFd::as_raw_fd);
     let mut put_line = |line: &[u8]| {
+        let Ok(to) = place.ready_for(line.len()) else { return false };
         // What was cut off in the middle of a line is not continued in it.
         if torn && put(to, b"\n").is_err() {
             return false;

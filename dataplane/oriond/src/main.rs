@@ -106,9 +106,19 @@ struct Serve {
     /// Log to the end of this file too
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// As --log-level, of the file
-    #[arg(long, default_value = "info", value_name = "LEVEL", requires = "log_file")]
+    /// As --log-level, of that file and of those of sessions
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
     log_file_level: LevelFilter,
+    /// Once the file is so large it gets ".1" behind its name, in place of the one that had it, and a new one begins
+    #[arg(long, default_value = "64 MiB", value_parser = parse_bytes, value_name = "BYTES", requires = "log_file")]
+    log_file_max: u64,
+    /// Log what concerns a session to a file of its own in this folder too, at --log-file-level; a file is at most
+    /// 256 KiB
+    #[arg(long, value_name = "FOLDER")]
+    session_log: Option<PathBuf>,
+    /// Files in that folder; the oldest go
+    #[arg(long, default_value_t = 1000, value_name = "N", requires = "session_log")]
+    session_log_files: usize,
     /// Do not log on standard error
     #[arg(long)]
     no_log_screen: bool,
@@ -240,6 +250,13 @@ fn log_settings(options: &Serve) -> log::Settings {
     log::Settings {
         screen: (!options.no_log_screen).then_some(options.log_level),
         file: options.log_file.clone().map(|path| (path, options.log_file_level)),
+        file_bytes_max: options.log_file_max,
+        sessions: options.session_log.clone().map(|folder| log::SessionSettings {
+            folder,
+            files_max: options.session_log_files,
+            level: options.log_file_level,
+            with_time: !options.no_log_time,
+        }),
         with_time: !options.no_log_time,
     }
 }

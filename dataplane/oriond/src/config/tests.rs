@@ -43,7 +43,8 @@ const FIRST: &str = r#"[server]
 #[test]
 fn the_first_editions_file_serves_the_socket_and_logs_to_its_file() {
     let settings = read(FIRST).unwrap();
-    let said = "--no-log-screen --log-file /var/log/orion/server.log --log-level info --log-file-level info";
+    let said = "--no-log-screen --log-file /var/log/orion/server.log --session-log /var/log/orion/session \
+                --log-level info --log-file-level info";
     assert_eq!(settings.arguments.join(" "), said);
     assert!(settings.notices.iter().any(|n| n.starts_with("server.conf:3: TCP on 127.0.0.1:9960 needs token_file")));
     assert_eq!(settings.notices.len(), 6, "{:?}", settings.notices);

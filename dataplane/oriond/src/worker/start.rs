@@ -16,7 +16,7 @@ use orion_wire::lease::{Vgpu as Leased, gpu_name};
 use orion_wire::message::carrier::DEVICES_MAX;
 use orion_wire::view::{ATTRIBUTES, Offer};
 
-use crate::attach::{Assign, Attachment, Control, recv_control, send_control, share};
+use crate::attach::{Assign, Attachment, Control, Registered, recv_control, send_control, share};
 use crate::lines;
 use crate::meter::Meter;
 use crate::worker::calls::generated;
@@ -279,6 +279,7 @@ fn serve(
         warm.vgpus.iter().map(|vgpu| driver::describe(warm.driver, vgpu.device, vgpu.before)).collect::<Vec<_>>();
     limit(&mut devices, &limits);
     meter.begin(&devices.iter().map(|device| device.total_memory).collect::<Vec<_>>());
+    let registered = registered(&warm.vgpus, &devices);
     let ledger = limits.iter().any(Option::is_some).then(|| {
         let limits: Vec<u64> = devices.iter().map(|device| device.total_memory).collect();
         let mut ledger = Ledger::new(&limits);
@@ -301,7 +302,7 @@ fn serve(
     };
     let (start, fds) =
         attachment.welcome(&welcome, warm.memory.fd()).map_err(|e| format!("greeting the client failed: {e}"))?;
-    send_control(control.as_fd(), &Control::Started, &[])
+    send_control(control.as_fd(), &Control::Started { vgpus: registered }, &[])
         .map_err(|e| format!("saying that the session starts failed: {e}"))?;
     let (memory, heap) = match share(warm.memory, &start, fds) {
         Ok(shared) => shared,
@@ -363,6 +364,16 @@ fn serve(
         Ok(()) => Ok(()),
         Err(fault) => Err(format!("session {} ended: the client broke the protocol: {fault}", assign.session)),
     }
+}
+
+/// What oriond's log has of a session's vGPUs.
+fn registered(vgpus: &[Vgpu], devices: &[Device]) -> Vec<Registered> {
+    let one = |(vgpu, device): (&Vgpu, &Device)| Registered {
+        vgpu: u64::from(vgpu.before),
+        gpu: vgpu.device as u64,
+        memory_bytes: device.total_memory,
+    };
+    vgpus.iter().zip(devices).map(one).collect()
 }
 
 #[cfg(test)]

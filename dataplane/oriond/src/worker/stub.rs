@@ -74,7 +74,8 @@ pub fn main(control: OwnedFd, seal: crate::cell::Seal) -> Result<(), String> {
         staging_bytes: 64 << 20,
     };
     let (start, fds) = attachment.welcome(&welcome, memory.fd()).map_err(|e| failed("greeting the client", &e))?;
-    send_control(control.as_fd(), &Control::Started, &[]).map_err(|e| failed("saying started", &e))?;
+    send_control(control.as_fd(), &Control::Started { vgpus: Vec::new() }, &[])
+        .map_err(|e| failed("saying started", &e))?;
     let (memory, heap) = match share(memory, &start, fds) {
         Ok(shared) => shared,
         Err(reason) => return attachment.refuse(&reason).map_err(|e| failed("refusing", &e)),

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -113,4 +115,67 @@ fn a_worker_that_writes_without_end_fills_no_log_and_holds_up_nobody() {
 fn a_log_that_is_closed_from_the_start_is_no_reason_not_to_serve() {
     let server = Oriond::start_with(&[], &[], Some(Stdio::null()));
     check(&server, &mut sessions(&server));
+}
+
+/// What the files of a folder hold, by their names, in the order of their names.
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder).expect("the folder").flatten();
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            let text = std::fs::read_to_string(entry.path()).expect("a file of the log");
+            (entry.file_name().to_string_lossy().into_owned(), text)
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn each_session_has_a_file_of_its_own_which_says_what_way_it_took() {
+    let folder = std::env::temp_dir().join(format!("oriond-session-log-{}", std::process::id()));
+    let server = Oriond::start(&["--session-log", folder.to_str().expect("a plain path"), "--session-log-files", "2"]);
+    assert_eq!(std::fs::metadata(&folder).expect("made").permissions().mode() & 0o777, 0o750);
+    for (transport, way) in [
+        (Transport::Shm, "[INFO] Client supports SHM mode, then server runs in SHM mode."),
+        (Transport::Tcp, "[INFO] Client supports TCP mode, then server also falls back to TCP mode."),
+        (Transport::Shm, "[INFO] Architecture initialization is done. Resource is confirmed."),
+    ] {
+        let client = Client::attach(&server, transport);
+        let session = client.welcome.session;
+        let of_it = |name: &str| name.ends_with(&format!("-{session}.log"));
+        let has = |words: &str| {
+            let text = files(&folder).into_iter().find(|(name, _)| of_it(name)).map(|(_, text)| text);
+            text.is_some_and(|text| text.contains(words))
+        };
+        wait_until(&format!("{way:?} in the log of its session"), || has(way));
+        assert!(has("[INFO] session begins peer="), "{:?}", files(&folder));
+        drop(client);
+        wait_until("the session's end in its log", || has("] session over, worker ended worker="));
+    }
+    let left = files(&folder);
+    assert_eq!(left.len(), 2, "{left:?}");
+    let path = folder.join(&left[0].0);
+    assert_eq!(std::fs::metadata(path).expect("a file").permissions().mode() & 0o777, 0o640);
+    // What only its own file has is nowhere else, and the other way round.
+    assert!(!server.log().contains("Architecture initialization"), "{}", server.log());
+    assert!(!left.iter().any(|(_, text)| text.contains("serving")), "{left:?}");
+    std::fs::remove_dir_all(&folder).expect("removing");
+}
+
+#[test]
+fn a_log_file_that_has_become_large_goes_aside() {
+    let folder = std::env::temp_dir().join(format!("oriond-log-file-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let path = folder.join("server.log");
+    let server = Oriond::start(&["--log-file", path.to_str().expect("a plain path"), "--log-file-max", "2048"]);
+    // Each session is worth several lines that nobody limits.
+    for _ in 0..20 {
+        Client::attach(&server, Transport::Shm).call(0x101, &[4; 8]);
+    }
+    wait_until("a second file", || files(&folder).len() == 2);
+    drop(server);
+    let all = files(&folder);
+    assert_eq!(all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["server.log", "server.log.1"]);
+    assert!(all.iter().all(|(_, text)| text.len() <= 2048 && text.ends_with('\n')), "{all:?}");
+    std::fs::remove_dir_all(&folder).expect("removing");
 }

@@ -28,6 +28,7 @@ use super::room::{Stranger, who_goes};
 use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
 use super::view::{Client, view};
+use super::words;
 use crate::attach::{Assign, Control, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
@@ -539,7 +540,10 @@ impl Door {
                 self.tell_the_curious(core);
                 self.match_up(core);
             }
-            News::Started(session) => self.sessions.started(session),
+            News::Started(session, vgpus) => {
+                words::started(session, &vgpus);
+                self.sessions.started(session);
+            }
             News::SessionOver(session) => {
                 // The client learns that its worker is gone.
                 let guest = self.sessions.over(session);
@@ -628,6 +632,7 @@ impl Door {
         let lease = g.lease.as_ref().map(|held| tracing::field::display(held.lease.id));
         let tenant = g.lease.as_ref().map(|held| held.lease.tenant.as_str());
         info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
+        words::begun(session, g.lease.is_some(), local, self.listeners.addresses().len() > 1);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
         let begun = Session {
             worker,

@@ -3,7 +3,7 @@
 //! ```text
 //! door        takes the steps that stage and policy decide on
 //! stage       the handshake as a state machine       policy   who is let in       room   which strangers may stay
-//! listeners   greeting   sessions
+//! listeners   greeting   sessions   words   of how a session began, for its own log
 //! ```
 
 #[expect(clippy::module_inception, reason = "the room is called like its main piece")]
@@ -15,3 +15,4 @@ mod room;
 mod sessions;
 mod stage;
 mod view;
+mod words;

@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 pub use self::pool::Sizes;
 use self::pool::{Act, Failure, Pool, State};
 use self::process::{End, Process};
-use crate::attach::Control;
+use crate::attach::{Control, Registered};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::workers::nursery::{Newborn, Order};
@@ -41,8 +41,8 @@ pub struct Workers {
 pub enum News {
     /// One more is ready, has found these GPUs, and would give these vGPUs.
     Warm(Vec<Gpu>, Offer),
-    /// The client of this session has said START.
-    Started(u64),
+    /// The client of this session has said START, and has these vGPUs.
+    Started(u64, Vec<Registered>),
     SessionOver(u64),
     /// None can be started; whoever waits for one with this environment is told why.
     NoWorker {
@@ -243,7 +243,7 @@ fn heard(pool: &mut Pool, process: &mut Process, slot: u32, bytes: usize) -> New
             info!(worker = process.pid, user = process.user.as_ref().map(|u| u.id), "worker warm");
             return News::Warm(gpus, offer);
         }
-        (Some(Control::Started), State::Serving(session)) => return News::Started(session),
+        (Some(Control::Started { vgpus }), State::Serving(session)) => return News::Started(session, vgpus),
         (Some(Control::Failed { reason }), State::Starting) => process.failure = reason,
         (Some(Control::Failed { reason: text } | Control::Log { text }), _) => process.log(session_of(state), &text),
         _ => {
