@@ -17,17 +17,87 @@ pub struct ClientConf {
     pub vgpu: Option<String>,
     pub gmem: Option<String>,
     pub ratio: Option<String>,
+    pub log: LogConf,
     /// Keys of the original that have no meaning here.
     pub idle: Vec<String>,
 }
 
-/// Of the original: how it logged, and which way it took.
-const IDLE: [(&str, &[&str]); 4] = [
-    ("log", &["log_with_time", "log_to_screen", "log_to_file", "log_level", "file_log_level"]),
-    ("client-log", &["log_with_time", "log_to_screen", "log_to_file", "log_level", "file_log_level"]),
-    ("client-shm", &["shm_path_base"]),
-    ("client", &["enable_net"]),
-];
+/// `[log]`, or `[client-log]`: each edition of the original calls it otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogConf {
+    /// `log_with_time`.
+    pub with_time: Option<bool>,
+    /// `log_to_screen`: true shows what is worth a line, false keeps what is said to users away, too.
+    pub to_screen: Option<bool>,
+    /// `log_to_file`, in `~/.orion/log`.
+    pub to_file: Option<bool>,
+    /// `log_level`, of the screen.
+    pub level: Option<Level>,
+    /// `file_log_level`.
+    pub file_level: Option<Level>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Error,
+    Warning,
+    Info,
+    Debug,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Level::Error => "ERROR",
+            Level::Warning => "WARNING",
+            Level::Info => "INFO",
+            Level::Debug => "DEBUG",
+        })
+    }
+}
+
+/// Of the original: which way it took.
+const IDLE: [(&str, &[&str]); 2] = [("client-shm", &["shm_path_base"]), ("client", &["enable_net"])];
+
+impl LogConf {
+    /// Whether there is such a key.
+    fn take(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "log_with_time" => self.with_time = Some(flag(key, value)?),
+            "log_to_screen" => self.to_screen = Some(flag(key, value)?),
+            "log_to_file" => self.to_file = Some(flag(key, value)?),
+            "log_level" => self.level = Some(level(key, value)?),
+            "file_log_level" => self.file_level = Some(level(key, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn or(self, other: LogConf) -> LogConf {
+        LogConf {
+            with_time: self.with_time.or(other.with_time),
+            to_screen: self.to_screen.or(other.to_screen),
+            to_file: self.to_file.or(other.to_file),
+            level: self.level.or(other.level),
+            file_level: self.file_level.or(other.file_level),
+        }
+    }
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(format!("{key} = {value:?} is neither true nor false")),
+    }
+}
+
+fn level(key: &str, value: &str) -> Result<Level, String> {
+    let all = [Level::Error, Level::Warning, Level::Info, Level::Debug];
+    let found = all.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(value));
+    found.ok_or_else(|| format!("{key} = {value:?} is none of ERROR, WARNING, INFO or DEBUG"))
+}
 
 impl ClientConf {
     /// The error names the line, and what may stand there.
@@ -48,6 +118,13 @@ impl ClientConf {
                 return wrong(format!("{line:?} is neither a [section] nor \"key = value\""));
             };
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
+            if matches!(section.as_str(), "log" | "client-log") {
+                match conf.log.take(key, value) {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(why) => return wrong(why),
+                }
+            }
             let place = match (section.as_str(), key) {
                 ("controller", "controller_addr") => &mut conf.controller,
                 ("controller", "client_key") => &mut conf.client_key,
@@ -61,7 +138,8 @@ impl ClientConf {
                 _ => {
                     return wrong(format!(
                         "there is no {key:?} in [{section}]; there are controller_addr and client_key in [controller], \
-                         vgpu, gmem and ratio in [client]"
+                         vgpu, gmem and ratio in [client], and log_with_time, log_to_screen, log_to_file, \
+                         log_level and file_log_level in [log]"
                     ));
                 }
             };
@@ -78,6 +156,7 @@ impl ClientConf {
             vgpu: self.vgpu.or(other.vgpu),
             gmem: self.gmem.or(other.gmem),
             ratio: self.ratio.or(other.ratio),
+            log: self.log.or(other.log),
             idle: [self.idle, other.idle].concat(),
         }
     }
@@ -138,13 +217,17 @@ mod tests {
         let conf = ClientConf::parse(text).expect("the original's form");
         assert_eq!(conf.controller.as_deref(), Some("127.0.0.1:9123"));
         assert_eq!((conf.gmem.as_deref(), conf.vgpu.as_deref()), (Some("4096"), None));
-        assert_eq!(conf.idle, ["log_with_time", "log_level", "enable_net"]);
+        assert_eq!((conf.log.with_time, conf.log.level, conf.log.to_file), (Some(true), Some(Level::Info), None));
+        assert_eq!(conf.idle, ["enable_net"]);
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, words) in [
             ("[client]\nvgpus = 2\n", "line 2: there is no \"vgpus\" in [client]"),
+            ("[log]\nlog_level = LOUD\n", "line 2: log_level = \"LOUD\" is none of ERROR"),
+            ("[client-log]\nlog_to_file = 2\n", "line 2: log_to_file = \"2\" is neither true nor false"),
+            ("[log]\nlog_colour = 1\n", "line 2: there is no \"log_colour\" in [log]"),
             ("controller_addr = a\n", "line 1"),
             ("[controller]\n\nnonsense\n", "line 3: \"nonsense\" is neither"),
         ] {

@@ -136,7 +136,7 @@ fn refuse_what_is_not_there(variable: &impl Fn(&str) -> Result<Option<String>, S
 }
 
 /// What the files say, the user's before the system's.
-fn conf() -> Result<ClientConf, String> {
+pub fn conf() -> Result<ClientConf, String> {
     let home =
         std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(BELOW_HOME));
     let own = home.map_or(Ok(ClientConf::default()), |path| read(&path))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use orion_ring::{Heap, Memory};
 use orion_transport::carrier::{self, Death, Listener};
-use orion_transport::client::{Caller, NoSession, Server, Tuning};
+use orion_transport::client::{Caller, NoSession, Server, Tuning, log};
 use orion_transport::proof::Token;
 use orion_transport::socket::objection_to_folder;
 use orion_wire::Pages;
@@ -19,6 +19,7 @@ use orion_wire::hello::Welcome;
 use orion_wire::view::View;
 
 use crate::lease::ask::{self, Granted};
+use crate::lease::original;
 use crate::lease::wanted::Wanted;
 use crate::state::process::state;
 
@@ -53,6 +54,7 @@ pub static orion_shim_marker: u8 = 1;
 
 /// Attaches to a worker. The error says what was being done, with which value, and what to try.
 pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSession> {
+    let mut allocation = None;
     let (a, server) = match &settings.reach {
         Reach::Server(server) => {
             (carrier::attach(server, &settings.caller, settings.tuning, listener)?, server.clone())
@@ -63,6 +65,7 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
             let attached = carrier::attach(&granted.server, &leased, settings.tuning, listener);
             let attached = attached.map_err(|no| given_back(wanted, &granted, no))?;
             granted.claim.has_begun();
+            allocation = Some(format!("allocation ID {}", granted.allocation));
             (attached, granted.server)
         }
     };
@@ -70,9 +73,8 @@ pub fn attach(settings: &Settings, listener: Listener) -> Result<Attached, NoSes
     let transport = server.transport();
     let insecure = if a.insecure { " (insecure: no token)" } else { "" };
     let description = format!("transport {transport}{insecure}, device {device}, session {}", a.welcome.session);
-    if settings.verbose {
-        crate::say!("{description}");
-    }
+    log::tell(settings.verbose, format_args!("{description}"));
+    log::has(allocation.unwrap_or_else(|| format!("session {}", a.welcome.session)));
     for (slot, socket) in state().carrier.sockets.iter().zip(a.carrier.sockets()) {
         slot.store(socket, Ordering::Relaxed);
     }
@@ -109,13 +111,12 @@ pub fn view(settings: &Settings) -> Option<Result<View, NoSession>> {
 /// vGPUs of the pool.
 fn granted(settings: &Settings, wanted: &Wanted) -> Result<Granted, NoSession> {
     let granted = ask::ask(wanted, &settings.caller.program)?;
-    if settings.verbose {
-        // In the original's words.
-        let Granted { allocation, server, places, .. } = &granted;
-        crate::say!("Using Orion resource ({}) {allocation} : {server}/{places}", wanted.group);
-        if !wanted.idle.is_empty() {
-            crate::say!("client.conf: {} have no meaning here", wanted.idle.join(", "));
-        }
+    // In the original's words.
+    let Granted { allocation, server, places, .. } = &granted;
+    let group = &wanted.group;
+    log::tell(settings.verbose, format_args!("Using Orion resource ({group}) {allocation} : {server}/{places}"));
+    if !wanted.idle.is_empty() {
+        log::tell(settings.verbose, format_args!("client.conf: {} have no meaning here", wanted.idle.join(", ")));
     }
     Ok(granted)
 }
@@ -168,6 +169,10 @@ impl Settings {
     }
 
     pub fn from_environment() -> Result<Settings, String> {
+        let variable = |name: &str| std::env::var(name).ok();
+        original::refuse(variable)?;
+        let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
+        original::without_meaning(variable).iter().for_each(|line| log::tell(verbose, format_args!("{line}")));
         let named = text("ORION_SERVER")?;
         let reach = match (Wanted::from_environment(named.as_deref())?, named) {
             (Some(wanted), _) => Reach::Pool(wanted),
@@ -203,7 +208,6 @@ impl Settings {
             Reach::Pool(_) => None,
         };
         let caller = Caller::new(program(), token);
-        let verbose = text("ORION_VERBOSE")?.is_some_and(|v| v != "0");
         Ok(Settings { reach, caller, tuning, verbose })
     }
 }

@@ -127,6 +127,7 @@ fn code_of(refused: Option<Reason>) -> CUresult {
 }
 
 fn attach_now() -> Result<&'static Session, NoSession> {
+    super::log::begin();
     let settings = carrier::Settings::from_environment()?;
     let Attached { welcome, memory, heap, pages } = carrier::attach(&settings, LISTENER)?;
     let end = |what: &str, e: std::io::Error| format!("mapping the session's {what} ring failed: {e}");

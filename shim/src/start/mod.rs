@@ -2,3 +2,4 @@
 
 pub mod attach;
 pub mod fork;
+mod log;

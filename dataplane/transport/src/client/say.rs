@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What a pipe takes whole once it says that there is room. The rest of a longer line is left out.
@@ -16,15 +17,43 @@ const LINES_MAX: usize = 256;
 /// A reader that takes longer loses the line.
 const PATIENCE_MS: i32 = 100;
 
+/// Where what is said is kept too, once there is such a place.
+static KEEP: OnceLock<fn(&str)> = OnceLock::new();
+/// Whether client.conf wants nothing on standard error. Relaxed: set once, before what it is about.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
 static SAID: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
-/// One line, once in a process: a program that meets a limit meets it in a loop. Nothing with `ORION_QUIET=1`, which
-/// says that standard error is somebody's interface.
+/// One line, once in a process: a program that meets a limit meets it in a loop. It is in the program's log too.
 pub fn say(text: Arguments) {
-    let line = format!("orion: {text}\n");
-    if !quiet() && is_new(&line) {
+    if let (Some(text), Some(keep)) = (shown(text), KEEP.get()) {
+        keep(&text);
+    }
+}
+
+/// What is said from now on is given to `keep` too, and not shown where it `is_silent`.
+pub fn keep_by(keep: fn(&str), is_silent: bool) {
+    let _ = KEEP.set(keep);
+    IS_SILENT.store(is_silent, Ordering::Relaxed);
+}
+
+/// As [`say`], and not in the log.
+pub fn show(text: &str) {
+    shown(format_args!("{text}"));
+}
+
+/// What is said for the first time. Not shown with `ORION_QUIET=1`, which says that standard error is somebody's
+/// interface, nor where client.conf wants nothing there.
+fn shown(text: Arguments) -> Option<String> {
+    let mut line = format!("orion: {text}\n");
+    if !is_new(&line) {
+        return None;
+    }
+    if !quiet() && !IS_SILENT.load(Ordering::Relaxed) {
         put(line.as_bytes());
     }
+    line.pop();
+    Some(line.split_off("orion: ".len()))
 }
 
 /// `ORION_QUIET=1`.

@@ -16,7 +16,10 @@ pub fn begun(session: u64, is_leased: bool, is_local: bool, has_choice: bool) {
     match is_local || !has_choice {
         true => info!(target: OF_A_SESSION, session, "Client supports {mode} mode, then server runs in {mode} mode."),
         false => {
-            info!(target: OF_A_SESSION, session, "Client supports {mode} mode, then server also falls back to {mode} mode.");
+            info!(
+                target: OF_A_SESSION, session,
+                "Client supports {mode} mode, then server also falls back to {mode} mode."
+            );
         }
     }
 }
