@@ -1,23 +1,24 @@
 //! What a program on this machine would find: Orion's libraries, a server, a controller.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orion_transport::client::Server;
+
 use crate::finding::Report;
+use crate::settings::{controller_address, variable};
+use crate::{controller, machine, version};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
-const CONTROLLER_PORT: u16 = 9123;
 
 pub fn check(report: &mut Report) {
     library(report);
+    machine::shared_memory(report);
     server(report);
-    controller(report);
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+    controller::asked(report, None);
 }
 
 /// Which `libcuda.so.1` the loader would take.
@@ -68,7 +69,10 @@ fn server(report: &mut Report) {
 
 fn local(report: &mut Report, socket: &Path) {
     match UnixStream::connect(socket) {
-        Ok(_) => report.well("server", format!("Orion Server can be reached through {} (SHM).", socket.display())),
+        Ok(connection) => {
+            report.well("server", format!("Orion Server can be reached through {} (SHM).", socket.display()));
+            version::check(report, &Server::local(socket), connection.as_fd());
+        }
         Err(e) => report.fail(
             "server",
             format!("Orion Server cannot be reached through {}: {e}", socket.display()),
@@ -86,18 +90,30 @@ fn remote(report: &mut Report, place: &str) {
             return report.fail("server", text, "it has to be unix:/PATH or tcp:HOST:PORT");
         }
     };
-    let Some(address) = addresses.iter().find(|address| TcpStream::connect_timeout(address, TIMEOUT).is_ok()) else {
+    let connect = |address: &SocketAddr| Some((*address, TcpStream::connect_timeout(address, TIMEOUT).ok()?));
+    let Some((address, connection)) = addresses.iter().find_map(connect) else {
         let advice = "look whether oriond listens there (orion-check runtime server) and for a firewall";
         return report.fail("server", format!("Orion Server cannot be reached through {place}"), advice);
     };
     let text = format!("Orion Server can be reached through {address} (TCP).");
-    match is_here(*address).then(default_sockets).and_then(|all| all.into_iter().find(|socket| socket.exists())) {
-        Some(socket) => report.warn(
+    let socket = default_sockets().into_iter().find(|socket| socket.exists());
+    match (is_here(address), socket) {
+        (true, Some(socket)) => report.warn(
             "server",
             text,
             format!("it is on this machine, where shared memory is faster: ORION_SERVER=unix:{}", socket.display()),
         ),
-        None => report.well("server", text),
+        (true, None) => report.warn(
+            "server",
+            text,
+            "it is on this machine, where shared memory is faster, and has no socket here: set enable_shm = true in \
+             its server.conf",
+        ),
+        (false, _) => report.well("server", text),
+    }
+    match Server::parse(&format!("tcp:{place}")) {
+        Ok(server) => version::check(report, &server, connection.as_fd()),
+        Err(why) => report.fail("server", why, "it has to be unix:/PATH or tcp:HOST:PORT"),
     }
     if variable("ORION_TOKEN").is_none() && variable("ORION_TOKEN_FILE").is_none() {
         report.warn("token", "No token is set.", "a server that has one refuses programs; set ORION_TOKEN_FILE");
@@ -107,83 +123,4 @@ fn remote(report: &mut Report, place: &str) {
 /// Whether an address is one of this machine's: only then a socket can be bound to it.
 fn is_here(address: SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
-}
-
-/// The controller that is configured, and which setting says so: the environment before the user's file, that before
-/// the machine's.
-fn controller_address() -> Result<Option<(String, String)>, String> {
-    if let Some(address) = variable("ORION_CONTROLLER") {
-        return Ok(Some((address, "environment variable".to_owned())));
-    }
-    let home = variable("HOME").map(|home| Path::new(&home).join(".orion/client.conf"));
-    for path in home.into_iter().chain(["/etc/orion/client.conf".into()]) {
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let how = ini::ParseOption { enabled_escape: false, ..ini::ParseOption::default() };
-        let ini = ini::Ini::load_from_str_opt(&text, how).map_err(|e| format!("reading {}: {e}", path.display()))?;
-        if let Some(address) = ini.get_from(Some("controller"), "controller_addr") {
-            return Ok(Some((address.to_owned(), "configuration file".to_owned())));
-        }
-    }
-    Ok(None)
-}
-
-pub fn controller(report: &mut Report) {
-    report.say("\nChecking Orion Controller status ...");
-    report.say("[Info] Orion Controller setting may be different in different SHELL.");
-    report.say("[Info] Environment variable ORION_CONTROLLER has the first priority.\n");
-    let (named, by) = match controller_address() {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            let advice = "set ORION_CONTROLLER=HOST:9123 where there is a pool";
-            return report.warn("controller", "No Orion Controller is set.", advice);
-        }
-        Err(reason) => return report.fail("controller", reason, "mend the file, or remove it"),
-    };
-    // Each is looked at: of several one leads, and the others have to be there to take over.
-    for address in named.split(',').map(str::trim) {
-        let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };
-        controller_at(report, &format!("{address}{port}"), &by);
-    }
-}
-
-fn controller_at(report: &mut Report, address: &str, by: &str) {
-    report.say(&format!(
-        "Orion Controller address is set as {address} in {by}. Using this address to diagnose Orion Controller"
-    ));
-    match ask(address, "/info") {
-        Ok(versions) => {
-            report.well("controller", format!("Address {address} is reached."));
-            report.say(&format!("Orion Controller Version Information : {versions}"));
-        }
-        Err(reason) => {
-            let advice = "look whether orion-controller runs there, and for a firewall";
-            return report.fail("controller", format!("Address {address} is not reached: {reason}"), advice);
-        }
-    }
-    let number = |path: &str| {
-        let text = ask(address, path)?;
-        let last = text.trim().rsplit('=').next().unwrap_or_default();
-        last.parse::<u64>().map_err(|_| format!("{path} answers {text:?}"))
-    };
-    match (number("/devices?res=nvidia_cuda"), number("/devices?res=nvidia_cuda&used=true")) {
-        (Ok(0), _) => report.warn(
-            "pool",
-            "There are 0 vGPU under management by Orion Controller.",
-            "no node reports to it: look at oriond's nodes",
-        ),
-        (Ok(all), Ok(free)) => report.well(
-            "pool",
-            format!("There are {all} vGPU under management by Orion Controller. {free} vGPU are free now."),
-        ),
-        (Err(reason), _) | (_, Err(reason)) => {
-            report.fail("pool", reason, "the address is not an Orion Controller's");
-        }
-    }
-}
-
-/// The body of an answer.
-fn ask(address: &str, path: &str) -> Result<String, String> {
-    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
-    let answer = agent.get(format!("http://{address}{path}")).call();
-    answer.and_then(|mut answer| answer.body_mut().read_to_string()).map_err(|e| e.to_string())
 }

@@ -55,6 +55,7 @@ pub fn system(report: &mut Report) {
 /// Parts of the kernel that oriond cannot do without, or does less without.
 pub fn kernel(report: &mut Report) {
     report.say("\nChecking the kernel ...");
+    locked_memory(report);
     match read("/proc/sys/kernel/io_uring_disabled").as_deref() {
         Some("0") | None => report.well("io_uring", "io_uring is on."),
         Some("1") => report.warn("io_uring", "io_uring is for privileged users only.", "run oriond as root"),
@@ -140,18 +141,54 @@ pub fn mps(report: &mut Report) {
     }
 }
 
+/// Guests are only told of: they reach oriond over TCP, as from anywhere.
 pub fn virtual_machines(report: &mut Report) {
     report.say("\nSearching VM support ...");
-    let kvm = if Path::new("/dev/kvm").exists() { "KVM is there" } else { "there is no KVM" };
-    let qemu = first_line("qemu-system-x86_64", &["--version"]);
-    report.well("kvm", qemu.map_or_else(|| format!("No QEMU is found; {kvm}."), |text| format!("{text}; {kvm}.")));
+    match (Path::new("/dev/kvm").exists(), first_line("qemu-system-x86_64", &["--version"])) {
+        (true, Some(version)) => report.well("kvm", format!("{version}; KVM is there.")),
+        (true, None) => report.warn("kvm", "No QEMU is found; KVM is there.", "only virtual machines need it"),
+        (false, _) => report.warn("kvm", "There is no KVM.", "only virtual machines need it"),
+    }
+}
+
+/// Memory of sessions is passed by descriptor and needs no room in /dev/shm; what programs share among themselves does.
+const SHM_BYTES_MIN: u64 = 1 << 30;
+
+pub fn shared_memory(report: &mut Report) {
+    report.say("\nChecking shared memory ...");
+    let df = Command::new("df").args(["--block-size=1", "--output=size", "/dev/shm"]).output();
+    let second_line = |text: &str| text.lines().nth(1)?.trim().parse::<u64>().ok();
+    let size = df.ok().and_then(|output| second_line(&String::from_utf8_lossy(&output.stdout)));
+    match size {
+        None => report.warn("shared memory", "There is no /dev/shm.", "mount a tmpfs there: loaders of data need it"),
+        Some(bytes) if bytes < SHM_BYTES_MIN => report.warn(
+            "shared memory",
+            format!("/dev/shm has {} MiB.", bytes >> 20),
+            "Orion needs none of it, but PyTorch's DataLoader does: start a container with --shm-size=8G or --ipc=host",
+        ),
+        Some(bytes) => report.well("shared memory", format!("/dev/shm has {} MiB.", bytes >> 20)),
+    }
+}
+
+/// Host memory that sessions share with a driver is locked.
+pub fn locked_memory(report: &mut Report) {
+    let limits = read("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")).unwrap_or_default();
+    match line.split_whitespace().nth(1) {
+        Some("unlimited") => report.well("locked memory", "Memory can be locked without a limit."),
+        limit => report.warn(
+            "locked memory",
+            format!("Memory can be locked up to {} bytes here.", limit.unwrap_or("an unknown number of")),
+            "oriond as a service has no such limit; started by hand as root give it `ulimit -l unlimited` before",
+        ),
+    }
 }
 
 pub fn containers(report: &mut Report) {
     report.say("\nSearching Docker container environment ...");
     match ["docker", "podman"].iter().find_map(|program| first_line(program, &["--version"])) {
         Some(version) => report.well("docker", version),
-        None => report.well("docker", "No Docker is found."),
+        None => report.warn("docker", "No Docker is found.", "only containers need it"),
     }
 }
 

@@ -3,10 +3,13 @@
 //! Commands, order and words are those of the original's tool. What fails says what to do, and makes the exit status 1.
 
 mod client;
+mod controller;
 mod finding;
 mod install;
 mod machine;
 mod server;
+mod settings;
+mod version;
 
 use std::process::ExitCode;
 
@@ -45,6 +48,8 @@ enum Side {
     Server,
     /// What a program on this machine would find
     Client,
+    /// orion-controller on this machine, and what it answers
+    Controller,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         Command::Install { what } => install::check(&mut report, what),
         Command::Runtime { what: Side::Server } => server::check(&mut report),
         Command::Runtime { what: Side::Client } => client::check(&mut report),
+        Command::Runtime { what: Side::Controller } => controller::check(&mut report),
     }
     if options.json {
         println!("{}", report.json());

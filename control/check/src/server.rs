@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::client;
+use orion_transport::client::Server;
+
 use crate::finding::{Report, row};
 use crate::machine::{self, Process};
+use crate::{controller, version};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -24,7 +27,7 @@ pub fn check(report: &mut Report) {
     for server in &servers {
         one(report, server);
     }
-    client::controller(report);
+    controller::asked(report, None);
 }
 
 fn one(report: &mut Report, server: &Process) {
@@ -54,10 +57,20 @@ fn one(report: &mut Report, server: &Process) {
             "give oriond a token_file in place of insecure",
         );
     }
+    if socket == "none" {
+        report.warn(
+            "transport",
+            "Programs of this machine use TCP, for there is no socket for shared memory.",
+            "set enable_shm = true in server.conf, or give --socket",
+        );
+    }
     report.say("\nTesting the Orion Server network ...");
     if !socket.is_empty() && socket != "none" {
         match UnixStream::connect(socket) {
-            Ok(_) => report.well("socket", format!("Orion Server can be reached through {socket}")),
+            Ok(connection) => {
+                report.well("socket", format!("Orion Server can be reached through {socket}"));
+                version::check(report, &Server::local(socket), connection.as_fd());
+            }
             Err(e) => report.fail(
                 "socket",
                 format!("Orion Server cannot be reached through {socket}: {e}"),

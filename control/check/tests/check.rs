@@ -102,9 +102,11 @@ fn a_running_server_is_shown_as_the_documents_have_it() {
         "[Warning] INSECURE : whoever reaches the TCP address can use the GPUs.",
         "Testing the Orion Server network ...",
         &format!("Orion Server can be reached through {}", socket.display()),
+        &format!("unix:{} talks to programs of this release (Orion ", socket.display()),
         &format!("Orion Controller address is set as {controller} in environment variable."),
         &format!("Address {controller} is reached."),
         "Orion Controller Version Information : ",
+        "The controller's clock and this machine's agree to ",
         "[Warning] There are 0 vGPU under management",
     ] {
         assert!(lines.any(|one| one.starts_with(line)), "{line:?} does not come in its turn in\n{said}");
@@ -133,6 +135,8 @@ fn a_client_is_told_what_it_would_find_and_what_to_do() {
         "{said}"
     );
     assert!(said.contains(&format!("where shared memory is faster: ORION_SERVER=unix:{}", socket.display())), "{said}");
+    // And where it listens there is no oriond, which is told too.
+    assert!(said.contains(&format!("[Warning] Which release {server} has is not known: ")), "{said}");
     drop(listener);
     let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
     assert!(!output.status.success() && text(&output).contains("[Error] Orion Server cannot be reached"));
@@ -170,5 +174,49 @@ fn an_installation_has_its_summary_in_words_and_in_json() {
     let binary = findings.iter().find(|finding| finding["check"] == "oriond").expect("it looks for oriond");
     assert_eq!(binary["status"], "failed");
     assert_eq!(binary["advice"], "run ./install.sh --system");
+    for check in ["io_uring", "bpf", "kvm", "shared memory", "locked memory", "rdma", "gpu", "mps", "server port"] {
+        let finding = findings.iter().find(|finding| finding["check"] == check);
+        let finding = finding.unwrap_or_else(|| panic!("nothing is said of {check}"));
+        // Whatever is not well says what to do.
+        assert_eq!(finding["status"] == "ok", finding.get("advice").is_none(), "{finding}");
+    }
     assert_eq!(scene.check(&["install", "everything"], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_controller_is_looked_at_where_it_runs() {
+    let mut scene = Scene::new("controller");
+    let controller = scene.controller();
+    let output = scene.check(&["runtime", "controller"], &[("ORION_CONTROLLER", &controller)]);
+    let said = text(&output);
+    for line in ["Orion Controller is running with command line : ", "[Warning] There are 0 vGPU under management"] {
+        assert!(said.lines().any(|one| one.starts_with(line)), "{line:?} is not in\n{said}");
+    }
+    assert!(output.status.success(), "{said}");
+    let port = controller.rsplit(':').next().expect("a port");
+    let output = scene.check(&["runtime", "controller"], &[("ORION_CONTROLLER", "127.0.0.1:1")]);
+    assert_eq!(output.status.code(), Some(1), "{port}: {}", text(&output));
+}
+
+#[test]
+fn a_server_of_another_release_is_told_apart() {
+    use std::io::{Read, Write};
+    let scene = Scene::new("release");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = format!("tcp:{}", listener.local_addr().expect("bound"));
+    let other = std::thread::spawn(move || {
+        // The first connection of two: whoever asks connects once.
+        let (mut socket, _) = listener.accept().expect("orion-check comes");
+        let _ = socket.read(&mut [0; 256]);
+        let text = "this server is Orion 9.9.9, which is newer; install it on the program's side";
+        let refusal = orion_wire::refusal::Refusal::new(orion_wire::refusal::Reason::Version, text.to_owned());
+        socket
+            .write_all(&orion_wire::hello::frame(orion_wire::hello::kind::REFUSED, &refusal.encode()))
+            .expect("it reads");
+    });
+    let output = scene.check(&["runtime", "client"], &[("ORION_SERVER", &server)]);
+    other.join().expect("asked");
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("[Error] ") && said.contains("Orion 9.9.9"), "{said}");
+    assert!(said.contains("install one release on both sides"), "{said}");
 }

@@ -1,0 +1,179 @@
+//! The controller: on this machine, and as those see it who ask it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use orion_wire::client_conf::CONTROLLER_PORT;
+
+use crate::finding::Report;
+use crate::machine;
+use crate::settings::controller_address;
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Leases say until when they can be used, and agents warn of as much.
+const SKEW_MAX_SECONDS: u64 = 2;
+
+/// On the machine where it runs.
+pub fn check(report: &mut Report) {
+    report.say("Checking Orion Controller process ...");
+    let processes = machine::processes("orion-controller");
+    match processes.first() {
+        None => report.fail(
+            "controller process",
+            "Orion Controller is not running.",
+            "start it: systemctl start orion-controller, or orion-controller start",
+        ),
+        Some(one) => {
+            report.say(&format!("Orion Controller is running with Linux user   : {}", one.user));
+            let line = one.arguments.join(" ");
+            report.well("controller process", format!("Orion Controller is running with command line : {line}"));
+        }
+    }
+    let here = || (format!("127.0.0.1:{CONTROLLER_PORT}"), "nothing, so that it is this machine's".to_owned());
+    asked(report, Some(here()));
+}
+
+/// Whether a port that a service wants is free, or has that service already.
+pub fn port(report: &mut Report, name: &'static str, program: &str, port: u16) {
+    let is_running = !machine::processes(program).is_empty();
+    match TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))) {
+        Ok(_) => report.well(name, format!("Port {port} is free.")),
+        Err(_) if is_running => report.well(name, format!("Port {port} is in use, and {program} is running.")),
+        Err(e) => report.fail(
+            name,
+            format!("Port {port} cannot be had for {program}: {e}"),
+            "end what has it (ss -ltnp), or give another port",
+        ),
+    }
+}
+
+/// As programs and nodes see it; `otherwise` is where it is if no setting says so.
+pub fn asked(report: &mut Report, otherwise: Option<(String, String)>) {
+    report.say("\nChecking Orion Controller status ...");
+    report.say("[Info] Orion Controller setting may be different in different SHELL.");
+    report.say("[Info] Environment variable ORION_CONTROLLER has the first priority.\n");
+    let (named, by) = match controller_address().map(|found| found.or(otherwise)) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            let advice = "set ORION_CONTROLLER=HOST:9123 where there is a pool";
+            return report.warn("controller", "No Orion Controller is set.", advice);
+        }
+        Err(reason) => return report.fail("controller", reason, "mend the file, or remove it"),
+    };
+    // Each is looked at: of several one leads, and the others have to be there to take over.
+    for address in named.split(',').map(str::trim) {
+        let port = if address.contains(':') { String::new() } else { format!(":{CONTROLLER_PORT}") };
+        one(report, &format!("{address}{port}"), &by);
+    }
+}
+
+fn one(report: &mut Report, address: &str, by: &str) {
+    report.say(&format!(
+        "Orion Controller address is set as {address} in {by}. Using this address to diagnose Orion Controller"
+    ));
+    match ask(address, "/info") {
+        Ok(Answer { body: versions, skew_seconds }) => {
+            report.well("controller", format!("Address {address} is reached."));
+            report.say(&format!("Orion Controller Version Information : {versions}"));
+            clock(report, skew_seconds);
+        }
+        Err(reason) => {
+            let advice = "look whether orion-controller runs there, and for a firewall";
+            return report.fail("controller", format!("Address {address} is not reached: {reason}"), advice);
+        }
+    }
+    devices(report, address);
+}
+
+fn devices(report: &mut Report, address: &str) {
+    let number = |path: &str| {
+        let text = ask(address, path)?.body;
+        let last = text.trim().rsplit('=').next().unwrap_or_default();
+        last.parse::<u64>().map_err(|_| format!("{path} answers {text:?}"))
+    };
+    match (number("/devices?res=nvidia_cuda"), number("/devices?res=nvidia_cuda&used=true")) {
+        (Ok(0), _) => report.warn(
+            "pool",
+            "There are 0 vGPU under management by Orion Controller.",
+            "no node reports to it: look at oriond's nodes",
+        ),
+        (Ok(all), Ok(free)) => report.well(
+            "pool",
+            format!("There are {all} vGPU under management by Orion Controller. {free} vGPU are free now."),
+        ),
+        (Err(reason), _) | (_, Err(reason)) => {
+            report.fail("pool", reason, "the address is not an Orion Controller's");
+        }
+    }
+}
+
+/// A node whose clock is behind or ahead refuses leases that are good.
+fn clock(report: &mut Report, skew_seconds: Option<u64>) {
+    match skew_seconds {
+        None => report.warn("clock", "The controller does not say what time it is.", "compare `date` on both machines"),
+        Some(skew @ 0..=SKEW_MAX_SECONDS) => {
+            report.well("clock", format!("The controller's clock and this machine's agree to {skew} s."));
+        }
+        Some(skew) => report.fail(
+            "clock",
+            format!("The controller's clock and this machine's are {skew} s apart."),
+            "leases are refused by who thinks that they are over; keep both clocks by NTP (timedatectl set-ntp true)",
+        ),
+    }
+}
+
+struct Answer {
+    body: String,
+    /// Between its clock and ours.
+    skew_seconds: Option<u64>,
+}
+
+fn ask(address: &str, path: &str) -> Result<Answer, String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
+    let mut answer = agent.get(format!("http://{address}{path}")).call().map_err(|e| e.to_string())?;
+    let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).and_then(unix_seconds);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let body = answer.body_mut().read_to_string().map_err(|e| e.to_string())?;
+    Ok(Answer { body, skew_seconds: date.map(|date| date.abs_diff(now)) })
+}
+
+/// `Tue, 24 Nov 2026 02:28:59 GMT`, which is the one form that HTTP has left.
+fn unix_seconds(date: &str) -> Option<u64> {
+    let words: Vec<&str> = date.split([' ', ':']).collect();
+    let &[_, day, month, year, hour, minute, second, "GMT"] = words.as_slice() else { return None };
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.iter().position(|name| *name == month)? as u64;
+    let number = |text: &str| text.parse::<u64>().ok();
+    // Years begin with March here, so that the day that some have more is their last.
+    let (year, month) = if month < 2 { (number(year)? - 1, month + 10) } else { (number(year)?, month - 2) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + number(day)? - 1;
+    let days = days.checked_sub(719_468)?;
+    Some(((days * 24 + number(hour)?) * 60 + number(minute)?) * 60 + number(second)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_an_answer_is_read() {
+        assert_eq!(unix_seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(unix_seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(unix_seconds("Thu, 29 Feb 2024 23:59:59 GMT"), Some(1_709_251_199));
+        assert_eq!(unix_seconds("Sunday, 06-Nov-94 08:49:37 GMT"), None);
+    }
+
+    #[test]
+    fn clocks_far_apart_fail() {
+        let of = |skew| {
+            let mut report = Report::new(false);
+            clock(&mut report, skew);
+            report.status_of("clock")
+        };
+        use crate::finding::Status;
+        assert_eq!(
+            (of(Some(2)), of(Some(3)), of(None)),
+            (Some(Status::Ok), Some(Status::Failed), Some(Status::Warning))
+        );
+    }
+}
