@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orion_proto::pool_client::PoolClient;
-use orion_proto::{HeartbeatRequest, leader};
+use orion_proto::{HeartbeatRequest, Usage, leader};
+use orion_wire::agent::Used;
 use orion_wire::lease::LeaseId;
 use tokio::runtime::Runtime;
 use tokio::time::error::Elapsed;
@@ -92,10 +93,17 @@ impl Controller {
     }
 
     /// Answers what is over.
-    pub fn heartbeat(&mut self, node: &str, live: &[LeaseId], ended: &[LeaseId]) -> Result<Vec<LeaseId>, Failure> {
+    pub fn heartbeat(
+        &mut self,
+        node: &str,
+        live: &[LeaseId],
+        ended: &[LeaseId],
+        used: &[Used],
+    ) -> Result<Vec<LeaseId>, Failure> {
         let names = |ids: &[LeaseId]| ids.iter().map(LeaseId::to_string).collect();
-        let (live, ended, node) = (names(live), names(ended), node.to_owned());
-        let request = self.with_key(HeartbeatRequest { node, live, ended });
+        let usage = |used: &Used| Usage { allocation: used.lease.to_string(), vgpu_bytes: used.vgpu_bytes.clone() };
+        let (live, ended, used) = (names(live), names(ended), used.iter().map(usage).collect());
+        let request = self.with_key(HeartbeatRequest { node: node.to_owned(), live, ended, used });
         let mut client = self.client()?;
         let answer = self.runtime.block_on(async { timeout(PATIENCE, client.heartbeat(request)).await });
         let reply = self.heard(answer)?;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser};
+use orion_wire::agent::Used;
 use orion_wire::lease::LeaseId;
 use tracing::{info, warn};
 
@@ -102,6 +103,8 @@ struct Beat {
     at: Option<Instant>,
     /// Leases that are over, for oriond.
     over: Vec<LeaseId>,
+    /// What the controller has been told that vGPUs use.
+    used: Vec<Used>,
 }
 
 enum Trouble {
@@ -118,17 +121,18 @@ fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat:
         report.lines().for_each(|line| info!("{line}"));
         (beat.is_registered, beat.at) = (true, None);
     }
-    let State { version, live, ended } =
+    let State { version, live, ended, used } =
         oriond.look(beat.heard, std::mem::take(&mut beat.over), LOOK).map_err(Trouble::Oriond)?;
-    if version == beat.heard && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+    if version == beat.heard && used == beat.used && beat.at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
         return Ok(());
     }
-    match controller.heartbeat(report.node(), &live, &ended) {
+    match controller.heartbeat(report.node(), &live, &ended, &used) {
         Ok(over) => {
             over.iter()
                 .filter(|id| live.contains(id))
                 .for_each(|id| info!("allocation {id} is over, ending its session"));
             (beat.heard, beat.at, beat.over) = (version, Some(Instant::now()), over);
+            beat.used = used;
             Ok(())
         }
         Err(Failure::Unknown(why)) => {

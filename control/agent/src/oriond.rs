@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orion_transport::fds;
 use orion_transport::socket::{peer_credentials, receive_timeout};
-use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND};
+use orion_wire::agent::{AGENT_VERSION, Answer, Ask, Gpu, KIND, Used};
 use orion_wire::lease::LeaseId;
 
 /// An oriond that says nothing for this long beyond what it was asked to wait is stopped, or none.
@@ -31,6 +31,8 @@ pub struct State {
     pub version: u64,
     pub live: Vec<LeaseId>,
     pub ended: Vec<LeaseId>,
+    /// Of those with a session.
+    pub used: Vec<Used>,
 }
 
 impl Oriond {
@@ -69,7 +71,7 @@ impl Oriond {
     /// Waits so long for something that is newer than `heard`.
     pub fn look(&mut self, heard: u64, over: Vec<LeaseId>, wait: Duration) -> Result<State, String> {
         match self.ask(&Ask::Look { heard, over, wait_ms: wait.as_millis() as u64 })? {
-            Answer::State { version, live, ended } => Ok(State { version, live, ended }),
+            Answer::State { version, live, ended, used } => Ok(State { version, live, ended, used }),
             other => Err(unexpected("which leases have a session", &other)),
         }
     }

@@ -32,6 +32,8 @@ pub struct Desk {
     pub master: MasterKey,
     /// Nodes that this controller's clock was told to: by it they judge leases.
     pub told_time: BTreeSet<String>,
+    /// Bytes that vGPUs use, as their nodes say. Not stored: it is said again soon.
+    pub used: HashMap<AllocationId, Vec<u64>>,
     waiters: HashMap<AllocationId, (Ask, oneshot::Sender<Waited>)>,
     /// Why nothing can be stored, since the last time that something was to be.
     pub trouble: Option<String>,
@@ -83,6 +85,14 @@ impl Desk {
         let (tell, told) = oneshot::channel();
         self.waiters.insert(id, (ask, tell));
         told
+    }
+
+    /// What a node says of allocations that it has vGPUs of; of others it knows nothing.
+    pub fn hear_usage(&mut self, node: &str, used: Vec<(AllocationId, Vec<u64>)>) {
+        let pool = &self.pool;
+        self.used.retain(|id, _| pool.allocation(*id).is_some());
+        let is_there = |id| pool.allocation(id).is_some_and(|a| a.places.iter().any(|place| place.node == node));
+        self.used.extend(used.into_iter().filter(|(id, _)| is_there(*id)));
     }
 
     /// Whoever waits and has gone is in nobody's way any more.
@@ -309,7 +319,8 @@ impl Serving {
             Ok((Campaign::Leads, master)) => {
                 let pool = Pool::new(self.settings.clone());
                 let (told_time, waiters) = (BTreeSet::new(), HashMap::new());
-                self.desk = Some(Desk { pool, now: 0, master, told_time, waiters, trouble: None });
+                self.desk =
+                    Some(Desk { pool, now: 0, master, told_time, used: HashMap::new(), waiters, trouble: None });
                 return self.read();
             }
             Ok((Campaign::Another(leader), _)) => Refusal::Follows(leader),

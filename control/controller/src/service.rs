@@ -82,7 +82,7 @@ impl Service {
         let answer = self.ask(move |d| {
             let answer = d.pool.allocate(d.now, id, ask.clone())?;
             Ok::<_, Refused>(match answer {
-                Answer::Granted(a) => Ok(told(&d.pool, &a, d.now)),
+                Answer::Granted(a) => Ok(told(d, &a)),
                 Answer::Waits(_) => Err(d.await_grant(id, ask)),
             })
         });
@@ -91,7 +91,7 @@ impl Service {
             Err(waits) => waits,
         };
         match waits.await {
-            Ok(Waited::Granted(a)) => self.ask(move |d| told(&d.pool, &a, d.now)).await,
+            Ok(Waited::Granted(a)) => self.ask(move |d| told(d, &a)).await,
             Ok(Waited::InVain(why)) => Err(Status::resource_exhausted(why)),
             Ok(Waited::Refused(refusal)) => Err(unavailable(&refusal)),
             Err(_) => Err(Status::aborted("somebody else asked under the same name, or released it")),
@@ -188,6 +188,15 @@ fn ids(texts: &[String]) -> Result<Vec<AllocationId>, Status> {
     texts.iter().map(|text| id(text)).collect()
 }
 
+/// vGPUs of a lease are those of one node, in the allocation's order.
+fn usage(all: Vec<pb::Usage>) -> Result<Vec<(AllocationId, Vec<u64>)>, Status> {
+    if all.len() > NAMES_MAX {
+        let text = format!("usage of {} allocations; at most {NAMES_MAX} are named at once", all.len());
+        return Err(Status::invalid_argument(text));
+    }
+    all.into_iter().map(|used| Ok((id(&used.allocation)?, used.vgpu_bytes))).collect()
+}
+
 /// A number that nobody guesses.
 fn fresh_id() -> Result<AllocationId, Status> {
     let mut bytes = [0u8; 16];
@@ -241,12 +250,13 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
     })
 }
 
-fn told(pool: &Pool, a: &Allocation, now: Time) -> pb::Allocation {
+fn told(d: &Desk, a: &Allocation) -> pb::Allocation {
+    let (pool, used) = (&d.pool, d.used.get(&a.id));
     let address = |node: &str| {
         let node = pool.nodes().find(|n| n.report.name == node);
         node.map(|n| n.report.address.clone()).unwrap_or_default()
     };
-    let places = a.places.iter().map(|p| pb::Place {
+    let places = a.places.iter().zip(0..).map(|(p, i)| pb::Place {
         node: p.node.clone(),
         address: address(&p.node),
         gpu_uuid: p.gpu.clone(),
@@ -254,12 +264,13 @@ fn told(pool: &Pool, a: &Allocation, now: Time) -> pb::Allocation {
         vgpu: p.slot,
         memory_bytes: p.memory,
         ratio: p.ratio,
+        used_bytes: used.and_then(|used| used.get::<usize>(i).copied()),
     });
     pb::Allocation {
         allocation: a.id.to_string(),
         vgpus: places.collect(),
         confirmed: a.lease == Lease::Confirmed,
-        stands_ms: a.until.saturating_sub(now),
+        stands_ms: a.until.saturating_sub(d.now),
         tenant: a.ask.tenant.clone(),
         group: a.ask.group.clone(),
         client: a.ask.client.clone(),
@@ -303,8 +314,13 @@ impl pb::pool_server::Pool for Service {
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Reply<pb::HeartbeatReply> {
         self.admit(request.metadata(), Role::Server)?;
         let r = request.into_inner();
-        let (live, ended) = (ids(&r.live)?, ids(&r.ended)?);
-        let over = self.ask(move |d| d.pool.heartbeat(d.now, &r.node, &live, &ended)).await?.map_err(refused)?;
+        let (live, ended, used) = (ids(&r.live)?, ids(&r.ended)?, usage(r.used)?);
+        let over = self.ask(move |d| {
+            let over = d.pool.heartbeat(d.now, &r.node, &live, &ended)?;
+            d.hear_usage(&r.node, used);
+            Ok(over)
+        });
+        let over = over.await?.map_err(refused)?;
         Ok(Response::new(pb::HeartbeatReply { over: over.iter().map(AllocationId::to_string).collect() }))
     }
 
@@ -318,7 +334,7 @@ impl pb::pool_server::Pool for Service {
         let id = id(&request.into_inner().allocation)?;
         let confirmed = self.ask(move |d| {
             let a = d.pool.confirm(d.now, id)?.clone();
-            Ok(told(&d.pool, &a, d.now))
+            Ok(told(d, &a))
         });
         Ok(Response::new(confirmed.await?.map_err(refused)?))
     }
@@ -350,9 +366,9 @@ impl pb::pool_server::Pool for Service {
         self.admit(request.metadata(), Role::Client)?;
         let tenant = request.into_inner().tenant;
         let list = self.ask(move |d| {
-            let (pool, now) = (&d.pool, d.now);
+            let pool = &d.pool;
             let mine = pool.allocations().filter(|a| tenant.is_empty() || a.ask.tenant == tenant);
-            let show = |a| if is_operator { told(pool, a, now) } else { hidden(told(pool, a, now)) };
+            let show = |a| if is_operator { told(d, a) } else { hidden(told(d, a)) };
             pb::Allocations { allocations: mine.map(show).collect(), waiting: pool.waiting().count() as u32 }
         });
         Ok(Response::new(list.await?))

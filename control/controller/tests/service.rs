@@ -253,7 +253,12 @@ fn a_nodes_word_renews_and_ends_and_what_has_run_out_meanwhile_is_said() {
     runtime().block_on(async {
         let controller = Controller::start("node", "");
         let mut pool = controller.client().await;
-        let beat = |live: Vec<String>, ended: Vec<String>| HeartbeatRequest { node: "a".into(), live, ended };
+        let beat = |live: Vec<String>, ended: Vec<String>| HeartbeatRequest {
+            node: "a".into(),
+            live,
+            ended,
+            ..Default::default()
+        };
         let why = refused(pool.heartbeat(beat(vec![], vec![])).await, Code::NotFound);
         assert!(why.contains("register it again"), "{why}");
         pool.register(node("a", &[("0", 16)], 4)).await.expect("registering");

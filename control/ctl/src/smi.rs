@@ -59,7 +59,7 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
             "| {} {} | {:>20} | {:<8} {:>11} |\n{}",
             cell(&numbers, 14),
             cell(name, 14),
-            mib(place.memory_bytes),
+            used_of(place),
             share,
             "Default",
             RULE.trim_end()
@@ -82,11 +82,17 @@ pub fn table(devices: &[Device], allocations: &[Allocation], time: &str) -> Stri
             place.gpu,
             place.vgpu,
             cell(&allocation.client, 34),
-            mib(place.memory_bytes)
+            place.used_bytes.map_or_else(|| "N/A".into(), mib)
         );
         let _ = writeln!(out, "| {} |", cell(&line, 75));
     }
     out + WIDE
+}
+
+/// What is used of a vGPU's memory, and what may be.
+fn used_of(place: &Place) -> String {
+    let used = place.used_bytes.map_or_else(|| "N/A".into(), mib);
+    format!("{used}/{}", mib(place.memory_bytes))
 }
 
 /// The GPUs of the pool.
@@ -142,6 +148,7 @@ mod tests {
             vgpu,
             memory_bytes: 7800 << 20,
             ratio: 50,
+            used_bytes: (vgpu == 0).then_some(1234 << 20),
         };
         let client = "trainer 4711 python3 train.py --with-a-long-command-line-of-many-words".into();
         Allocation { vgpus: vec![place], client, ..Allocation::default() }
@@ -163,7 +170,8 @@ mod tests {
         let rows: Vec<_> = text.lines().filter(|line| line.contains("Tesla")).collect();
         assert_eq!(rows.len(), 2);
         assert!(rows[0].starts_with("|    0    0      Tesla P100-PCI |"), "{}", rows[0]);
-        assert!(rows[0].contains("7800MiB") && rows[0].contains("50%"), "{}", rows[0]);
+        assert!(rows[0].contains("1234MiB/7800MiB |") && rows[0].contains("50%"), "{}", rows[0]);
+        assert!(rows[1].contains("N/A/7800MiB |"), "{}", rows[1]);
         assert!(table(&[], &[], "now").contains("No vGPU is lent."));
     }
 

@@ -221,7 +221,13 @@ fn valid() -> Vec<Vec<u8>> {
         lease(),
         agent::Ask::Belong { node: "a".into(), key: [1; 32], controller_unix_ms: 5 }.encode(),
         agent::Ask::Look { heard: 1, over: vec![LeaseId([2; 16])], wait_ms: 3 }.encode(),
-        agent::Answer::State { version: 1, live: vec![LeaseId([2; 16])], ended: vec![LeaseId([3; 16])] }.encode(),
+        agent::Answer::State {
+            version: 1,
+            live: vec![LeaseId([2; 16])],
+            ended: vec![LeaseId([3; 16])],
+            used: vec![agent::Used { lease: LeaseId([2; 16]), vgpu_bytes: vec![1 << 30, 5] }],
+        }
+        .encode(),
         agent::Answer::Server { instance: [4; 16], is_software: true, gpus: vec![gpu] }.encode(),
         Welcome::decode(&welcome.encode()).expect("valid").encode(),
         Start { heap_base: 1 << 40, pages: Pages::Mirrored, bell: BELL_IN_PAGES }.encode(),

@@ -14,12 +14,12 @@
 //! a handshake.
 
 use crate::codec::{Fault, Reader, Writer};
-use crate::lease::{LeaseId, name};
+use crate::lease::{LeaseId, VGPUS_MAX, name};
 
 /// Of the frames.
 pub const KIND: u32 = 64;
 /// Raised when a message changes shape.
-pub const AGENT_VERSION: u64 = 2;
+pub const AGENT_VERSION: u64 = 3;
 /// GPUs of a node.
 pub const GPUS_MAX: usize = 64;
 /// Leases in one message.
@@ -33,6 +33,13 @@ pub struct Gpu {
     pub uuid: [u8; 16],
     pub name: String,
     pub memory_bytes: u64,
+}
+
+/// Bytes that the vGPUs of a lease's session use, in the lease's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    pub lease: LeaseId,
+    pub vgpu_bytes: Vec<u64>,
 }
 
 /// What the agent says.
@@ -68,6 +75,7 @@ pub enum Answer {
         version: u64,
         live: Vec<LeaseId>,
         ended: Vec<LeaseId>,
+        used: Vec<Used>,
     },
     /// Why not, in words.
     No {
@@ -123,11 +131,12 @@ impl Answer {
                 put_gpus(&mut w, gpus);
             }
             Answer::Done => w.word(2),
-            Answer::State { version, live, ended } => {
+            Answer::State { version, live, ended, used } => {
                 w.word(3);
                 w.word(*version);
                 put_ids(&mut w, live);
                 put_ids(&mut w, ended);
+                put_used(&mut w, used);
             }
             Answer::No { reason } => {
                 w.word(4);
@@ -142,7 +151,10 @@ impl Answer {
         let answer = match r.word()? {
             1 => Answer::Server { instance: array(&mut r)?, is_software: r.word()? != 0, gpus: get_gpus(&mut r)? },
             2 => Answer::Done,
-            3 => Answer::State { version: r.word()?, live: get_ids(&mut r)?, ended: get_ids(&mut r)? },
+            3 => {
+                let (version, live, ended) = (r.word()?, get_ids(&mut r)?, get_ids(&mut r)?);
+                Answer::State { version, live, ended, used: get_used(&mut r)? }
+            }
             4 => Answer::No { reason: r.text()?.to_owned() },
             _ => return Err(Fault("an answer that this agent does not know")),
         };
@@ -162,6 +174,19 @@ pub fn put_gpus(w: &mut Vec<u8>, gpus: &[Gpu]) {
 
 pub fn get_gpus(r: &mut Reader<'_>) -> Result<Vec<Gpu>, Fault> {
     r.list(GPUS_MAX, |r| Ok(Gpu { uuid: array(r)?, name: name(r)?, memory_bytes: r.word()? }))
+}
+
+fn put_used(w: &mut Vec<u8>, all: &[Used]) {
+    w.word(all.len() as u64);
+    for used in all {
+        w.bytes(&used.lease.0);
+        w.word(used.vgpu_bytes.len() as u64);
+        used.vgpu_bytes.iter().for_each(|bytes| w.word(*bytes));
+    }
+}
+
+fn get_used(r: &mut Reader<'_>) -> Result<Vec<Used>, Fault> {
+    r.list(LEASES_MAX, |r| Ok(Used { lease: LeaseId(array(r)?), vgpu_bytes: r.list(VGPUS_MAX, Reader::word)? }))
 }
 
 fn put_ids(w: &mut Vec<u8>, ids: &[LeaseId]) {
@@ -197,7 +222,12 @@ mod tests {
         for answer in [
             Answer::Server { instance: [2; 16], is_software: true, gpus: vec![gpu.clone(), gpu] },
             Answer::Done,
-            Answer::State { version: 4, live: vec![id], ended: Vec::new() },
+            Answer::State {
+                version: 4,
+                live: vec![id],
+                ended: Vec::new(),
+                used: vec![Used { lease: id, vgpu_bytes: vec![7] }],
+            },
             Answer::No { reason: "not yet".into() },
         ] {
             let body = answer.encode();

@@ -11,8 +11,8 @@ use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use orion_proto::AllocationName;
 use orion_proto::pool_client::PoolClient;
+use orion_proto::{AllocationName, ListAllocationsRequest};
 use orion_transport::carrier::welcome_of;
 use orion_transport::client::{Caller, NoSession, Server};
 use orion_transport::lease::SignedLease;
@@ -295,6 +295,46 @@ fn what_an_operator_kills_loses_its_session() {
     let (then, said) = program.ask_again();
     assert!(then != "then 0" && said.contains("orion: "), "{then} {said}");
     scene.wait_for_free(4);
+}
+
+#[test]
+fn a_pool_tells_what_a_program_uses_to_the_byte() {
+    let scene = Scene::new(&["a"], "", true);
+    // The environment of a program of this pool, for another one.
+    let of = scene.program(&[("ORION_VGPU", "2"), ("ORION_GMEM", "256")]);
+    let mut command = Command::new("python3");
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.arg(root().join("dataplane/conformance/nvml/hold.py"));
+    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 starts");
+    let mut to = program.stdin.take().expect("a pipe");
+    let mut from = BufReader::new(program.stdout.take().expect("a pipe"));
+    let mut hear = || {
+        let mut line = String::new();
+        from.read_line(&mut line).expect("it answers");
+        let used = line.split(' ').next().and_then(|used| used.parse::<u64>().ok());
+        used.unwrap_or_else(|| panic!("{line:?}"))
+    };
+    assert_eq!(hear(), 0);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut pool = runtime.block_on(PoolClient::connect(format!("http://127.0.0.1:{}", scene.port))).expect("a pool");
+    let mut told = || {
+        let list = runtime.block_on(pool.list_allocations(ListAllocationsRequest::default())).expect("a list");
+        let list = list.into_inner().allocations;
+        list.iter().flat_map(|a| &a.vgpus).map(|vgpu| vgpu.used_bytes).collect::<Vec<_>>()
+    };
+    for line in ["alloc 1 513 33333333", "free", "alloc 100000000"] {
+        writeln!(to, "{line}").expect("it listens");
+        let used = hear();
+        wait_until("what the program says", || told() == [Some(used), Some(0)]);
+    }
+    drop(to);
+    program.wait().expect("it ends");
+    wait_until("the end of the allocation", || told().is_empty());
 }
 
 /// What a program gets by HTTP: where to go, and its lease.

@@ -78,7 +78,8 @@ fn as_json(devices: &Devices, lent: &Allocations) -> String {
         let (p, a) = (used.place, used.allocation);
         json!({
             "node": p.node, "address": p.address, "gpu": p.gpu, "gpu_uuid": p.gpu_uuid, "vgpu": p.vgpu,
-            "memory_bytes": p.memory_bytes, "ratio": p.ratio, "allocation": a.allocation, "tenant": a.tenant,
+            "memory_bytes": p.memory_bytes, "used_bytes": p.used_bytes,
+            "ratio": p.ratio, "allocation": a.allocation, "tenant": a.tenant,
             "group": a.group, "client": a.client, "confirmed": a.confirmed,
         })
     });

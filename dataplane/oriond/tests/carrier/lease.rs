@@ -69,7 +69,7 @@ impl Node {
     /// What changes next.
     fn look(&mut self, over: Vec<LeaseId>) -> (Vec<LeaseId>, Vec<LeaseId>) {
         match self.ask(&Ask::Look { heard: self.heard, over, wait_ms: 10_000 }) {
-            Answer::State { version, live, ended } => {
+            Answer::State { version, live, ended, .. } => {
                 self.heard = version;
                 (live, ended)
             }

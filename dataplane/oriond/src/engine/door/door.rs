@@ -634,6 +634,8 @@ impl Door {
         info!(session, %peer, program, worker = pid, environment = %g.environment, lease, tenant, "session begins");
         words::begun(session, g.lease.is_some(), local, self.listeners.addresses().len() > 1);
         let token = g.lease.as_ref().map(|held| &held.token).or(self.policy.token.as_ref());
+        let meter = Arc::new(meter);
+        g.lease.as_ref().inspect(|held| held.is_metered(&meter));
         let begun = Session {
             worker,
             guest: local.then_some(slot),
@@ -643,7 +645,7 @@ impl Door {
             kill_after: None,
             lease: g.lease.take(),
             client: g.client.clone().expect("it has sent its request"),
-            meter: Arc::new(meter),
+            meter,
         };
         self.sessions.begin(session, begun);
         if local {

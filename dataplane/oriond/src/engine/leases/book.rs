@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use orion_transport::lease::{Instance, LeaseKey, Shown};
 use orion_transport::proof::{Token, fresh_nonce};
-use orion_wire::agent::{Answer, Gpu};
+use orion_wire::agent::{Answer, Gpu, Used};
 use orion_wire::lease::{Lease, LeaseId};
 use orion_wire::refusal::{Reason, Refusal};
+
+use crate::meter::Meter;
 
 /// No lease can be used for longer after it was given.
 const OFFER_MS_MAX: u64 = 600_000;
@@ -28,6 +30,8 @@ struct Pages {
     /// As the first warm worker has found them.
     gpus: Option<Vec<Gpu>>,
     live: BTreeSet<LeaseId>,
+    /// What their vGPUs use, from when each has a worker.
+    meters: BTreeMap<LeaseId, Arc<Meter>>,
     /// Leases that were used, until they could not be used any more anyway.
     used: BTreeMap<LeaseId, u64>,
     /// Leases that the controller has taken back, likewise.
@@ -59,6 +63,13 @@ pub struct Held {
     /// What the session's further connections are proved by.
     pub token: Token,
     book: Arc<Book>,
+}
+
+impl Held {
+    /// Its session has a worker now.
+    pub fn is_metered(&self, meter: &Arc<Meter>) {
+        self.book.pages().meters.insert(self.lease.id, Arc::clone(meter));
+    }
 }
 
 impl Drop for Held {
@@ -143,6 +154,7 @@ impl Book {
         pages.version += 1;
         let version = pages.version;
         pages.live.remove(&id);
+        pages.meters.remove(&id);
         pages.ended.insert(id, version);
         self.changed.notify_all();
     }
@@ -159,8 +171,13 @@ impl Book {
             version: pages.version,
             live: pages.live.iter().copied().collect(),
             ended: pages.ended.keys().copied().collect(),
+            used: pages.meters.iter().map(|(lease, meter)| used(*lease, meter)).collect(),
         }
     }
+}
+
+fn used(lease: LeaseId, meter: &Meter) -> Used {
+    Used { lease, vgpu_bytes: meter.read().iter().map(|reading| reading.used).collect() }
 }
 
 #[cfg(test)]
@@ -199,7 +216,7 @@ mod tests {
 
     fn state(book: &Book, heard: u64) -> (u64, Vec<LeaseId>, Vec<LeaseId>) {
         match book.look(heard, Duration::ZERO) {
-            Answer::State { version, live, ended } => (version, live, ended),
+            Answer::State { version, live, ended, .. } => (version, live, ended),
             other => panic!("{other:?}"),
         }
     }

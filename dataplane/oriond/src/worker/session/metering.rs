@@ -15,7 +15,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 impl Session {
     /// There is nothing to do. A vGPU without a limit is the whole GPU, and so is what is used of it.
     pub fn show_usage(&mut self, now: Instant) {
-        if self.accounts.is_some() || now < self.meter_after {
+        // What is asked beside an open capture may end it.
+        if self.accounts.is_some() || now < self.meter_after || self.captures.open() {
             return;
         }
         self.meter_after = now + INTERVAL;
