@@ -1,15 +1,8 @@
-//! Variables that Orion vGPU's manifests and documents set for a program and that do nothing here. Which they are, and
-//! what takes their place, is in `control/ORIGINAL.md`.
+//! Variables that Orion vGPU's manifests and documents set for a program and that do nothing here; those that a pool
+//! has an answer to are in `wanted.rs`. Which they are, and what takes their place, is in `control/ORIGINAL.md`.
 
 /// Name, the values that ask for nothing, and why another one is refused.
 const REFUSED: &[(&str, &[&str], &str)] = &[
-    (
-        "ORION_RES_GROUP",
-        &["NULL"],
-        "each program has vGPUs of its own, and several do not share one allocation; unset it, and ask for what each \
-         needs",
-    ),
-    ("ORION_RESERVED", &["0", "false"], "vGPUs are not reserved ahead of a program; unset it"),
     ("ORION_DEVICE_TYPE", &["GPU", "gpu", "nvidia_cuda"], "there are NVIDIA GPUs alone; unset it"),
     ("ORION_ENABLE_LPC", &["0", "false"], "there is no such way to a server; unset it, or see ORION_TRANSPORT"),
 ];

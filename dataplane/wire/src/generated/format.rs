@@ -11,7 +11,7 @@ const FILES: &[u64] = &[
     // dataplane/wire/src/address.rs
     0x2fd28961886b10dd,
     // dataplane/wire/src/agent.rs
-    0x90c9856d689639ad,
+    0xe1ee4495ff49e32f,
     // dataplane/wire/src/bundle.rs
     0xd05d84a15de9a043,
     // dataplane/wire/src/client_conf.rs
