@@ -52,6 +52,13 @@ for asked in "2 15500" "1 4096"; do
     await grep -q '^attached' "$folder/program.$vgpus"
 done
 
+# What programs use comes with the next heartbeat.
+is_known() {
+    "$built/orion-smi" >"$folder/smi" && grep -q show_vgpus "$folder/smi" &&
+        ! grep -q 'N/A/\|show_vgpus *N/A' "$folder/smi"
+}
+await is_known
+
 picture() {
     local command
     for command in "orion-smi" "orion-smi --pool"; do
