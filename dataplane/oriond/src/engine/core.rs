@@ -1,8 +1,8 @@
 //! Slots: whose a completion is.
 
-// UNSAFETY: shuts sockets down.
+// UNSAFETY: shuts sockets down, and asks whether they are.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::io_ring::Io;
 
@@ -45,6 +45,13 @@ impl Core {
         self.owners[slot as usize] = None;
         self.free.push(slot);
     }
+}
+
+/// Whether the other side has closed its end. What it sent before it went does not hide that it has gone.
+pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
 /// Ends a connection: whoever waits on it, on either side, sees the end.

@@ -2,7 +2,7 @@
 
 // UNSAFETY: requests on buffers of boxed objects that stay until no request of theirs is under way.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::listeners::Arrival;
 use super::stage::{For, HANDSHAKE_TIMEOUT, Stage};
 use super::view::Client;
 use crate::engine::carrier::contract::{self, Prepare};
-use crate::engine::core::{Core, shutdown};
+use crate::engine::core::{Core, has_hung_up, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Held;
 use crate::engine::peer::Peer;
@@ -246,8 +246,6 @@ impl Greeting {
 
     /// Whether the client has not closed its connection while it waited.
     pub fn is_still_there(&self) -> bool {
-        let mut entry = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one valid entry. What it sent before it went does not hide that it has gone.
-        unsafe { libc::poll(&raw mut entry, 1, 0) <= 0 }
+        !has_hung_up(self.socket.as_fd())
     }
 }

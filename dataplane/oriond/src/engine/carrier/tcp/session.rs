@@ -4,7 +4,7 @@
 // and freed only when no request of its own is under way (`under_way`), and the session memory is unmapped only when
 // its last connection is gone.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use super::shared::{Address, LANE_CHUNKS_MAX, Lanes, Shared};
 use crate::engine::carrier::contract::Main;
-use crate::engine::core::shutdown;
+use crate::engine::core::{has_hung_up, shutdown};
 use crate::engine::io_ring::{Did, Done, Io, is_again};
 use crate::engine::mail::Kick;
 
@@ -93,7 +93,9 @@ impl Main for Carried {
 
     fn pump(&mut self, io: &mut Io, slot: u32) -> bool {
         if !self.ending && self.shared.is_over() {
-            self.end("the client's bulk connection", Death::Gone);
+            // A client that ends closes all its connections, and this is the first that was looked at.
+            let who = if has_hung_up(self.tcp.as_fd()) { "the client" } else { "the client's bulk connection" };
+            self.end(who, Death::Gone);
         }
         if self.ending {
             return false;
