@@ -22,6 +22,7 @@ mod fact;
 #[path = "../lab.rs"]
 mod lab;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,6 +62,13 @@ struct Options {
     /// times of up to so many microseconds
     #[arg(long, value_name = "MICROSECONDS")]
     late_us: Option<u64>,
+    /// Graphs with a host function copy to little memory only. Else it is much for one of the threads, and over TCP all
+    /// of it is compared with each completion, so that everything takes ten times as long
+    #[arg(long)]
+    little: bool,
+    /// Print how long rounds took in the mean, by each part of a cell's name
+    #[arg(long)]
+    times: bool,
 }
 
 /// What all threads share.
@@ -73,6 +81,8 @@ struct Run {
     stopped: AtomicBool,
     /// The first complaints.
     complaints: Mutex<Vec<String>>,
+    /// Rounds and the time they took, by part of a name, if somebody wants to know.
+    times: Option<Mutex<BTreeMap<String, (u64, Duration)>>>,
 }
 
 const COMPLAINTS_MAX: usize = 20;
@@ -137,13 +147,14 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
         wrong: AtomicU64::new(0),
         stopped: AtomicBool::new(false),
         complaints: Mutex::default(),
+        times: options.times.then(Mutex::default),
     };
     let visited: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads)
             .map(|index| {
                 let run = &run;
                 scope.spawn(move || {
-                    let mut bench = Bench::new(cu, options.seed, index)?;
+                    let mut bench = Bench::new(cu, options.seed, index, index == 0 && !options.little)?;
                     work(run, &mut bench, index as usize, options.threads as usize)
                 })
             })
@@ -162,6 +173,9 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
     for complaint in run.complaints.lock().expect("no holder panics").iter() {
         println!("WRONG {complaint}");
     }
+    for (part, (rounds, took)) in run.times.iter().flat_map(|times| times.lock().expect("no holder panics").clone()) {
+        println!("{part}: {rounds} rounds, {:.0} us each", took.as_secs_f64() * 1e6 / rounds as f64);
+    }
     let (completions, wrong) = (run.completions.load(Ordering::Relaxed), run.wrong.load(Ordering::Relaxed));
     let rate = completions as f64 / started.elapsed().as_secs_f64();
     println!("{visited} of {} cells, {rate:.0} a second, seed {}", run.cells.len(), options.seed);
@@ -173,7 +187,9 @@ fn check(options: &Options, cells: Vec<Cell>) -> Result<bool, String> {
 fn work(run: &Run, bench: &mut Bench, index: usize, threads: usize) -> Result<usize, String> {
     let mut share: Vec<&Cell> = run.cells.iter().skip(index).step_by(threads).collect();
     bench.random.shuffle(&mut share);
-    let visit = |bench: &mut Bench, cell: &Cell| -> Result<(), String> {
+    let mut times = BTreeMap::<String, (u64, Duration)>::new();
+    let mut visit = |bench: &mut Bench, cell: &Cell| -> Result<(), String> {
+        let began = Instant::now();
         let round = bench.round(cell).inspect_err(|_| run.stopped.store(true, Ordering::Relaxed));
         let (completions, complaints) = round.map_err(|reason| format!("{}: {reason}", cell.name()))?;
         for complaint in complaints {
@@ -181,12 +197,18 @@ fn work(run: &Run, bench: &mut Bench, index: usize, threads: usize) -> Result<us
             run.complain(format!("{}: {complaint}", cell.name()));
         }
         run.completions.fetch_add(completions, Ordering::Relaxed);
+        if run.times.is_some() {
+            for part in cell.name().split('/') {
+                let (rounds, took) = times.entry(part.to_owned()).or_default();
+                (*rounds, *took) = (*rounds + 1, *took + began.elapsed());
+            }
+        }
         Ok(())
     };
     let mut visited = 0;
     for cell in share {
         if run.is_over() {
-            return Ok(visited);
+            break;
         }
         visit(bench, cell)?;
         visited += 1;
@@ -195,6 +217,13 @@ fn work(run: &Run, bench: &mut Bench, index: usize, threads: usize) -> Result<us
         let cell = &run.cells[bench.random.below(run.cells.len())];
         if !cell.is_long() || bench.random.below(LONG_ONE_IN) == 0 {
             visit(bench, cell)?;
+        }
+    }
+    if let Some(all) = &run.times {
+        let mut all = all.lock().expect("no holder panics");
+        for (part, (rounds, took)) in times {
+            let sum = all.entry(part).or_default();
+            *sum = (sum.0 + rounds, sum.1 + took);
         }
     }
     Ok(visited)

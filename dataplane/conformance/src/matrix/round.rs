@@ -22,7 +22,7 @@ use crate::lab::{Get, as_void, read, use_primary, write, zeroed};
 const LARGE_BYTES: usize = 4 << 20;
 const SMALL_BYTES: usize = 256 << 10;
 /// Memory that kernels use in place.
-const MAPPED_BYTES: usize = 4 << 10;
+const MAPPED_BYTES: usize = 1 << 10;
 /// What is copied back to the device afterwards, at most.
 const BACK_BYTES_MAX: usize = 64 << 10;
 /// Rounds after which memory of the kind `Anew` is given back and allocated again.
@@ -278,7 +278,8 @@ const MEMORY: [Memory; 6] =
     [Memory::Pinned, Memory::Portable, Memory::Mapped, Memory::Registered, Memory::Pageable, Memory::Anew];
 
 impl Bench {
-    pub fn new(cu: &'static Cuda, seed: u64, index: u32) -> Get<Bench> {
+    /// `has_much` decides whether graphs with a host function copy to much memory.
+    pub fn new(cu: &'static Cuda, seed: u64, index: u32, has_much: bool) -> Get<Bench> {
         use_primary(cu)?;
         let (_, fill) = cu.kernel("fill")?;
         let mut array = null_mut();
@@ -286,8 +287,7 @@ impl Bench {
         (shape.Width, shape.Height) = (ARRAY_WIDTH / 4, ARRAY_ROWS);
         (shape.Format, shape.NumChannels) = (CU_AD_FORMAT_UNSIGNED_INT32, 1);
         ok!(cu.cuArray3DCreate_v2(&mut array, &shape));
-        // Much memory that a graph with a host function copies to is one thread's, so that the others are quick.
-        let areas = [0, 1, 2, 3, 4, 5].map(|kind| area(cu, MEMORY[kind], index == 0));
+        let areas = [0, 1, 2, 3, 4, 5].map(|kind| area(cu, MEMORY[kind], has_much));
         let [a, b, c, d, e, f] = areas;
         let flag = cu.pinned(4096)?;
         write(flag, 0u32);
