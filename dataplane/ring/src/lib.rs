@@ -17,6 +17,8 @@ pub mod bell;
 pub mod control;
 #[cfg(not(loom))]
 pub mod futex;
+#[cfg(not(loom))]
+pub mod load;
 // Loom's atomics cannot lie in mapped memory, so its model is of the positions and flags alone.
 #[cfg(not(loom))]
 pub mod memory;

@@ -3,6 +3,12 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::load;
+
+/// So long is looked in any case: a program's calls come within that of each other, and each would have to wake whoever
+/// sleeps.
+pub const ALWAYS: Duration = Duration::from_micros(20);
+
 /// Between two looks: the longer nothing has come, the more of the core is left to a thread that shares it; about a
 /// hundredth of the time that has passed, 3 us at most. `looks` is how many have been in vain, each some 0.1 us.
 pub fn pause_after(looks: u32) {
@@ -32,11 +38,12 @@ impl Spin {
         }
     }
 
-    /// Looks until `ready` is true or the budget is spent; the last answer of `ready`.
+    /// Looks until `ready` is true, the budget is spent, or somebody else could use the core; the last answer of `ready`.
     pub fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
         // The clock costs 24 ns, so it is read once in 64 looks.
         let mut looks = 0u32;
         let start = Instant::now();
+        let mut last = start;
         loop {
             if ready() {
                 return true;
@@ -47,9 +54,44 @@ impl Spin {
             } else {
                 std::hint::spin_loop();
             }
-            if looks.is_multiple_of(64) && start.elapsed() >= self.budget {
-                return ready();
+            if looks.is_multiple_of(64) {
+                let now = Instant::now();
+                if !self.goes_on(start, last, now) {
+                    return ready();
+                }
+                last = now;
             }
         }
+    }
+
+    /// Whether one who began to look at `start`, and did so at `last`, still does.
+    pub fn goes_on(&self, start: Instant, last: Instant, now: Instant) -> bool {
+        let looked = now.saturating_duration_since(start);
+        if !self.yields {
+            load::looked_between(last, now);
+        }
+        looked < self.budget && (looked < ALWAYS || load::core_is_free(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looks_for_long_on_a_core_that_somebody_else_wants() {
+        let now = Instant::now();
+        let spin = Spin { budget: Duration::from_millis(20), yields: false };
+        load::looked_between(now - Duration::from_millis(5), now);
+        assert!(spin.goes_on(now, now, now + ALWAYS / 2));
+        assert!(!spin.goes_on(now, now, now + ALWAYS));
+    }
+
+    #[test]
+    fn the_budget_ends_looking_too() {
+        let now = Instant::now();
+        let spin = Spin { budget: Duration::from_micros(5), yields: true };
+        assert!(spin.goes_on(now, now, now + Duration::from_micros(4)));
+        assert!(!spin.goes_on(now, now, now + Duration::from_micros(5)));
     }
 }

@@ -12,7 +12,7 @@
 
 use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orion_cuda::sys::*;
 use orion_ring::Spin;
@@ -290,10 +290,13 @@ fn look(s: &'static Session) {
         let spin = Spin::adaptive(interval);
         let answered = || state().in_step.answer.load(Ordering::Relaxed);
         // With cores to spare a short pause is spent awake: it would take longer to wake up.
-        if interval > Duration::from_micros(100) || spin.yields {
-            doze(PAUSE, interval, || !answered());
-        } else {
-            spin.until(answered);
+        let began = Instant::now();
+        let is_short = interval <= Duration::from_micros(100) && !spin.yields;
+        if !(is_short && spin.until(answered)) {
+            let rest = interval.saturating_sub(began.elapsed());
+            if !rest.is_zero() {
+                doze(PAUSE, rest, || !answered());
+            }
         }
     }
 }

@@ -146,6 +146,13 @@ pub fn death() -> Option<&'static Death> {
     state().carrier.connection.get()?.death()
 }
 
+/// One more thread of this process waits for the worker, or one less.
+pub fn is_awaited(more: bool) {
+    if let Some(connection) = state().carrier.connection.get() {
+        connection.is_awaited(more);
+    }
+}
+
 /// Closes the child's copy of the main socket: it would keep the session alive after its owner has died. Bulk
 /// connections need not be closed, the server ends them with the main one. For the `pthread_atfork` handler: nothing
 /// but `close` is called.

@@ -74,6 +74,7 @@ fn log(replies: &Replies, slot: u16) {
 fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult> {
     let slot = thread_slot();
     let mine = s.replies.inbox(slot);
+    let _awaited = Awaited::begin();
     let mut slow = Slow::new(ticket.op);
     loop {
         let seen = mine.signal.load(Ordering::SeqCst);
@@ -100,6 +101,22 @@ fn wait_for_reply(s: &'static Session, ticket: Ticket) -> Result<Reply, CUresult
             return Err(lost_now());
         }
         slow.look();
+    }
+}
+
+/// While it lasts the carrier knows that a thread waits.
+struct Awaited;
+
+impl Awaited {
+    fn begin() -> Awaited {
+        crate::session::carrier::is_awaited(true);
+        Awaited
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        crate::session::carrier::is_awaited(false);
     }
 }
 

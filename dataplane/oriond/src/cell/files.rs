@@ -19,13 +19,15 @@ const LATEST: ABI = ABI::V6;
 pub const VERSION_WANTED: i64 = 6;
 
 /// Read when NVIDIA's driver and profiler, the C library and Rust's meet a thread, a kernel or a device for the first
-/// time. None of it says anything about another process.
-const READ: [&str; 15] = [
+/// time. None of it says anything about another process, but how busy the machine is, which any of them could measure.
+const READ: [&str; 16] = [
     "/proc/self/maps",
     "/proc/self/stat",
     "/proc/self/statm",
     "/proc/self/status",
     "/proc/cpuinfo",
+    // How many threads of the machine can run, by which a worker knows whether to look for commands or to sleep.
+    "/proc/loadavg",
     "/proc/devices",
     "/proc/meminfo",
     "/proc/driver/nvidia",

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orion_ring::pause_after;
+use orion_ring::{load, pause_after, spin};
 
 use super::carrier::LocalSocket;
 use super::carrier::contract::{Lane, Main};
@@ -199,9 +199,14 @@ impl Engine {
         }
     }
 
+    /// How long to look for news where nothing has happened.
+    fn patience(&self) -> Duration {
+        if load::core_is_free(self.now) { self.spin } else { self.spin.min(spin::ALWAYS) }
+    }
+
     /// Without a session to look at there is only what completes, most of it chunks.
     fn spin_now(&self) -> Duration {
-        if self.active.is_empty() { self.spin.min(LANE_SPIN) } else { self.spin }
+        if self.active.is_empty() { self.patience().min(LANE_SPIN) } else { self.patience() }
     }
 
     fn read_mail_word(&mut self) {
@@ -294,6 +299,7 @@ impl Engine {
     fn pump(&mut self) -> bool {
         let mut busy = false;
         let mut index = 0;
+        let patience = self.patience();
         while index < self.active.len() {
             let (slot, last) = self.active[index];
             let session = self.carried.get_mut(&slot).expect("active sessions exist");
@@ -305,7 +311,7 @@ impl Engine {
                 self.bury(slot);
                 self.active.swap_remove(index);
                 busy = true;
-            } else if self.now.saturating_duration_since(last) >= self.spin && session.park(&mut self.core.io, slot) {
+            } else if self.now.saturating_duration_since(last) >= patience && session.park(&mut self.core.io, slot) {
                 self.active.swap_remove(index);
             } else {
                 index += 1;

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use orion_ring::{Consumer, Spin};
+use orion_ring::{Consumer, Spin, load, spin};
 use orion_wire::Fault;
 use orion_wire::record::{Header, op};
 
@@ -18,6 +18,7 @@ use crate::worker::state::in_step::IDLE_SPIN;
 pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let spin = Spin::adaptive(IDLE_SPIN);
     let spin_briefly = Spin::adaptive(Duration::from_micros(50));
+    let mut asking = Asking::default();
     let (mut body, mut reply) = (Vec::new(), Vec::new());
     let mut since_poll = 0u32;
     loop {
@@ -60,9 +61,12 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         if full || s.has_parked() || s.has_lent() {
             s.poll_lent();
-            let progress = s.poll_parked()?;
-            if !progress && spin.yields {
-                std::thread::yield_now();
+            match s.poll_parked()? {
+                true => asking = Asking::default(),
+                false => asking.pause(spin.yields, |pause| match full {
+                    true => std::thread::sleep(pause),
+                    false => commands.sleep(pause),
+                }),
             }
             continue;
         }
@@ -82,18 +86,45 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         if let Some(again) = again {
             let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
-            if !news.until(|| commands.has_news() != Ok(false)) && again.may_sleep {
+            if !news.until(|| commands.has_news() != Ok(false))
+                && (again.may_sleep || !load::core_is_free(Instant::now()))
+            {
                 commands.sleep(again.within);
             }
             continue;
         }
         let idle = Instant::now();
         s.show_usage(idle);
-        if !spin.until(|| commands.has_news() != Ok(false)) && idle.elapsed() >= spin.budget {
+        if !spin.until(|| commands.has_news() != Ok(false)) {
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
                 commands.sleep(Duration::from_secs(1));
             }
+        }
+    }
+}
+
+/// How the device is asked about what is waited for: again and again while a core is free for that, else ever more
+/// rarely, and a command that comes meanwhile is taken at once.
+#[derive(Default)]
+struct Asking {
+    /// Since when it was always "not yet".
+    since: Option<Instant>,
+}
+
+impl Asking {
+    /// A timer is not much finer than this.
+    const PAUSE_MIN: Duration = Duration::from_micros(20);
+    /// Far less than the time until the GPU is another program's turn again.
+    const PAUSE_MAX: Duration = Duration::from_micros(500);
+
+    fn pause(&mut self, yields: bool, sleep: impl FnOnce(Duration)) {
+        let now = Instant::now();
+        let waited = now - *self.since.get_or_insert(now);
+        if waited >= spin::ALWAYS && !load::core_is_free(now) {
+            sleep((waited / 4).clamp(Self::PAUSE_MIN, Self::PAUSE_MAX));
+        } else if yields {
+            std::thread::yield_now();
         }
     }
 }

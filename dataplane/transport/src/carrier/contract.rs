@@ -79,6 +79,10 @@ pub trait Carrier: Send + Sync {
     /// Ends the session.
     fn close(&self);
 
+    /// One more thread waits for something that the other side sends, or one less. Whoever brings it may look for it
+    /// meanwhile, where that saves a wake-up; there is no need to.
+    fn is_awaited(&self, _more: bool) {}
+
     /// Every socket of the session, the main one first, which a forked child has to close: it would keep the worker
     /// alive.
     fn sockets(&self) -> Vec<RawFd>;

@@ -8,6 +8,8 @@
 
 // UNSAFETY: sends from and receives into ring and heap memory by address.
 
+mod awaited;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -36,6 +38,7 @@ use crate::proof::{LaneKey, Said, fresh_nonce, is_same};
 use crate::scatter::{Blocked, Listener, Scatter};
 use crate::stream::{Frame, STREAM_HEADER_BYTES, STRIPE_BYTES_MIN, StreamHeader};
 use crate::{fds, socket};
+use awaited::Awaited;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -87,6 +90,7 @@ impl Way for Tcp {
             lanes_ready: AtomicUsize::new(0),
             counts: LaneCounts::default(),
             barrier_waits: AtomicU32::new(0),
+            awaited: Awaited::new().map_err(|e| format!("creating an eventfd failed: {e}"))?,
             heap,
             listener,
             spin: Spin::adaptive(Duration::from_micros(tuning.spin_us)),
@@ -141,6 +145,7 @@ struct TcpLink {
     counts: LaneCounts,
     /// 1 while the receive pump sleeps because of a barrier.
     barrier_waits: AtomicU32,
+    awaited: Awaited,
     heap: Heap,
     listener: Listener,
     spin: Spin,
@@ -195,6 +200,13 @@ impl Carrier for TcpLink {
 
     fn close(&self) {
         self.end(Death::Closed);
+    }
+
+    fn is_awaited(&self, more: bool) {
+        match more {
+            true => self.awaited.begin(),
+            false => self.awaited.end(),
+        }
     }
 
     fn sockets(&self) -> Vec<RawFd> {
@@ -393,12 +405,14 @@ fn receive(link: &TcpLink, mut scatter: Scatter) -> Result<(), Death> {
     loop {
         if let Some((to, len)) = scatter.in_place() {
             // SAFETY: `in_place` gave `len` writable bytes of the heap.
-            let n = unsafe { receive_some(&link.main, to, len, 0, link.spin)? };
+            let n = unsafe { receive_some(&link.main, to, len, 0, &link.awaited.looking(link.spin))? };
             scatter.received_in_place(n);
             continue;
         }
         // SAFETY: the buffer is ours.
-        let n = unsafe { receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, link.spin)? };
+        let n = unsafe {
+            receive_some(&link.main, buffer.as_mut_ptr(), buffer.len(), 0, &link.awaited.looking(link.spin))?
+        };
         let mut at = 0;
         loop {
             let (used, blocked) = scatter.feed(&buffer[at..n], &link.counts)?;
@@ -549,11 +563,17 @@ fn send_parts(socket: &OwnedFd, parts: &[libc::iovec]) -> io::Result<usize> {
     }
 }
 
-/// Receives at least one byte: looks for it while `spin` lasts, then sleeps.
+/// Receives at least one byte: looks for it as long as `patience` has it, then sleeps.
 ///
 /// # Safety
 /// `to` is valid for `len` bytes.
-unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, spin: Spin) -> io::Result<usize> {
+unsafe fn receive_some(
+    socket: &OwnedFd,
+    to: *mut u8,
+    len: usize,
+    flags: i32,
+    patience: &impl Patience,
+) -> io::Result<usize> {
     let mut wait = libc::MSG_DONTWAIT;
     loop {
         // SAFETY: the caller vouches for the range.
@@ -566,7 +586,7 @@ unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, sp
         }
         let e = io::Error::last_os_error();
         match e.kind() {
-            io::ErrorKind::WouldBlock if is_readable_within(socket, spin) => {}
+            io::ErrorKind::WouldBlock if patience.is_readable(socket) => {}
             io::ErrorKind::WouldBlock => wait = flags,
             io::ErrorKind::Interrupted => {}
             _ => return Err(e),
@@ -574,15 +594,26 @@ unsafe fn receive_some(socket: &OwnedFd, to: *mut u8, len: usize, flags: i32, sp
     }
 }
 
+/// How it is waited for bytes.
+trait Patience {
+    /// True once there is something to receive; false if a call that waits is to find out.
+    fn is_readable(&self, socket: &OwnedFd) -> bool;
+}
+
+impl Patience for Spin {
+    fn is_readable(&self, socket: &OwnedFd) -> bool {
+        looks_readable(socket, *self, |_| true)
+    }
+}
+
 /// Looks by `poll`, which does not take the socket's lock: `recv` does, and whoever sends on the same connection
-/// meanwhile sleeps until it has it.
-fn is_readable_within(socket: &OwnedFd, spin: Spin) -> bool {
-    let deadline = Instant::now() + spin.budget;
-    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+/// meanwhile sleeps until it has it. Ends without, too, when `still` is no reason to look any more.
+fn looks_readable(socket: &OwnedFd, spin: Spin, still: impl Fn(Instant) -> bool) -> bool {
+    let start = Instant::now();
+    let mut last = start;
     let mut looks = 0u32;
     loop {
-        // SAFETY: one valid entry. An end or an error of the connection counts as readable.
-        if unsafe { libc::poll(&raw mut entry, 1, 0) } != 0 {
+        if poll(&mut [readable(socket)], 0) {
             return true;
         }
         if spin.yields {
@@ -591,10 +622,23 @@ fn is_readable_within(socket: &OwnedFd, spin: Spin) -> bool {
         looks += 1;
         // Each look is a system call, which takes as long as four looks at memory.
         pause_after(4 * looks);
-        if Instant::now() >= deadline {
+        let now = Instant::now();
+        if !spin.goes_on(start, last, now) || !still(now) {
             return false;
         }
+        last = now;
     }
+}
+
+/// An end or an error of a connection counts as readable.
+fn readable(fd: &OwnedFd) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+/// Whether there is news of one of these, at the latest when `timeout_ms` is over; -1 is never.
+fn poll(of: &mut [libc::pollfd], timeout_ms: i32) -> bool {
+    // SAFETY: as many valid entries.
+    unsafe { libc::poll(of.as_mut_ptr(), of.len() as libc::nfds_t, timeout_ms) != 0 }
 }
 
 /// # Safety
@@ -603,7 +647,7 @@ unsafe fn receive_all(socket: &OwnedFd, to: *mut u8, len: usize, spin: Spin) -> 
     let mut have = 0;
     while have < len {
         // SAFETY: inside the caller's range.
-        have += unsafe { receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, spin)? };
+        have += unsafe { receive_some(socket, to.add(have), len - have, libc::MSG_WAITALL, &spin)? };
     }
     Ok(())
 }

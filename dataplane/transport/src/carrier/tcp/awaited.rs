@@ -1,0 +1,163 @@
+//! Whether somebody in this process waits for what the main connection brings.
+//!
+//! While somebody does, the receiving thread looks for it, if a core is free for that. Otherwise it sleeps until there
+//! is something, or until somebody begins to wait: then it is woken at once, and is up by the time that the answer comes.
+
+// UNSAFETY: makes an eventfd, writes to it and reads it.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use orion_ring::{Spin, load};
+
+use super::{Patience, looks_readable, poll, readable};
+
+/// Who has just been answered often asks again: for so long the receiving thread looks all the same. A training step that
+/// reads its loss waits three times, with up to a millisecond in between; with 200 us here such steps took 10 % longer.
+const ASKS_AGAIN: Duration = Duration::from_millis(2);
+
+pub struct Awaited {
+    waiting: AtomicU32,
+    /// How often somebody has begun to.
+    begun: AtomicU32,
+    /// The receiving thread sleeps, and wants to be woken when somebody begins to wait.
+    asleep: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Awaited {
+    pub fn new() -> io::Result<Awaited> {
+        // SAFETY: a plain call, and a descriptor that is nobody else's.
+        let bell = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Awaited { waiting: AtomicU32::new(0), begun: AtomicU32::new(0), asleep: AtomicBool::new(false), bell })
+    }
+
+    /// A thread begins to wait.
+    pub fn begin(&self) {
+        // Counted first: the receiving thread says that it sleeps, and then looks at the count.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst)
+            && load::core_is_free(Instant::now())
+            && self.asleep.swap(false, Ordering::SeqCst)
+        {
+            let one = 1u64;
+            // SAFETY: eight bytes. Where it fails the receiving thread is woken by what it waits for.
+            unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+
+    pub fn end(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// How the receiving thread waits, which looks at most as long as `spin` has it.
+    pub fn looking(&self, spin: Spin) -> Looking<'_> {
+        Looking { awaited: self, spin }
+    }
+
+    fn by_somebody(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Sleeps until there is something to receive, or somebody has begun to wait since it was `begun` times; true if it
+    /// is the first.
+    fn sleep(&self, socket: &OwnedFd, begun: u32) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let mut entries = [readable(socket), readable(&self.bell)];
+        if self.begun.load(Ordering::SeqCst) == begun || !load::core_is_free(Instant::now()) {
+            poll(&mut entries, -1);
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        if entries[1].revents != 0 {
+            let mut count = 0u64;
+            // SAFETY: eight bytes.
+            unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
+        entries[0].revents != 0
+    }
+}
+
+pub struct Looking<'a> {
+    awaited: &'a Awaited,
+    spin: Spin,
+}
+
+impl Patience for Looking<'_> {
+    fn is_readable(&self, socket: &OwnedFd) -> bool {
+        loop {
+            let (began, begun) = (Instant::now(), self.awaited.begun.load(Ordering::SeqCst));
+            let still = |now: Instant| self.awaited.by_somebody() || now - began < ASKS_AGAIN;
+            if looks_readable(socket, self.spin, still) || self.awaited.sleep(socket, begun) {
+                return true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Waits for one byte, and answers whether there was one.
+    fn waits(awaited: &Arc<Awaited>, socket: UnixStream) -> std::thread::JoinHandle<bool> {
+        let awaited = awaited.clone();
+        std::thread::spawn(move || {
+            awaited.looking(Spin::adaptive(Duration::from_millis(1))).is_readable(&socket.into())
+        })
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !what() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it did not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn bytes_wake_whoever_sleeps_with_nobody_waiting() {
+        let awaited = Arc::new(Awaited::new().unwrap());
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let waits = waits(&awaited, here);
+        until(|| awaited.asleep.load(Ordering::SeqCst));
+        there.write_all(&[1]).unwrap();
+        assert!(waits.join().unwrap());
+    }
+
+    #[test]
+    fn bytes_are_found_while_somebody_waits_and_after() {
+        let awaited = Arc::new(Awaited::new().unwrap());
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let waits = waits(&awaited, here);
+        until(|| awaited.asleep.load(Ordering::SeqCst));
+        awaited.begin();
+        std::thread::sleep(Duration::from_millis(5));
+        awaited.end();
+        until(|| awaited.asleep.load(Ordering::SeqCst));
+        there.write_all(&[1]).unwrap();
+        assert!(waits.join().unwrap());
+    }
+
+    #[test]
+    fn the_end_of_a_connection_wakes_too() {
+        let awaited = Arc::new(Awaited::new().unwrap());
+        let (here, there) = UnixStream::pair().unwrap();
+        let waits = waits(&awaited, here);
+        until(|| awaited.asleep.load(Ordering::SeqCst));
+        drop(there);
+        assert!(waits.join().unwrap());
+    }
+}
