@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run        an engine's loop: what completes, what it is told, what it looks at
+//! spread     which engine carries a session
 //! door       listening, handshakes, who is let in, who gets which worker
 //! workers    how many there should be, how they are made, what they say
 //! leases     who may begin a session where oriond belongs to a pool
@@ -19,4 +20,5 @@ mod peer;
 mod post;
 pub mod run;
 pub mod settings;
+mod spread;
 mod workers;

@@ -25,6 +25,7 @@ use super::leases::socket;
 use super::mail::Mailbox;
 use super::post::{Mail, Post};
 use super::settings::Settings;
+use super::spread::{Clock, Load};
 use super::workers::nursery;
 
 /// The engines, running.
@@ -51,7 +52,8 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     let spin = spin_for(settings.spin_us, cores);
     let book = settings.pool.is_some().then(|| Book::new(settings.is_software)).transpose()?;
     let pool = settings.pool.clone();
-    let door = Door::new(settings, posts.clone(), nursery, book.clone())?;
+    let loads: Arc<[Load]> = posts.iter().map(|_| Load::default()).collect();
+    let door = Door::new(settings, posts.clone(), loads.clone(), nursery, book.clone())?;
     let agents = match pool.zip(book) {
         Some((path, book)) => Some(socket::open(&path, book, posts[0].clone())?),
         None => None,
@@ -60,7 +62,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
     let mut door = Some(door);
     let mut threads = Vec::new();
     for (index, post) in posts.iter().enumerate() {
-        let (post, door) = (post.clone(), door.take());
+        let (post, door, loads) = (post.clone(), door.take(), loads.clone());
         let door_post = posts[0].clone();
         let (started, outcome) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -69,7 +71,7 @@ pub fn start(settings: Settings) -> Result<Engines, String> {
                 Ok(io) => {
                     let _ = started.send(Ok(()));
                     drop(started);
-                    Engine::new(io, post, door_post, door, spin, cores <= 3).run();
+                    Engine::new(io, (post, door_post), (loads, index), door, spin, cores <= 3).run();
                 }
                 Err(e) => {
                     let _ = started.send(Err(e));
@@ -123,13 +125,22 @@ struct Engine {
     /// The time as of the last turn that was busy, or of one a few turns ago: reading the clock was a third of what an
     /// engine did.
     now: Instant,
+    /// What each engine has to do, and which this one is.
+    loads: (Arc<[Load]>, usize),
     spin: Duration,
     yields: bool,
     stopping: bool,
 }
 
 impl Engine {
-    fn new(io: Io, post: Arc<Post>, door_post: Arc<Post>, door: Option<Door>, spin: Duration, yields: bool) -> Engine {
+    fn new(
+        io: Io,
+        (post, door_post): (Arc<Post>, Arc<Post>),
+        loads: (Arc<[Load]>, usize),
+        door: Option<Door>,
+        spin: Duration,
+        yields: bool,
+    ) -> Engine {
         let mut core = Core::new(io);
         let mail_slot = core.allocate(Owner::Mail);
         Engine {
@@ -143,6 +154,7 @@ impl Engine {
             lanes: HashMap::new(),
             active: Vec::new(),
             now: Instant::now(),
+            loads,
             spin,
             yields,
             stopping: false,
@@ -157,6 +169,7 @@ impl Engine {
         let (mut done, mut mail) = (Vec::new(), Vec::new());
         let mut last = self.now;
         let (mut turn, mut idle_turns) = (0u32, 0u32);
+        let mut clock = Clock::new(self.now);
         loop {
             turn = turn.wrapping_add(1);
             self.core.io.turn();
@@ -181,6 +194,7 @@ impl Engine {
                 std::mem::forget(self);
                 return;
             }
+            clock.turn(self.now, busy, self.load());
             if busy {
                 last = self.now;
                 idle_turns = 0;
@@ -195,8 +209,13 @@ impl Engine {
                 self.sleep();
                 self.now = Instant::now();
                 last = self.now;
+                clock.turn(self.now, false, self.load());
             }
         }
+    }
+
+    fn load(&self) -> &Load {
+        &self.loads.0[self.loads.1]
     }
 
     /// How long to look for news where nothing has happened.
@@ -323,6 +342,7 @@ impl Engine {
     fn bury(&mut self, slot: u32) {
         let session = self.carried.remove(&slot).expect("it was just looked at");
         self.core.release(slot);
+        self.load().session_ends();
         let over = Mail::SessionOver(session.session());
         drop(session);
         self.door_post.post(over);

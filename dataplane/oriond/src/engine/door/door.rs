@@ -36,6 +36,7 @@ use crate::engine::leases::book::Book;
 use crate::engine::peer::{Peer, Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
+use crate::engine::spread::{self, Load};
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
@@ -52,6 +53,7 @@ pub struct Door {
     /// Where this server belongs to a pool: then leases decide, and the policy only on versions and room.
     leases: Option<Arc<Book>>,
     posts: Vec<Arc<Post>>,
+    loads: Arc<[Load]>,
     nursery: Sender<Order>,
     listeners: Listeners,
     greetings: HashMap<u32, Box<Greeting>>,
@@ -85,6 +87,7 @@ impl Door {
     pub fn new(
         settings: Settings,
         posts: Vec<Arc<Post>>,
+        loads: Arc<[Load]>,
         nursery: Sender<Order>,
         leases: Option<Arc<Book>>,
     ) -> Result<Door, String> {
@@ -94,6 +97,7 @@ impl Door {
             policy: Policy { token, sessions_max },
             leases,
             posts,
+            loads,
             listeners,
             greetings: HashMap::new(),
             greetings_begun: 0,
@@ -469,8 +473,9 @@ impl Door {
         }
         let greeting = self.greetings.remove(&slot).expect("the caller has it");
         core.release(slot);
-        // Off the session's own engine, so that bulk data does not hold up its small records.
-        let engine = (session as usize + 1 + index) % self.posts.len();
+        // Bulk data is not to hold up small records, for which the first engine is taken before others.
+        let last = self.posts.len() - 1;
+        let engine = last - (session as usize + index) % last.max(1);
         self.posts[engine].post(Mail::Join(shared.join(greeting.socket, index)));
     }
 
@@ -497,7 +502,11 @@ impl Door {
         core.release(slot);
         let (Some(attach), Some(shared)) = (g.attach, g.shared) else { unreachable!("set by the stages before") };
         match shared.carry(g.socket, attach) {
-            Ok(session) => self.posts[g.session as usize % self.posts.len()].post(Mail::Carry(session)),
+            Ok(session) => {
+                let engine = spread::choose(&self.loads);
+                self.loads[engine].session_begins();
+                self.posts[engine].post(Mail::Carry(session));
+            }
             Err(e) => error!(session = g.session, error = %e, "mapping the session's rings failed"),
         }
     }
