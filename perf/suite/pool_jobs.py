@@ -47,7 +47,7 @@ class Pool:
         serve = ["oriond", "serve", "--driver", driver, "--warm", "2", "--pool", self.folder / "pool"]
         self.oriond = self.run("oriond", [*serve, "--socket", "none", "--listen", "127.0.0.1:0"])
         address = self.said("oriond", r"tcp:127\.0\.0\.1:\d+")
-        agent = ["orion-agent", "--controller", self.controller, "--pool", self.folder / "pool", "--vgpu-count", "8"]
+        agent = ["orion-agent", "--controller", self.controller, "--pool", self.folder / "pool", "--vgpu-count", "16"]
         self.run("agent", [*agent, "--address", address])
         self.environment["ORION_CONTROLLER"] = self.controller
         until("the pool has a GPU", 60, lambda: self.free() is not None)
