@@ -1,0 +1,308 @@
+//! Who holds the lease, until when, and who is next.
+
+use std::collections::BTreeMap;
+
+use crate::member::{Ledger, Member, Said};
+
+/// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
+const LEASE_NS_MIN: u64 = 1_000_000;
+/// So long before a lease ends the next session may begin with a little work.
+const ARMED_NS: u64 = 100_000;
+/// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
+/// own time slicing divides them from then on.
+const OVERRUN_NS_MAX: u64 = 10_000_000;
+/// What a session with a cap may have saved up.
+const ALLOWANCE_NS_MAX: i64 = 10_000_000;
+/// What it must have saved up to be given a lease.
+const ALLOWANCE_NS_ENOUGH: i64 = 2_000_000;
+/// Who waits for an allowance is not looked at more often.
+const LOOK_NS_MIN: u64 = 50_000;
+/// So little is nothing.
+const ALLOWANCE_NS_NONE: i64 = 20_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Of a lease, while others wait.
+    pub quantum_ns: u64,
+    /// How much of the time that others leave idle a session may have, in percent: 0 keeps each to its share.
+    pub level: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { quantum_ns: 5_000_000, level: 100 }
+    }
+}
+
+/// What a session may do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant {
+    /// Give the GPU nothing more.
+    Stop,
+    /// It is next: it may give the GPU a little.
+    Armed,
+    /// It holds the lease, until that time if there is one.
+    Lease { until_ns: Option<u64> },
+    /// It is alone and may have everything: nobody counts.
+    Free,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    id: u64,
+    since_ns: u64,
+    /// Because others wait.
+    turn_until_ns: Option<u64>,
+    /// That, or because its allowance ends.
+    until_ns: Option<u64>,
+    /// Since when it was to stop.
+    stopped_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct Arbiter {
+    settings: Settings,
+    members: BTreeMap<u64, Member>,
+    holder: Option<Holder>,
+    armed: Option<u64>,
+    /// Whether the one that is armed has begun, and what it is still to be charged for that.
+    begun: Option<(u64, u64)>,
+    /// No session that comes back has less virtual time than this, but for a quantum.
+    floor_ns: u64,
+    /// Until when has been charged.
+    now_ns: u64,
+}
+
+impl Arbiter {
+    pub fn new(settings: Settings, now_ns: u64) -> Arbiter {
+        Arbiter { settings, members: BTreeMap::new(), holder: None, armed: None, begun: None, floor_ns: 0, now_ns }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// A session with this share of the GPU, in percent.
+    pub fn join(&mut self, now_ns: u64, id: u64, share_percent: u32) {
+        self.charge(now_ns);
+        self.members.insert(id, Member::new(share_percent, self.settings.level, self.floor_ns));
+    }
+
+    /// It is over, or its process has died: what it held is free.
+    pub fn leave(&mut self, now_ns: u64, id: u64) -> Option<Ledger> {
+        self.charge(now_ns);
+        self.holder.take_if(|holder| holder.id == id);
+        self.armed.take_if(|armed| *armed == id);
+        self.begun.take_if(|(begun, _)| *begun == id);
+        self.members.remove(&id).map(|member| member.ledger)
+    }
+
+    /// What a session says now.
+    pub fn hear(&mut self, now_ns: u64, id: u64, said: Said) {
+        if self.members.get(&id).is_none_or(|member| member.said == said) {
+            return;
+        }
+        self.charge(now_ns);
+        let (floor_ns, quantum_ns) = (self.floor_ns, self.settings.quantum_ns);
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if !member.is_active() {
+            // Time that it did not use is not owed to it later, but for a quantum.
+            member.virtual_ns = member.virtual_ns.max(floor_ns.saturating_sub(member.virtual_of(quantum_ns)));
+        }
+        if self.armed == Some(id) && said.busy && !member.said.busy {
+            self.begun = Some((id, ARMED_NS));
+        }
+        member.has_come |= said.wants && !member.said.wants;
+        member.said = said;
+    }
+
+    pub fn ledger(&self, id: u64) -> Option<Ledger> {
+        self.members.get(&id).map(|member| member.ledger)
+    }
+
+    pub fn grant(&self, id: u64) -> Grant {
+        let Some(member) = self.members.get(&id) else { return Grant::Stop };
+        if self.members.len() == 1 && !member.is_capped() {
+            return Grant::Free;
+        }
+        match self.holder {
+            Some(holder) if holder.id == id && holder.stopped_ns.is_none() => {
+                Grant::Lease { until_ns: holder.until_ns }
+            }
+            _ if self.armed == Some(id) => Grant::Armed,
+            _ => Grant::Stop,
+        }
+    }
+
+    /// Decides, and answers when to decide again although nobody has said anything. Whoever drives this shows the
+    /// grants, hears what sessions say after that, and asks again at once if a grant was taken away: a session may have
+    /// begun with something just then.
+    pub fn decide(&mut self, now_ns: u64) -> Option<u64> {
+        self.charge(now_ns);
+        self.release(now_ns);
+        if self.holder.is_none() {
+            self.give(now_ns);
+        }
+        self.bound(now_ns);
+        self.arm(now_ns);
+        self.members.values_mut().for_each(|member| member.has_come = false);
+        self.next_look(now_ns)
+    }
+}
+
+// Steps of a decision.
+impl Arbiter {
+    /// Charges the time since it was last called to whoever had the GPU. Several who have it at once share it.
+    fn charge(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.now_ns);
+        if passed_ns == 0 {
+            return;
+        }
+        self.now_ns = now_ns;
+        let (holder, armed) = (self.holder, self.armed);
+        let holds = |id: u64| holder.is_some_and(|holder| holder.id == id);
+        let is_wanted = self.members.iter().any(|(id, member)| !holds(*id) && member.said.wants);
+        // Who has begun before its lease has no more than that on the GPU.
+        let mut rest_ns = passed_ns;
+        if let Some((id, left_ns)) = self.begun
+            && let Some(member) = self.members.get_mut(&id)
+        {
+            let ns = passed_ns.min(left_ns);
+            member.charge(ns, ns);
+            rest_ns -= ns;
+            self.begun = Some((id, left_ns - ns));
+        }
+        let begun = self.begun.map(|(id, _)| id);
+        let has_it =
+            |id: u64, member: &Member| begun != Some(id) && (member.said.busy || holds(id) && member.said.wants);
+        let count = self.members.iter().filter(|(id, member)| has_it(**id, member)).count() as u64;
+        for (id, member) in &mut self.members {
+            if has_it(*id, member) {
+                let ns = rest_ns / count;
+                // How the GPU divides itself among several is not known: a cap holds in any case.
+                member.charge(ns, rest_ns);
+                if !is_wanted && count == 1 {
+                    member.ledger.lent_ns += ns * (100 - member.share) / 100;
+                }
+                let is_its_turn = holder.is_some_and(|holder| holder.id == *id && holder.stopped_ns.is_none());
+                if !is_its_turn && armed != Some(*id) {
+                    member.ledger.overrun_ns += ns;
+                }
+            }
+            member.earn(passed_ns, ALLOWANCE_NS_MAX);
+        }
+        let least = self.members.values().filter(|member| member.is_active()).map(|member| member.virtual_ns).min();
+        self.floor_ns = self.floor_ns.max(least.unwrap_or(0));
+    }
+
+    fn may_have_it(member: &Member) -> bool {
+        !member.is_capped() || member.allowance_ns >= ALLOWANCE_NS_ENOUGH
+    }
+
+    /// Who is next of those that wait, but for `not`. Who has begun because he was to be next is.
+    fn next(&self, not: Option<u64>) -> Option<(u64, &Member)> {
+        let has_begun = |id: u64, member: &Member| self.armed == Some(id) && member.said.busy;
+        let waiting = self.members.iter().filter(|(id, member)| {
+            let waits = member.said.wants && Self::may_have_it(member);
+            Some(**id) != not && (waits || has_begun(**id, member))
+        });
+        waiting
+            .min_by_key(|(id, member)| (!has_begun(**id, member), member.virtual_ns))
+            .map(|(id, member)| (*id, member))
+    }
+
+    /// Whether another one is to have the GPU when the holder's time is over.
+    fn is_others_turn(&self, holder: Holder) -> bool {
+        let Some(member) = self.members.get(&holder.id) else { return true };
+        if member.is_capped() && member.allowance_ns < ALLOWANCE_NS_NONE {
+            return true;
+        }
+        self.next(Some(holder.id)).is_some_and(|(id, other)| {
+            other.virtual_ns < member.virtual_ns || !member.is_active() || self.armed == Some(id) && other.said.busy
+        })
+    }
+
+    fn release(&mut self, now_ns: u64) {
+        let Some(mut holder) = self.holder else { return };
+        let Some(member) = self.members.get(&holder.id) else { return };
+        if let Some(stopped_ns) = holder.stopped_ns {
+            // In a decision after the one that stopped it, so that it has seen that.
+            if !member.said.busy || now_ns >= stopped_ns.saturating_add(OVERRUN_NS_MAX) {
+                self.holder = None;
+            }
+            return;
+        }
+        let is_over = holder.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        if !member.is_active() && self.next(Some(holder.id)).is_some() {
+            holder.stopped_ns = Some(now_ns);
+        } else if is_over && member.is_active() {
+            match self.is_others_turn(holder) {
+                true => holder.stopped_ns = Some(now_ns),
+                false => holder = Holder { since_ns: now_ns, turn_until_ns: None, ..holder },
+            }
+        }
+        self.holder = Some(holder);
+    }
+
+    fn give(&mut self, now_ns: u64) {
+        let Some((id, _)) = self.next(None) else { return };
+        if let Some(member) = self.members.get_mut(&id) {
+            member.ledger.leases += 1;
+        }
+        (self.armed, self.begun) = (None, None);
+        self.holder = Some(Holder { id, since_ns: now_ns, turn_until_ns: None, until_ns: None, stopped_ns: None });
+    }
+
+    /// How long the holder may go on.
+    fn bound(&mut self, now_ns: u64) {
+        let Some(mut holder) = self.holder.filter(|holder| holder.stopped_ns.is_none()) else { return };
+        let Some(member) = self.members.get(&holder.id) else { return };
+        holder.turn_until_ns = self.next(Some(holder.id)).map(|_| {
+            // Who comes back and has had less than its share does not wait for a whole quantum.
+            let hurries = |other: &Member| other.has_come && other.virtual_ns < member.virtual_ns;
+            let hurries = self.members.values().any(|other| hurries(other) && Self::may_have_it(other));
+            let soon_ns = now_ns.max(holder.since_ns + LEASE_NS_MIN);
+            match (holder.turn_until_ns, hurries) {
+                (None, true) => soon_ns,
+                (None, false) => now_ns + self.settings.quantum_ns,
+                (Some(until_ns), true) => until_ns.min(soon_ns),
+                (Some(until_ns), false) => until_ns,
+            }
+        });
+        let allowed_ns = member.is_capped().then(|| now_ns.saturating_add(member.may_go_on_ns()));
+        holder.until_ns = holder.turn_until_ns.into_iter().chain(allowed_ns).min();
+        self.holder = Some(holder);
+    }
+
+    /// Whoever is next may begin just before the holder ends, so that the GPU does not stand still between them.
+    fn arm(&mut self, now_ns: u64) {
+        self.armed = self.holder.and_then(|holder| {
+            let ends = holder.stopped_ns.is_some()
+                || holder.turn_until_ns.is_some_and(|until_ns| now_ns + ARMED_NS >= until_ns);
+            let (next, _) = self.next(Some(holder.id)).filter(|_| ends && self.is_others_turn(holder))?;
+            // One more than the holder and the next would be too many.
+            let crowd = self.members.iter().any(|(id, member)| member.said.busy && *id != holder.id && *id != next);
+            (!crowd).then_some(next)
+        });
+        self.begun = self.begun.filter(|(id, _)| self.armed == Some(*id));
+    }
+
+    fn next_look(&self, now_ns: u64) -> Option<u64> {
+        let holder = self.holder.and_then(|holder| match holder.stopped_ns {
+            // At once if it has nothing on the GPU: it had only to see that it was stopped.
+            Some(_) if self.members.get(&holder.id).is_none_or(|member| !member.said.busy) => Some(now_ns),
+            Some(stopped_ns) => Some(stopped_ns + OVERRUN_NS_MAX),
+            // It says so when it begins, if its lease has an end.
+            None if self.members.get(&holder.id).is_none_or(|member| !member.is_active()) => None,
+            None => {
+                let arms = holder.turn_until_ns.map(|until_ns| until_ns.saturating_sub(ARMED_NS));
+                let arms = arms.filter(|at_ns| *at_ns > now_ns && self.is_others_turn(holder));
+                arms.into_iter().chain(holder.until_ns).min()
+            }
+        });
+        // Those who wait for an allowance.
+        let allowances = self.members.values().filter(|member| member.said.wants && !Self::may_have_it(member));
+        let allowances = allowances.map(|member| now_ns + member.waits_ns(ALLOWANCE_NS_ENOUGH).max(LOOK_NS_MIN));
+        holder.into_iter().chain(allowances).min()
+    }
+}

@@ -1,0 +1,448 @@
+//! The arbiter among simulated sessions on a simulated GPU: random schedules, and the bounds that are promised, looked
+//! at in every window of a second. The oracle is what the GPU did, not what the arbiter has charged.
+
+use orion_arbiter::{Arbiter, Grant, Said, Settings};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+/// What a worker lets the GPU have ahead, and of that before its lease has begun.
+const AHEAD_NS: u64 = 2 * MS;
+const ARMED_AHEAD_NS: u64 = MS / 10;
+/// A session keeps its lease over pauses as short as this.
+const GRACE_NS: u64 = 50_000;
+/// From a grant to the first instruction on the GPU.
+const START_NS: u64 = 10_000;
+/// How often the GPU changes between contexts that have work at the same time.
+const SLICE_NS: u64 = MS;
+/// Windows begin at each multiple of this.
+const STEP_NS: u64 = 100 * MS;
+
+/// Marsaglia's xorshift: the same schedules on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn within(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from + 1)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Program {
+    /// Always has another kernel.
+    Steady { kernel_ns: u64 },
+    /// Waits for each kernel, and then thinks.
+    Waiting { kernel_ns: u64, pause_ns: u64 },
+    /// Works and sleeps in turn.
+    Bursty { kernel_ns: u64, on_ns: u64, off_ns: u64 },
+}
+
+impl Program {
+    fn kernel_ns(self) -> u64 {
+        match self {
+            Program::Steady { kernel_ns } | Program::Waiting { kernel_ns, .. } => kernel_ns,
+            Program::Bursty { kernel_ns, .. } => kernel_ns,
+        }
+    }
+
+    fn is_steady(self) -> bool {
+        matches!(self, Program::Steady { .. })
+    }
+}
+
+/// A session: its program, and the worker's gate.
+#[derive(Debug)]
+struct Session {
+    program: Program,
+    share: u32,
+    dies_ns: u64,
+    is_dead: bool,
+    /// What it may still begin before its lease.
+    armed_ns: u64,
+    /// Kernels that the GPU has, with what is left of each.
+    queue: std::collections::VecDeque<u64>,
+    queued_ns: u64,
+    /// When the first of them can begin.
+    starts_ns: u64,
+    idle_since_ns: u64,
+    /// Of one that waits: when it has thought enough.
+    thinks_until_ns: u64,
+    said: Said,
+    used_ns: u64,
+}
+
+impl Session {
+    fn new(program: Program, share: u32, dies_ns: u64) -> Session {
+        Session {
+            program,
+            share,
+            dies_ns,
+            is_dead: false,
+            armed_ns: 0,
+            queue: Default::default(),
+            queued_ns: 0,
+            starts_ns: 0,
+            idle_since_ns: 0,
+            thinks_until_ns: 0,
+            said: Said::default(),
+            used_ns: 0,
+        }
+    }
+
+    fn has_more(&self, now: u64) -> bool {
+        match self.program {
+            _ if self.is_dead => false,
+            Program::Steady { .. } => true,
+            Program::Waiting { .. } => self.queue.is_empty() && now >= self.thinks_until_ns,
+            Program::Bursty { on_ns, off_ns, .. } => now % (on_ns + off_ns) < on_ns,
+        }
+    }
+
+    /// When it will have more although nothing happens.
+    fn more_at(&self, now: u64) -> Option<u64> {
+        match self.program {
+            Program::Waiting { .. } if self.queue.is_empty() => Some(self.thinks_until_ns).filter(|at| *at > now),
+            Program::Bursty { on_ns, off_ns, .. } => {
+                let at = now % (on_ns + off_ns);
+                (at >= on_ns).then(|| now - at + on_ns + off_ns)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the gate lets pass, and what it says of itself.
+    fn turn(&mut self, now: u64, grant: Grant) {
+        if grant != Grant::Armed {
+            self.armed_ns = ARMED_AHEAD_NS;
+        }
+        let ahead_ns = match grant {
+            Grant::Stop => 0,
+            // Only what is known to be short.
+            Grant::Armed if self.program.kernel_ns() <= self.armed_ns => ARMED_AHEAD_NS,
+            Grant::Armed => 0,
+            Grant::Lease { until_ns: None } | Grant::Free => AHEAD_NS,
+            Grant::Lease { until_ns: Some(until) } => until.saturating_sub(now).min(AHEAD_NS),
+        };
+        while self.has_more(now) && self.queued_ns < ahead_ns {
+            if self.queue.is_empty() && now.saturating_sub(self.idle_since_ns) > GRACE_NS {
+                self.starts_ns = now + START_NS;
+            }
+            self.queue.push_back(self.program.kernel_ns());
+            self.queued_ns += self.program.kernel_ns();
+            self.armed_ns = self.armed_ns.saturating_sub(self.program.kernel_ns());
+            if grant == Grant::Armed && self.armed_ns < self.program.kernel_ns() {
+                break;
+            }
+        }
+        let is_stopped = self.has_more(now) && ahead_ns == 0 || grant == Grant::Armed && self.has_more(now);
+        let rests = self.queue.is_empty() && (grant == Grant::Stop || now >= self.idle_since_ns + GRACE_NS);
+        self.said = Said { wants: is_stopped, busy: !self.queue.is_empty() || self.said.busy && !rests };
+    }
+}
+
+struct World {
+    arbiter: Arbiter,
+    sessions: Vec<Session>,
+    now: u64,
+    look: Option<u64>,
+    /// Whose time slice it is, when several contexts have work.
+    slice: usize,
+    slice_ends: u64,
+    /// Used so far, by session, at each multiple of [`STEP_NS`].
+    marks: Vec<Vec<u64>>,
+    /// The longest that a session that died kept the others from a lease.
+    after_death_ns: u64,
+    died: Option<u64>,
+}
+
+impl World {
+    fn new(settings: Settings, sessions: Vec<Session>) -> World {
+        let mut arbiter = Arbiter::new(settings, 0);
+        sessions.iter().enumerate().for_each(|(id, session)| arbiter.join(0, id as u64, session.share));
+        let look = Some(0);
+        let (slice, slice_ends, marks) = (0, 0, Vec::new());
+        World { arbiter, sessions, now: 0, look, slice, slice_ends, marks, after_death_ns: 0, died: None }
+    }
+
+    fn run(&mut self, until: u64) {
+        let mut turns = 0;
+        while self.now < until {
+            turns += 1;
+            assert!(turns < 1_000_000, "{} {:?} {:?} {:?}", self.now, self.look, self.arbiter, self.sessions);
+            self.settle();
+            let next = self.next_event().min(until).max(self.now + 1);
+            self.work(next);
+        }
+    }
+
+    /// Sessions and arbiter talk until nothing changes.
+    fn settle(&mut self) {
+        for _ in 0..100 {
+            let mut changed = false;
+            for (id, session) in self.sessions.iter_mut().enumerate() {
+                if !session.is_dead && self.now >= session.dies_ns {
+                    session.is_dead = true;
+                    session.queue.clear();
+                    session.queued_ns = 0;
+                    self.arbiter.leave(self.now, id as u64);
+                    self.died = Some(self.now);
+                }
+                let before = session.said;
+                session.turn(self.now, self.arbiter.grant(id as u64));
+                changed |= session.said != before;
+                self.arbiter.hear(self.now, id as u64, session.said);
+            }
+            if !changed && self.look.is_none_or(|look| look > self.now) {
+                break;
+            }
+            self.look = self.arbiter.decide(self.now);
+        }
+        let holds = |id: usize| !matches!(self.arbiter.grant(id as u64), Grant::Stop | Grant::Armed);
+        let wants = self.sessions.iter().any(|s| !s.is_dead && s.said.wants);
+        if let Some(died) = self.died
+            && (!wants || (0..self.sessions.len()).any(holds))
+        {
+            self.after_death_ns = self.after_death_ns.max(self.now - died);
+            self.died = None;
+        }
+    }
+
+    /// Whose kernel runs now.
+    fn running(&mut self) -> Option<usize> {
+        let count = self.sessions.len();
+        let can = |s: &Session, now: u64| !s.queue.is_empty() && s.starts_ns <= now;
+        if !can(&self.sessions[self.slice], self.now) || self.now >= self.slice_ends {
+            let others = (1..=count).map(|i| (self.slice + i) % count);
+            let now = self.now;
+            self.slice = others.into_iter().find(|i| can(&self.sessions[*i], now))?;
+            self.slice_ends = self.now + SLICE_NS;
+        }
+        Some(self.slice)
+    }
+
+    fn next_event(&mut self) -> u64 {
+        let (now, step) = (self.now, (self.now / STEP_NS + 1) * STEP_NS);
+        let mut next = step.min(self.look.unwrap_or(u64::MAX));
+        if let Some(running) = self.running() {
+            next = next.min(now + self.sessions[running].queue[0]).min(self.slice_ends);
+        }
+        for session in self.sessions.iter().filter(|s| !s.is_dead) {
+            next = next.min(session.more_at(now).unwrap_or(u64::MAX));
+            next = next.min(if session.dies_ns > now { session.dies_ns } else { u64::MAX });
+            if !session.queue.is_empty() && session.starts_ns > now {
+                next = next.min(session.starts_ns);
+            }
+            if session.queue.is_empty() && session.said.busy {
+                next = next.min(session.idle_since_ns + GRACE_NS);
+            }
+        }
+        next
+    }
+
+    fn work(&mut self, until: u64) {
+        let running = self.running();
+        let passed = until - self.now;
+        self.now = until;
+        if let Some(running) = running {
+            let session = &mut self.sessions[running];
+            let done = passed.min(session.queue[0]);
+            session.used_ns += done;
+            session.queued_ns -= done;
+            session.queue[0] -= done;
+            if session.queue[0] == 0 {
+                session.queue.pop_front();
+                if session.queue.is_empty() {
+                    session.idle_since_ns = until;
+                }
+                if let Program::Waiting { pause_ns, .. } = session.program {
+                    session.thinks_until_ns = until + pause_ns;
+                }
+            }
+        }
+        if until.is_multiple_of(STEP_NS) {
+            self.marks.push(self.sessions.iter().map(|s| s.used_ns).collect());
+        }
+    }
+
+    /// Parts of the GPU, in percent, that a session had in each window of a second.
+    fn windows(&self, id: usize) -> Vec<f64> {
+        let steps = (SECOND / STEP_NS) as usize;
+        let of = |pair: (&Vec<u64>, &Vec<u64>)| (pair.1[id] - pair.0[id]) as f64 * 100.0 / SECOND as f64;
+        self.marks.iter().zip(self.marks.iter().skip(steps)).map(of).collect()
+    }
+}
+
+fn shares(random: &mut Random, count: usize) -> Vec<u32> {
+    let parts: Vec<u64> = (0..count).map(|_| random.within(1, 9)).collect();
+    let all: u64 = parts.iter().sum();
+    let mut shares: Vec<u32> = parts.iter().map(|part| (part * 100 / all) as u32).collect();
+    shares[0] += 100 - shares.iter().sum::<u32>();
+    shares
+}
+
+fn any_program(random: &mut Random) -> Program {
+    let kernel_ns = random.within(20_000, 2 * MS);
+    match random.within(0, 3) {
+        0 => Program::Waiting { kernel_ns, pause_ns: random.within(10_000, 500_000) },
+        1 => Program::Bursty { kernel_ns, on_ns: random.within(5, 200) * MS, off_ns: random.within(5, 200) * MS },
+        2 if random.within(0, 3) == 0 => Program::Waiting { kernel_ns: 200 * MS, pause_ns: 100_000 },
+        _ => Program::Steady { kernel_ns },
+    }
+}
+
+/// `SCHEDULES` in the environment for more, or fewer, than a build machine has time for.
+fn schedules(default: u64) -> std::ops::Range<u64> {
+    let count = std::env::var("SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    1..1 + count
+}
+
+fn world(level: u32, seed: u64, sessions: Vec<Session>, seconds: u64) -> World {
+    let quantum_ns = 5 * MS;
+    let mut world = World::new(Settings { quantum_ns, level }, sessions);
+    world.run(seconds * SECOND + SECOND / 2);
+    assert!(world.now > 0, "schedule {seed}");
+    world
+}
+
+#[test]
+fn sessions_that_always_have_work_get_their_shares_in_every_second() {
+    for seed in schedules(5000) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let count = random.within(2, 4) as usize;
+        let shares = shares(&mut random, count);
+        let level = [0, 50, 100][random.within(0, 2) as usize];
+        let sessions: Vec<Session> = (shares.iter())
+            .map(|share| {
+                let kernel_ns = random.within(10_000, 3 * MS);
+                Session::new(Program::Steady { kernel_ns }, *share, u64::MAX)
+            })
+            .collect();
+        let world = world(level, seed, sessions, 2);
+        for (id, session) in world.sessions.iter().enumerate() {
+            // The first windows have the start in them.
+            for window in world.windows(id) {
+                let off = window - f64::from(session.share);
+                assert!(off.abs() <= 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hard_cap_is_kept_in_every_second_and_nobody_starves() {
+    for seed in schedules(5000) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+        let count = random.within(1, 4) as usize;
+        let shares = shares(&mut random, count + 1);
+        let level = [0, 0, 50, 100][random.within(0, 3) as usize];
+        let sessions: Vec<Session> = (shares[..count].iter())
+            .map(|share| {
+                let dies = if random.within(0, 4) == 0 { random.within(1, 2500) * MS } else { u64::MAX };
+                Session::new(any_program(&mut random), *share, dies)
+            })
+            .collect();
+        let has_long = sessions.iter().any(|s| s.program.kernel_ns() > 2 * MS);
+        let world = world(level, seed, sessions, 3);
+        for (id, session) in world.sessions.iter().enumerate() {
+            let share = f64::from(session.share);
+            let cap = share + f64::from(level) / 100.0 * (100.0 - share);
+            for window in world.windows(id) {
+                let is_long = session.program.kernel_ns() > 2 * MS;
+                assert!(is_long || window <= cap + 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
+                // Beside kernels that nobody can stop it takes longer than a second until all is paid back.
+                let owed = !has_long && session.program.is_steady() && session.dies_ns == u64::MAX;
+                assert!(!owed || window >= share - 2.0, "schedule {seed}, level {level}: {window:.2} % of {session:?}");
+            }
+            if session.program.is_steady() && session.dies_ns == u64::MAX {
+                let whole = session.used_ns as f64 * 100.0 / world.now as f64;
+                // With a hard cap it does not catch up on what it loses beside kernels that nobody can stop.
+                let least = if has_long && level == 0 { 0.5 } else { 0.8 };
+                assert!(whole >= share * least, "schedule {seed}, level {level}: {whole:.2} % of {session:?}");
+            }
+        }
+        // With a cap the next may have to wait for itself.
+        assert!(
+            level < 100 || world.after_death_ns <= 20 * MS,
+            "schedule {seed}: {} ns after a death",
+            world.after_death_ns
+        );
+    }
+}
+
+#[test]
+fn idle_time_goes_to_who_has_work_and_comes_back() {
+    let steady = Session::new(Program::Steady { kernel_ns: 200_000 }, 25, u64::MAX);
+    let bursty = Program::Bursty { kernel_ns: 200_000, on_ns: 300 * MS, off_ns: 700 * MS };
+    let world = world(100, 0, vec![steady, Session::new(bursty, 75, u64::MAX)], 5);
+    // 300 ms of work that gets three quarters of the GPU; the other has the rest, and all of it meanwhile.
+    let used: u64 = world.sessions.iter().map(|s| s.used_ns).sum();
+    assert!(used as f64 >= 0.97 * world.now as f64, "{used} of {}", world.now);
+    let of_bursty = world.sessions[1].used_ns as f64 / world.now as f64;
+    assert!((of_bursty - 0.225).abs() < 0.03, "{of_bursty}");
+}
+
+#[test]
+fn the_debt_of_a_long_kernel_is_paid_back_within_five_seconds() {
+    for (share, level) in [(50, 100), (25, 100), (75, 100), (25, 0)] {
+        let long = Session::new(Program::Waiting { kernel_ns: 200 * MS, pause_ns: 1000 }, share, u64::MAX);
+        let steady = Session::new(Program::Steady { kernel_ns: 100_000 }, 100 - share, u64::MAX);
+        let world = world(level, 0, vec![long, steady], 12);
+        let mark = |second: usize| &world.marks[second * 10 - 1];
+        for from in 1..=6 {
+            let had = (mark(from + 5)[0] - mark(from)[0]) as f64 / (5 * SECOND) as f64;
+            let off = had * 100.0 - f64::from(share);
+            assert!(off <= 4.0, "share {share}, level {level}: {:.1} % of five seconds", had * 100.0);
+            let other = (mark(from + 5)[1] - mark(from)[1]) as f64 / (5 * SECOND) as f64 * 100.0;
+            // With a hard cap it may not catch up on what it lost beside the kernel.
+            assert!(
+                level == 0 || other >= f64::from(100 - share) - 4.0,
+                "share {share}, level {level}: the other had {other:.1} %"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_is_alone_with_all_of_it_is_left_alone() {
+    let mut arbiter = Arbiter::new(Settings::default(), 0);
+    arbiter.join(0, 7, 30);
+    assert_eq!(arbiter.grant(7), Grant::Free);
+    arbiter.join(5, 8, 70);
+    arbiter.decide(5);
+    assert_eq!((arbiter.grant(7), arbiter.grant(8)), (Grant::Stop, Grant::Stop));
+    assert_eq!(arbiter.leave(9, 7).map(|ledger| ledger.used_ns), Some(0));
+    assert_eq!(arbiter.grant(8), Grant::Free);
+}
+
+#[test]
+fn a_holder_that_does_not_stop_is_passed_by() {
+    let mut arbiter = Arbiter::new(Settings::default(), 0);
+    let working = Said { wants: false, busy: true };
+    let waiting = Said { wants: true, busy: false };
+    [1, 2].iter().for_each(|id| arbiter.join(0, *id, 50));
+    arbiter.hear(0, 1, waiting);
+    arbiter.decide(0);
+    arbiter.hear(1000, 1, working);
+    arbiter.hear(2000, 2, waiting);
+    let (mut now, mut had) = (2000, 0);
+    for _ in 0..1000 {
+        let look = arbiter.decide(now);
+        if !matches!(arbiter.grant(2), Grant::Stop | Grant::Armed) {
+            had = now;
+            break;
+        }
+        now = look.expect("somebody waits").max(now + 1);
+    }
+    assert!(had > 0 && had <= 20 * MS, "the other had to wait until {had}");
+    // Both are charged while the GPU divides itself.
+    arbiter.hear(had, 2, working);
+    arbiter.decide(had + 10 * MS);
+    let ledgers = [1, 2].map(|id| arbiter.ledger(id).expect("it is there"));
+    assert!(ledgers[1].used_ns >= 5 * MS && ledgers[0].overrun_ns >= 14 * MS, "{ledgers:?}");
+}
