@@ -7,7 +7,7 @@ use crate::member::{Ledger, Member, Said};
 /// A lease that others wait for is at least so long: the GPU stands still for some microseconds at each change.
 const LEASE_NS_MIN: u64 = 1_000_000;
 /// So long before a lease ends the next session may begin with a little work.
-const ARMED_NS: u64 = 100_000;
+const ARMED_NS: u64 = 50_000;
 /// A session whose work goes on for so long after its lease has ended does not hold up the others any more: the GPU's
 /// own time slicing divides them from then on.
 const OVERRUN_NS_MAX: u64 = 10_000_000;

@@ -7,7 +7,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 /// What a worker lets the GPU have ahead, and of that before its lease has begun.
 const AHEAD_NS: u64 = 2 * MS;
-const ARMED_AHEAD_NS: u64 = MS / 10;
+const ARMED_AHEAD_NS: u64 = MS / 20;
 /// A session keeps its lease over pauses as short as this.
 const GRACE_NS: u64 = 50_000;
 /// From a grant to the first instruction on the GPU.
