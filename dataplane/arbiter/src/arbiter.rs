@@ -120,6 +120,16 @@ impl Arbiter {
         self.members.get(&id).map(|member| member.ledger)
     }
 
+    /// What a session has last said.
+    pub fn heard(&self, id: u64) -> Option<Said> {
+        self.members.get(&id).map(|member| member.said)
+    }
+
+    /// Whether the lease is about to go from one session to another.
+    pub fn is_changing(&self) -> bool {
+        self.holder.is_some_and(|holder| holder.stopped_ns.is_some())
+    }
+
     pub fn grant(&self, id: u64) -> Grant {
         let Some(member) = self.members.get(&id) else { return Grant::Stop };
         if self.members.len() == 1 && !member.is_capped() {

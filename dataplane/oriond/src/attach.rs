@@ -41,7 +41,7 @@ pub enum Control {
     Ready { gpus: Vec<Gpu>, offer: Offer },
     /// The worker cannot serve anybody, and why.
     Failed { reason: String },
-    /// A tenant. The meter comes along, and the attach socket.
+    /// A tenant. The meter comes along, the page of seats and its bell if there are any, and the attach socket.
     Assign(Assign),
     /// A line for oriond's log, of which a worker has no descriptor.
     Log { text: String },
@@ -65,6 +65,8 @@ pub struct Assign {
     pub worker_pid: u32,
     /// Of its lease; empty where oriond's options say what a session has.
     pub vgpus: Vec<Vgpu>,
+    /// Whether the time of its GPUs is divided.
+    pub has_seats: bool,
 }
 
 impl Control {
@@ -91,6 +93,7 @@ impl Control {
                     w.word(word);
                 }
                 put_vgpus(&mut w, &a.vgpus);
+                w.word(a.has_seats.into());
             }
             Control::Log { text } => {
                 w.word(LOG);
@@ -105,9 +108,12 @@ impl Control {
         let control = match r.word()? {
             1 => Control::Ready { gpus: get_gpus(&mut r)?, offer: Offer::get(&mut r)? },
             2 => Control::Failed { reason: r.text()?.to_owned() },
-            3 => {
-                Control::Assign(Assign { session: r.word()?, worker_pid: r.word()? as u32, vgpus: get_vgpus(&mut r)? })
-            }
+            3 => Control::Assign(Assign {
+                session: r.word()?,
+                worker_pid: r.word()? as u32,
+                vgpus: get_vgpus(&mut r)?,
+                has_seats: r.word()? != 0,
+            }),
             LOG => Control::Log { text: r.text()?.to_owned() },
             5 => {
                 let count = r.word()?;
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn control_messages_come_back() {
         let vgpu = Vgpu { gpu: "GPU-1".into(), memory_bytes: 1 << 30, ratio: 50 };
-        let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu] };
+        let assign = Assign { session: 1, worker_pid: 6, vgpus: vec![vgpu], has_seats: true };
         let gpus = vec![Gpu { uuid: [3; 16], name: "GPU".into(), memory_bytes: 1 << 34 }];
         let offer = Offer { driver_version: 13000, devices: vec![Device::default()], peer_access: vec![1] };
         let (failed, log) = (Control::Failed { reason: "no GPU".into() }, Control::Log { text: "a line".into() });

@@ -20,6 +20,7 @@ mod engine;
 mod lines;
 mod log;
 mod meter;
+mod seat;
 mod worker;
 
 #[derive(Parser)]
@@ -78,9 +79,22 @@ struct Serve {
     /// Sessions at the same time; more are refused
     #[arg(long, default_value_t = 64)]
     sessions_max: usize,
-    /// Not kept yet, and so refused
-    #[arg(long, hide = true, value_name = "PERCENT")]
-    share: Option<String>,
+    /// Percent of its GPU's time that each vGPU is promised, where others want it too [default: all of it]. A pool's leases
+    /// say it themselves
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: Option<u32>,
+    /// Of the time that others leave idle, how much a session may have beyond its share, in percent: 0 never lets one have
+    /// more than its share, 100 lets none of it go to waste [default: 100]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    throttle_level: Option<u32>,
+    /// When sessions take turns on a GPU: if one has a share other than all of it (auto), always (on; without shares they
+    /// are equal), or never, so that the driver's time slices count (off)
+    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    computation_throttle: engine::time::policy::Division,
+    /// How long such a turn is while others wait, from 1000 to 10000
+    #[arg(long, default_value_t = 5000, value_name = "MICROSECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1000..=10_000))]
+    throttle_turn_us: u64,
     /// Users that workers become, one each, where oriond is root: FIRST-LAST. Nobody else may have them
     #[arg(long, default_value = "1890000000-1890999999", value_name = "RANGE")]
     worker_uids: cell::Range,
@@ -225,7 +239,7 @@ fn choices() -> Vec<config::Choice> {
     let choice = |option: &clap::Arg| {
         let name = option.get_long()?.to_owned();
         let is_flag = matches!(option.get_action(), clap::ArgAction::SetTrue);
-        let is_of_the_start = matches!(name.as_str(), "config" | "show-config" | "ready-fd" | "share");
+        let is_of_the_start = matches!(name.as_str(), "config" | "show-config" | "ready-fd");
         (!is_of_the_start).then_some(config::Choice { name, is_flag })
     };
     serve.get_arguments().filter_map(choice).collect()
@@ -301,6 +315,7 @@ fn host_memory_bytes() -> u64 {
 
 fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
     refuse_limits(&options)?;
+    let time = time(&options)?;
     if let Some(fd) = options.ready_fd {
         keep_from_workers(fd)?;
     }
@@ -346,6 +361,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         sessions_max: options.sessions_max,
         spin_us: options.spin_us,
         worker_arguments: options.worker.arguments(),
+        time,
         cells,
     })?;
     tracing::info!(addresses = engines.addresses.join(" "), driver = options.worker.driver, "serving");
@@ -419,18 +435,35 @@ fn make_device_files(driver: &str) {
 
 /// A limit that is taken and not kept is worse than none.
 fn refuse_limits(options: &Serve) -> Result<(), String> {
-    if let Some(value) = &options.share {
-        return Err(format!(
-            "--share {value}: this version of Orion does not keep sessions to a share of the GPU's time; leave the \
-             option out, and let only those in who may use all of it"
-        ));
-    }
     if options.worker.memory_limit == Some(0) {
         return Err("--memory-limit 0: no program can start without any device memory; leave the option out, or give \
                     each session some, such as \"4 GiB\""
             .to_owned());
     }
     Ok(())
+}
+
+/// Shares of GPUs' time, if what was said of them agrees.
+fn time(options: &Serve) -> Result<engine::time::policy::Policy, String> {
+    use engine::time::policy::{Division, Policy};
+    let division = options.computation_throttle;
+    match (division, options.share, options.throttle_level) {
+        (Division::Off, Some(share), _) => {
+            Err(format!("--share {share} and --computation-throttle off contradict each other; leave one of them out"))
+        }
+        (Division::Off, None, Some(level)) => Err(format!(
+            "--throttle-level {level} means nothing with --computation-throttle off; leave one of them out"
+        )),
+        (Division::Auto, None, Some(level)) if options.pool.is_none() => Err(format!(
+            "--throttle-level {level} means nothing where no session has a share; give --share PERCENT or \
+             --computation-throttle on, or leave it out"
+        )),
+        (_, share, level) => {
+            let quantum_ns = options.throttle_turn_us * 1000;
+            let arbiter = orion_arbiter::Settings { quantum_ns, level: level.unwrap_or(100) };
+            Ok(Policy { division, share, arbiter })
+        }
+    }
 }
 
 /// What leases say is not said on the command line too.
@@ -442,6 +475,7 @@ fn refuse_beside_pool(options: &Serve) -> Result<(), String> {
         ("--insecure", options.insecure),
         ("--memory-limit", worker.memory_limit.is_some()),
         ("--vgpus", worker.vgpus.is_some()),
+        ("--share", options.share.is_some()),
     ];
     match beside.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => Err(format!(

@@ -6,6 +6,7 @@
 //! door       listening, handshakes, who is let in, who gets which worker
 //! workers    how many there should be, how they are made, what they say
 //! leases     who may begin a session where oriond belongs to a pool
+//! time       whose turn it is on each GPU, where sessions have shares of its time
 //! carrier    where clients come in, and what an engine moves between them and their workers
 //! io_ring, mail, post, core, peer, settings
 //! ```
@@ -21,4 +22,5 @@ mod post;
 pub mod run;
 pub mod settings;
 mod spread;
+pub mod time;
 mod workers;

@@ -22,6 +22,8 @@ pub struct Settings {
     pub prestart: usize,
     pub sessions_max: usize,
     pub spin_us: Option<u64>,
+    /// Shares of GPUs' time.
+    pub time: crate::engine::time::policy::Policy,
     /// Passed on to each worker.
     pub worker_arguments: Vec<String>,
     pub cells: Plan,

@@ -14,6 +14,9 @@ use crate::worker::outcome::{Outcome, Stop};
 use crate::worker::session::{Session, freeing, in_step};
 use crate::worker::state::in_step::IDLE_SPIN;
 
+/// Who waits for nothing but its turn on the GPU looks around so often.
+const GATE_LOOK: Duration = Duration::from_millis(5);
+
 /// The executor: pops, executes, and between commands asks the device about parked calls.
 pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
     let spin = Spin::adaptive(IDLE_SPIN);
@@ -25,6 +28,8 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         s.replies.publish();
         let full = s.is_full();
         let next = if full { None } else { commands.next()? };
+        let is_held_back = next.is_some_and(|header| s.is_held_back(&header));
+        let next = next.filter(|_| !is_held_back);
         if let Some(header) = next {
             commands.body(&header, &mut body);
             // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
@@ -40,6 +45,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
                 continue;
             }
             execute(s, &header, &body, &mut reply)?;
+            s.has_passed(&header, &body);
             if is_patch {
                 commands.consume(header.size as usize);
             }
@@ -59,7 +65,9 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         if full {
             s.flush_ranges()?;
         }
-        if full || s.has_parked() || s.has_lent() {
+        if full || is_held_back || s.has_parked() || s.has_lent() || s.gate_watches() {
+            let is_waiting = is_held_back && !s.has_parked() && !s.has_lent();
+            s.look_at_gate(is_waiting.then(|| again.map_or(GATE_LOOK, |a| a.within.min(GATE_LOOK))));
             s.poll_lent();
             match s.poll_parked()? {
                 true => asking = Asking::default(),
@@ -98,7 +106,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         if !spin.until(|| commands.has_news() != Ok(false)) {
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
-                commands.sleep(Duration::from_secs(1));
+                commands.sleep(s.rests_at_gate());
             }
         }
     }

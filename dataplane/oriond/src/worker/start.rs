@@ -19,12 +19,14 @@ use orion_wire::view::{ATTRIBUTES, Offer};
 use crate::attach::{Assign, Attachment, Control, Registered, recv_control, send_control, share};
 use crate::lines;
 use crate::meter::Meter;
+use crate::seat::{Bell, Page};
 use crate::worker::calls::generated;
 use crate::worker::drift::Drift;
 use crate::worker::driver::{cupti, load as driver, log as driver_log};
 use crate::worker::out::{arrivals, output, replies};
 use crate::worker::session::{Parts, Session};
 use crate::worker::state::accounts::Accounts;
+use crate::worker::state::gate::Gate;
 use crate::worker::state::ledger::Ledger;
 use crate::worker::state::vgpus::{Vgpu, on, spread};
 use crate::worker::{budget, executor};
@@ -250,10 +252,22 @@ pub fn main(control: OwnedFd, options: &Options) -> Result<(), String> {
         return Ok(());
     };
     let socket = fds.pop().ok_or("the assignment came without a socket")?;
+    let seats = match assign.has_seats {
+        true => Some(seats(&mut fds)?),
+        false => None,
+    };
     // The page stays mapped, and the descriptor is not kept.
     let meter = Meter::map(fds.pop().ok_or("the assignment came without a meter")?.as_fd())
         .map_err(|e| format!("mapping the meter failed: {e}"))?;
-    serve(warm, &assign, &control, Attachment::new(socket), Arc::new(meter), options)
+    serve(warm, &assign, &control, Attachment::new(socket), Arc::new(meter), seats, options)
+}
+
+/// Where the session has a share of its GPUs' time.
+fn seats(fds: &mut Vec<OwnedFd>) -> Result<(Page, Bell), String> {
+    let (bell, page) = (fds.pop(), fds.pop());
+    let (bell, page) = bell.zip(page).ok_or("the assignment came without a page of seats")?;
+    let page = Page::map(page.as_fd()).map_err(|e| format!("mapping the page of seats failed: {e}"))?;
+    Ok((page, Bell::of(bell)))
 }
 
 fn fail(control: &OwnedFd, reason: String) -> Result<(), String> {
@@ -269,6 +283,7 @@ fn serve(
     control: &OwnedFd,
     attachment: Attachment,
     meter: Arc<Meter>,
+    seats: Option<(Page, Bell)>,
     options: &Options,
 ) -> Result<(), String> {
     let limits = match warm.take_places(&assign.vgpus, options.memory_limit) {
@@ -342,6 +357,8 @@ fn serve(
         })
         .map_err(|e| format!("starting the watcher failed: {e}"))?;
     driver_log::listen(warm.driver);
+    let devices = warm.vgpus.iter().map(|vgpu| vgpu.device).collect::<Vec<_>>();
+    let gate = seats.map(|(page, bell)| Gate::new(page, bell, &devices));
     let mut s = Session::new(Parts {
         driver: warm.driver,
         vgpus: warm.vgpus,
@@ -359,6 +376,7 @@ fn serve(
         profiler: options.profiler(),
         accounts,
         meter,
+        gate,
     });
     match executor::run(&mut s, commands) {
         Ok(()) => Ok(()),

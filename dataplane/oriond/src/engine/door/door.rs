@@ -29,7 +29,7 @@ use super::sessions::{Session, Sessions};
 use super::stage::{HANDSHAKE_TIMEOUT, Heard, Next, Stage, WORKER_TIMEOUT};
 use super::view::{Client, view};
 use super::words;
-use crate::attach::{Assign, Control, send_control};
+use crate::attach::{Assign, Control, Registered, send_control};
 use crate::engine::core::{Core, Owner, shutdown};
 use crate::engine::io_ring::{Did, Done};
 use crate::engine::leases::book::Book;
@@ -37,6 +37,8 @@ use crate::engine::peer::{Peer, Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
 use crate::engine::spread::{self, Load};
+use crate::engine::time::arbiters::{Arbiters, Seats};
+use crate::engine::time::policy;
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
@@ -64,6 +66,9 @@ pub struct Door {
     offer: Option<Offer>,
     curious: Vec<u32>,
     one_tenant: bool,
+    /// Shares of GPUs' time, and who keeps sessions to them.
+    time: policy::Policy,
+    arbiters: Arbiters,
     workers: Workers,
     sessions: Sessions,
     /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
@@ -92,7 +97,7 @@ impl Door {
         leases: Option<Arc<Book>>,
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
-        let Settings { token, sessions_max, warm, prestart, cells, .. } = settings;
+        let Settings { token, sessions_max, warm, prestart, cells, time, .. } = settings;
         Ok(Door {
             policy: Policy { token, sessions_max },
             leases,
@@ -105,6 +110,8 @@ impl Door {
             offer: None,
             curious: Vec::new(),
             one_tenant: cells.seal.one_tenant,
+            time,
+            arbiters: Arbiters::new(time.arbiter),
             workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
             nursery,
             sessions: Sessions::default(),
@@ -551,15 +558,25 @@ impl Door {
             }
             News::Started(session, vgpus) => {
                 words::started(session, &vgpus);
+                self.takes_seats(session, &vgpus);
                 self.sessions.started(session);
             }
             News::SessionOver(session) => {
+                self.arbiters.leave(session);
                 // The client learns that its worker is gone.
                 let guest = self.sessions.over(session);
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
             }
             News::NoWorker { environment, reason } => self.no_worker(core, &environment, &reason),
             News::Nothing => {}
+        }
+    }
+
+    /// The session's vGPUs are known, and so is on which GPUs it has to wait for its turn.
+    fn takes_seats(&mut self, session: u64, vgpus: &[Registered]) {
+        let Some(seats) = self.sessions.get(session).and_then(|s| s.seats.as_ref()) else { return };
+        if let Err(error) = self.arbiters.join(session, vgpus, seats) {
+            error!(session, %error, "starting an arbiter failed: the session uses its GPUs unasked");
         }
     }
 
@@ -628,13 +645,18 @@ impl Door {
         // Where nobody else carries the session its worker does.
         let local = g.prepare.is_none();
         let meter = Meter::create().map_err(|e| format!("making a session's meter failed: {e}"))?;
+        let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
+        let seats = self.time.shares(&vgpus).map(Seats::create).transpose();
+        let seats = seats.map_err(|e| format!("making a session's page of seats failed: {e}"))?;
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
-            let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
-            let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32, vgpus });
+            let (worker_pid, has_seats) = (process.pid as u32, seats.is_some());
+            let assign = Control::Assign(Assign { session, worker_pid, vgpus, has_seats });
             let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             let meter = meter.fd().expect("it was made here");
-            send_control(process.control.as_fd(), &assign, &[meter, socket.as_fd()])
+            let seats = seats.iter().flat_map(|s| [s.page.fd().expect("it was made here"), s.bell.fd()]);
+            let fds: Vec<_> = std::iter::once(meter).chain(seats).chain([socket.as_fd()]).collect();
+            send_control(process.control.as_fd(), &assign, &fds)
         })?;
         g.session = session;
         let (peer, program) = (g.peer, g.program());
@@ -655,6 +677,7 @@ impl Door {
             lease: g.lease.take(),
             client: g.client.clone().expect("it has sent its request"),
             meter,
+            seats,
         };
         self.sessions.begin(session, begun);
         if local {

@@ -11,6 +11,7 @@ use orion_wire::lease::LeaseId;
 use super::view::Client;
 use crate::engine::carrier::contract;
 use crate::engine::leases::book::Held;
+use crate::engine::time::arbiters::Seats;
 use crate::meter::{Meter, Reading};
 
 /// A worker whose client is gone and that does not end by itself is killed after this.
@@ -32,6 +33,8 @@ pub struct Session {
     pub client: Client,
     /// What its vGPUs use.
     pub meter: Arc<Meter>,
+    /// Where the time of its GPUs is divided.
+    pub seats: Option<Seats>,
 }
 
 #[derive(Default)]
@@ -127,7 +130,18 @@ mod tests {
         let client = Client { source: Source::User(0), home: [0; 16], pid: 1, program: String::new() };
         let meter = Arc::new(Meter::create().expect("a page"));
         let (worker, guest) = (3, Some(9));
-        Session { worker, guest, start_by, lane_key, shared: None, kill_after: None, lease: None, client, meter }
+        Session {
+            worker,
+            guest,
+            start_by,
+            lane_key,
+            shared: None,
+            kill_after: None,
+            lease: None,
+            client,
+            meter,
+            seats: None,
+        }
     }
 
     #[test]

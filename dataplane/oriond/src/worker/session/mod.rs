@@ -9,6 +9,7 @@ pub mod charging;
 mod contexts;
 mod fences;
 pub mod freeing;
+mod gating;
 mod handles;
 pub mod in_step;
 mod lending;
@@ -20,6 +21,7 @@ mod small_copies;
 mod streams;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -43,6 +45,7 @@ use crate::worker::out::replies::{Events, Replies};
 use crate::worker::state::accounts::Accounts;
 use crate::worker::state::addresses::Addresses;
 use crate::worker::state::captures::Captures;
+use crate::worker::state::gate::Gate;
 use crate::worker::state::graphs::Graphs;
 use crate::worker::state::green::Greens;
 use crate::worker::state::in_step::InStep;
@@ -110,6 +113,10 @@ pub struct Session {
     meter: Arc<Meter>,
     /// When it is looked at again, where there is no ledger.
     meter_after: Instant,
+    /// Where others have shares of its GPUs too.
+    gate: Option<Box<Gate>>,
+    /// The stream that a command was last for.
+    last_stream: CUstream,
     /// By vGPU.
     primary: HashMap<usize, CUcontext>,
     /// The context current on the executor thread, as the client names it.
@@ -176,13 +183,25 @@ pub struct Parts {
     pub profiler: cupti::Source,
     pub accounts: Option<Accounts>,
     pub meter: Arc<Meter>,
+    pub gate: Option<Gate>,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, vgpus, primary, heap, memory, pages, .. } = parts;
         let Parts {
-            staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, meter, ..
+            staging,
+            staging_bytes,
+            arrivals,
+            replies,
+            events,
+            ahead,
+            output,
+            profiler,
+            accounts,
+            meter,
+            gate,
+            ..
         } = parts;
         Session {
             driver,
@@ -214,6 +233,8 @@ impl Session {
             accounts,
             meter,
             meter_after: Instant::now(),
+            gate: gate.map(Box::new),
+            last_stream: ptr::null_mut(),
             primary,
             current: 0,
             thread_streams: FxHashMap::default(),

@@ -33,6 +33,7 @@ impl Session {
                 None => return Err(self.green.why_no_stream(word)),
             },
         };
+        self.last_stream = pointer;
         self.busy(pointer).last = self.executed.load(Ordering::Relaxed);
         Ok(pointer)
     }

@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod addresses;
 pub mod captures;
 pub mod fence;
+pub mod gate;
 pub mod graphs;
 pub mod green;
 pub mod in_step;

@@ -1,0 +1,235 @@
+//! A thread a GPU that has the arbiter decide whose turn it is, and tells the workers.
+
+// UNSAFETY: waits for descriptors, and sets how exactly the kernel keeps this thread's timeouts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use orion_arbiter::{Arbiter, Settings};
+use orion_ring::futex::{self, Among};
+use orion_ring::pause_after;
+use tracing::info;
+
+use crate::attach::Registered;
+use crate::engine::mail::Mailbox;
+use crate::engine::time::policy::Shares;
+use crate::seat::{Bell, Page, SEATS_MAX, Seat, now_ns};
+
+/// How often workers see that the arbiter lives; they wait for it for 250 ms.
+const BEAT_NS: u64 = 50_000_000;
+/// A wait as short as this is not slept through: getting up takes as long.
+const SPIN_NS: u64 = 60_000;
+/// While a session is to stop, its arbiter looks so long before it waits for the session's bell.
+const CHANGE_SPIN_NS: u64 = 500_000;
+
+/// A session's page and bell, which its worker has too.
+#[derive(Clone)]
+pub struct Seats {
+    pub page: Arc<Page>,
+    pub bell: Arc<Bell>,
+    pub shares: Shares,
+}
+
+impl Seats {
+    pub fn create(shares: Shares) -> io::Result<Seats> {
+        Ok(Seats { page: Arc::new(Page::create()?), bell: Arc::new(Bell::create()?), shares })
+    }
+}
+
+/// The arbiters of this node's GPUs, each from when it is first needed.
+pub struct Arbiters {
+    settings: Settings,
+    posts: HashMap<u64, Arc<Mailbox<Mail>>>,
+}
+
+enum Mail {
+    Join(Member),
+    Leave(u64),
+}
+
+struct Member {
+    session: u64,
+    index: usize,
+    share: u32,
+    seats: Seats,
+}
+
+impl Member {
+    fn seat(&self) -> &Seat {
+        self.seats.page.seat(self.index)
+    }
+}
+
+impl Arbiters {
+    pub fn new(settings: Settings) -> Arbiters {
+        Arbiters { settings, posts: HashMap::new() }
+    }
+
+    /// A session begins on the GPUs of these vGPUs.
+    pub fn join(&mut self, session: u64, vgpus: &[Registered], seats: &Seats) -> io::Result<()> {
+        let gpus: Vec<u64> = vgpus.iter().map(|vgpu| vgpu.gpu).collect();
+        for (index, (gpu, share)) in seats.shares.by_gpu(&gpus).into_iter().take(SEATS_MAX).enumerate() {
+            let member = Member { session, index, share, seats: seats.clone() };
+            self.post_of(gpu)?.post(Mail::Join(member));
+        }
+        Ok(())
+    }
+
+    /// Its worker has ended.
+    pub fn leave(&self, session: u64) {
+        self.posts.values().for_each(|post| post.post(Mail::Leave(session)));
+    }
+
+    fn post_of(&mut self, gpu: u64) -> io::Result<&Arc<Mailbox<Mail>>> {
+        if !self.posts.contains_key(&gpu) {
+            let post = Arc::new(Mailbox::new()?);
+            let (theirs, settings) = (post.clone(), self.settings);
+            std::thread::Builder::new()
+                .name(format!("arbiter-{gpu}"))
+                .spawn(move || Thread::new(gpu, theirs, settings).run())?;
+            info!(gpu, level = settings.level, quantum_us = settings.quantum_ns / 1000, "dividing the GPU's time");
+            self.posts.insert(gpu, post);
+        }
+        Ok(&self.posts[&gpu])
+    }
+}
+
+struct Thread {
+    gpu: u64,
+    mail: Arc<Mailbox<Mail>>,
+    arbiter: Arbiter,
+    members: BTreeMap<u64, Member>,
+    spins: bool,
+}
+
+impl Thread {
+    fn new(gpu: u64, mail: Arc<Mailbox<Mail>>, settings: Settings) -> Thread {
+        let spins = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 3);
+        let arbiter = Arbiter::new(settings, now_ns());
+        Thread { gpu, mail, arbiter, members: BTreeMap::new(), spins }
+    }
+
+    fn run(mut self) {
+        // SAFETY: a plain call. A timeout that comes 50 us late is a hundredth of a lease.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        #[cfg(debug_assertions)]
+        let stops_ns = stops_after_ns().map(|ns| now_ns() + ns);
+        let mut mail = Vec::new();
+        loop {
+            self.mail.take(&mut mail);
+            mail.drain(..).for_each(|mail| self.received(mail));
+            #[cfg(debug_assertions)]
+            if stops_ns.is_some_and(|at| now_ns() >= at) {
+                return;
+            }
+            let now = now_ns();
+            self.hear(now);
+            let look = self.arbiter.decide(now);
+            self.show(now);
+            self.wait(look);
+        }
+    }
+
+    fn received(&mut self, mail: Mail) {
+        let now = now_ns();
+        match mail {
+            Mail::Join(member) => {
+                self.arbiter.join(now, member.session, member.share);
+                self.members.insert(member.session, member);
+            }
+            Mail::Leave(session) => {
+                let Some(member) = self.members.remove(&session) else { return };
+                let ledger = self.arbiter.leave(now, session).unwrap_or_default();
+                let words = &member.seat().of_worker;
+                let waited_ms = words.waited_ns.load(std::sync::atomic::Ordering::Relaxed) / 1_000_000;
+                info!(
+                    session,
+                    gpu = self.gpu,
+                    share = member.share,
+                    used_ms = ledger.used_ns / 1_000_000,
+                    overrun_ms = ledger.overrun_ns / 1_000_000,
+                    leases = ledger.leases,
+                    waited_ms,
+                    "the session's part of the GPU's time"
+                );
+            }
+        }
+    }
+
+    fn hear(&mut self, now: u64) {
+        for (session, member) in &self.members {
+            self.arbiter.hear(now, *session, member.seat().said());
+        }
+    }
+
+    fn show(&self, now: u64) {
+        for (session, member) in &self.members {
+            let seat = member.seat();
+            seat.of_arbiter.beat_ns.store(now, std::sync::atomic::Ordering::Relaxed);
+            self.arbiter.ledger(*session).inspect(|ledger| seat.show_ledger(ledger));
+            if seat.show(self.arbiter.grant(*session)) {
+                futex::wake_all(&seat.of_arbiter.grant, Among::Processes);
+            }
+        }
+    }
+
+    /// Until somebody says something, or the time has come.
+    fn wait(&self, look: Option<u64>) {
+        let start = now_ns();
+        let until = look.unwrap_or(u64::MAX).min(start + BEAT_NS);
+        let is_soon = until.saturating_sub(start) <= SPIN_NS;
+        if self.spins && (is_soon || self.arbiter.is_changing()) {
+            let mut looks = 0;
+            while !self.has_news() {
+                let now = now_ns();
+                if now >= until {
+                    return;
+                }
+                if now - start > CHANGE_SPIN_NS {
+                    break;
+                }
+                looks += 1;
+                pause_after(looks);
+            }
+        }
+        if self.mail.may_sleep() && !self.has_news() {
+            let now = now_ns();
+            // Without a session there is nobody to show that this thread lives.
+            self.sleep((!self.members.is_empty()).then(|| until.saturating_sub(now)));
+        }
+        self.mail.awake();
+    }
+
+    fn has_news(&self) -> bool {
+        self.members.iter().any(|(session, member)| self.arbiter.heard(*session) != Some(member.seat().said()))
+    }
+
+    fn sleep(&self, ns: Option<u64>) {
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let bells = self.members.values().map(|member| member.seats.bell.fd().as_raw_fd());
+        let mut fds: Vec<libc::pollfd> = std::iter::once(self.mail.eventfd()).chain(bells).map(entry).collect();
+        let time = ns.map(|ns| libc::timespec {
+            tv_sec: (ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+        });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: as many valid entries as it is told, and a time or none.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, std::ptr::null()) };
+        if fds[0].revents != 0 {
+            let mut count = 0u64;
+            // SAFETY: eight bytes into a local, from an eventfd that says it has them.
+            unsafe { libc::read(self.mail.eventfd(), (&raw mut count).cast(), 8) };
+        }
+        let rung = self.members.values().zip(&fds[1..]).filter(|(_, fd)| fd.revents != 0);
+        rung.for_each(|(member, _)| member.seats.bell.silence());
+    }
+}
+
+/// For the test of what workers do when nobody answers.
+#[cfg(debug_assertions)]
+fn stops_after_ns() -> Option<u64> {
+    let text = std::env::var("ORION_SOFT_ARBITER_STOPS_MS").ok()?;
+    text.parse::<u64>().ok().map(|ms| ms * 1_000_000)
+}

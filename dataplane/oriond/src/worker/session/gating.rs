@@ -1,0 +1,328 @@
+//! The gate between the ring and the driver, where a session has a share of its GPUs' time: what makes a GPU work stays in
+//! the ring until the session holds the lease and the GPU has not too much ahead. Nobody waits for it in here but where
+//! there is nothing else to do.
+
+// UNSAFETY: calls the driver through C function pointers with values that were checked here.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orion_arbiter::Said;
+use orion_cuda::sys::*;
+use orion_ring::Spin;
+use orion_ring::futex::{self, Among};
+use orion_wire::record::Header;
+
+use crate::lines;
+use crate::seat::{UNTIL_TOLD, grant, now_ns};
+use crate::worker::session::Session;
+use crate::worker::state::gate::{AHEAD_NS_MAX, ARMED_NS, Gate, concerns, kind_of};
+
+/// A session keeps its lease over a pause as short as this: who waits for a kernel sends the next one soon.
+const GRACE_NS: u64 = 50_000;
+/// Without an arbiter that lives nobody is waited for any longer.
+const PATIENCE_NS: u64 = 250_000_000;
+/// What the GPU has ahead may itself wait for a command that is held back.
+const STUCK_NS: u64 = 20_000_000;
+/// How long an executor with nothing else to do looks for its lease before it sleeps.
+const LEASE_SPIN: Duration = Duration::from_millis(20);
+
+impl Session {
+    /// Whether the next command has to stay in the ring for now.
+    #[inline]
+    pub fn is_held_back(&mut self, header: &Header) -> bool {
+        self.gate.is_some() && concerns(header.op) && self.stops(header.context)
+    }
+
+    fn stops(&mut self, context: u64) -> bool {
+        let Some(mut gate) = self.gate.take() else { return false };
+        let index = self.seat_of(&mut gate, context);
+        let stops = !self.lets_pass(&mut gate, index);
+        self.gate = Some(gate);
+        stops
+    }
+
+    fn lets_pass(&mut self, gate: &mut Gate, index: usize) -> bool {
+        let words = &gate.seat(index).of_arbiter;
+        // Pairs with the store in `Seat::show`.
+        let granted = words.grant.load(Ordering::Acquire);
+        let until_ns = words.until_ns.load(Ordering::Relaxed);
+        let is_busy = gate.places[index].said.busy;
+        if granted == grant::FREE && is_busy {
+            return true;
+        }
+        if granted != grant::ARMED {
+            gate.places[index].armed_ns = ARMED_NS;
+        }
+        let may_pass = match granted {
+            grant::FREE => true,
+            grant::LEASE => match self.has_room(gate, index, until_ns) {
+                Some(has_room) if !has_room => return false,
+                has_time => has_time.is_some(),
+            },
+            grant::ARMED => gate.places[index].last_ns.is_some_and(|ns| ns <= gate.places[index].armed_ns),
+            _ => false,
+        };
+        if !may_pass && !gate.is_open_without_arbiter(index) {
+            gate.waits(index);
+            return false;
+        }
+        let place = &mut gate.places[index];
+        place.quiet_since_ns = None;
+        let still_wants = granted == grant::ARMED;
+        if place.said.wants && !still_wants {
+            let waited_ns = now_ns().saturating_sub(place.waits_since_ns);
+            gate.seat(index).waited(waited_ns);
+        }
+        let wants = gate.places[index].said.wants && still_wants;
+        gate.say(index, Said { wants, busy: true });
+        if !is_busy && !gate.places[index].is_open {
+            // The lease may have ended just now: the arbiter has seen that we work, or we see that it has.
+            if gate.seat(index).of_arbiter.grant.load(Ordering::SeqCst) == grant::STOP {
+                gate.say(index, Said { wants, busy: false });
+                gate.waits(index);
+                return false;
+            }
+            if until_ns != UNTIL_TOLD {
+                gate.bell.ring();
+            }
+        }
+        true
+    }
+
+    /// Whether the GPU has little enough ahead; nothing if the lease is over.
+    fn has_room(&mut self, gate: &mut Gate, index: usize, until_ns: u64) -> Option<bool> {
+        let mut most_ns = AHEAD_NS_MAX;
+        if until_ns != UNTIL_TOLD {
+            let now = now_ns();
+            if now >= until_ns {
+                return None;
+            }
+            most_ns = most_ns.min(until_ns - now);
+        }
+        if gate.places[index].ahead.expected_ns() < most_ns {
+            return Some(true);
+        }
+        self.pass_marks(gate, index);
+        let now = now_ns();
+        let place = &mut gate.places[index];
+        // What is over is not ahead, and a lone kernel longer than the rest of a lease has to begin at some time.
+        if place.ahead.left_ns(now) < most_ns || place.ahead.is_empty() {
+            place.stuck_since_ns = None;
+            return Some(true);
+        }
+        let stuck_since_ns = *place.stuck_since_ns.get_or_insert(now);
+        Some(now - stuck_since_ns >= STUCK_NS)
+    }
+
+    /// A command that may make the GPU work was executed.
+    #[inline]
+    pub fn has_passed(&mut self, header: &Header, body: &[u8]) {
+        if self.gate.is_some() && concerns(header.op) {
+            self.note_passed(header, body);
+        }
+    }
+
+    fn note_passed(&mut self, header: &Header, body: &[u8]) {
+        let Some(mut gate) = self.gate.take() else { return };
+        let index = self.seat_of(&mut gate, header.context);
+        let is_free = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::FREE;
+        let stream = self.last_stream;
+        // What is captured does not run.
+        if !is_free && !(self.captures.open() && self.is_capturing(stream)) {
+            let kind = kind_of(header, body);
+            let known_ns = gate.times.of(kind);
+            let place = &mut gate.places[index];
+            place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
+            place.last_ns = known_ns;
+            let is_due = place.ahead.add(now_ns, kind, known_ns);
+            // Beside a capture streams are not asked, so events have to tell.
+            if (is_due || self.captures.open())
+                && let Ok(event) = self.record_spare_event(stream)
+            {
+                gate.places[index].ahead.mark(event);
+            }
+        }
+        self.gate = Some(gate);
+    }
+
+    /// Whether the GPUs have to be asked, again and again, if they are done.
+    #[inline]
+    pub fn gate_watches(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| {
+            let is_watched = |index: usize| gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) != grant::FREE;
+            gate.places.iter().enumerate().any(|(index, place)| place.said.busy && is_watched(index))
+        })
+    }
+
+    /// Between commands: tells the arbiters what has changed. Where a command is held back and nothing else is to do it
+    /// waits for the lease, for a while.
+    pub fn look_at_gate(&mut self, may_wait: Option<Duration>) {
+        let Some(mut gate) = self.gate.take() else { return };
+        for index in 0..gate.places.len() {
+            if gate.places[index].said.busy {
+                self.look_at_place(&mut gate, index);
+            }
+        }
+        if let Some(within) = may_wait
+            && !gate.places.iter().any(|place| place.said.busy)
+        {
+            gate.wait_for_lease(within);
+        }
+        self.gate = Some(gate);
+    }
+
+    fn look_at_place(&mut self, gate: &mut Gate, index: usize) {
+        self.pass_marks(gate, index);
+        let is_idle = !gate.places[index].ahead.has_marks()
+            && match self.captures.open() {
+                true => gate.places[index].ahead.is_empty(),
+                false => self.gpu_is_idle(gate, index),
+            };
+        if !is_idle {
+            gate.places[index].quiet_since_ns = None;
+            return;
+        }
+        let now = now_ns();
+        let Gate { places, times, .. } = gate;
+        let place = &mut places[index];
+        place.ahead.is_over(now, times);
+        let quiet_since_ns = *place.quiet_since_ns.get_or_insert(now);
+        let said = place.said;
+        let words = &gate.seat(index).of_arbiter;
+        let has_lease = words.grant.load(Ordering::Relaxed) == grant::LEASE;
+        let until_ns = words.until_ns.load(Ordering::Relaxed);
+        if !has_lease || now >= until_ns || now - quiet_since_ns >= GRACE_NS {
+            gate.say(index, Said { busy: false, ..said });
+            if !has_lease || until_ns != UNTIL_TOLD {
+                gate.bell.ring();
+            }
+        }
+    }
+
+    /// For how long an executor that has nothing to do may sleep.
+    pub fn rests_at_gate(&mut self) -> Duration {
+        const LONG: Duration = Duration::from_secs(1);
+        if self.gate.as_ref().is_none_or(|gate| !gate.places.iter().any(|place| place.said.busy)) {
+            return LONG;
+        }
+        self.look_at_gate(None);
+        let is_busy = self.gate.as_ref().is_some_and(|gate| gate.places.iter().any(|place| place.said.busy));
+        if is_busy { Duration::from_millis(1) } else { LONG }
+    }
+
+    /// Marks of this GPU that are behind us.
+    fn pass_marks(&mut self, gate: &mut Gate, index: usize) {
+        if !gate.places[index].ahead.has_marks() {
+            return;
+        }
+        let relaxed = self.captures.relax(self.driver, 0);
+        while let Some(event) = gate.places[index].ahead.next_event() {
+            // SAFETY: an event this session owns. After an error nothing runs.
+            if unsafe { self.driver.cuEventQuery(event) } == CUDA_ERROR_NOT_READY {
+                break;
+            }
+            let Gate { places, times, .. } = gate;
+            let place = &mut places[index];
+            place.stuck_since_ns = None;
+            if let Some(event) = place.ahead.passed(now_ns(), times) {
+                self.return_event(event);
+            }
+        }
+        self.captures.restore(self.driver, relaxed);
+    }
+
+    fn gpu_is_idle(&mut self, gate: &mut Gate, index: usize) -> bool {
+        if gate.devices.len() == 1 {
+            return self.device_idle();
+        }
+        let contexts: Vec<u64> = self.busy_streams.keys().copied().filter(|context| *context != 0).collect();
+        contexts.into_iter().all(|context| {
+            if self.seat_of(gate, context) != index || self.make_current(context).is_err() {
+                return true;
+            }
+            let (streams, until) = self.busy_streams();
+            // SAFETY: streams of this session, or default streams of the current context.
+            let is_idle = |s: &CUstream| unsafe { self.driver.cuStreamQuery(*s) } != CUDA_ERROR_NOT_READY;
+            let are_idle = streams.iter().all(is_idle);
+            if are_idle {
+                self.streams_idle(until);
+            }
+            are_idle
+        })
+    }
+
+    /// A context is gone.
+    pub(super) fn gate_forgets(&mut self, context: u64) {
+        if let Some(gate) = &mut self.gate {
+            gate.seat_of.remove(&context);
+            gate.places.iter_mut().for_each(|place| place.ahead.forget(context));
+        }
+    }
+
+    /// Which GPU a context is on.
+    fn seat_of(&mut self, gate: &mut Gate, context: u64) -> usize {
+        if gate.devices.len() == 1 {
+            return 0;
+        }
+        if let Some(index) = gate.seat_of.get(&context) {
+            return *index;
+        }
+        let mut device = 0;
+        // SAFETY: a valid out pointer; a context that this session owns is current.
+        let is_known =
+            self.make_current(context).is_ok() && unsafe { self.driver.cuCtxGetDevice(&mut device) } == CUDA_SUCCESS;
+        let index = gate.devices.iter().position(|one| *one == device).filter(|_| is_known);
+        // A command in a context that is gone fails, whichever gate it passes.
+        if let Some(index) = index {
+            gate.seat_of.insert(context, index);
+        }
+        index.unwrap_or(0)
+    }
+}
+
+impl Gate {
+    /// A command waits for the lease.
+    fn waits(&mut self, index: usize) {
+        let said = self.places[index].said;
+        if !said.wants {
+            self.places[index].waits_since_ns = now_ns();
+            self.say(index, Said { wants: true, ..said });
+            self.bell.ring();
+        }
+    }
+
+    /// Whether there is no arbiter that lives, so that nobody is waited for.
+    fn is_open_without_arbiter(&mut self, index: usize) -> bool {
+        let place = &self.places[index];
+        if !place.said.wants && !place.is_open {
+            return false;
+        }
+        let now = now_ns();
+        let beat_ns = self.seat(index).of_arbiter.beat_ns.load(Ordering::Relaxed);
+        let is_dead = now.saturating_sub(beat_ns) > PATIENCE_NS;
+        let has_waited = place.is_open || now.saturating_sub(place.waits_since_ns) > PATIENCE_NS;
+        if place.is_open != (is_dead && has_waited) {
+            self.places[index].is_open = !self.places[index].is_open;
+            let device = self.devices[index];
+            lines::warn(&match self.places[index].is_open {
+                true => format!("nobody divides the time of GPU {device} any more: the session uses it unasked"),
+                false => format!("the time of GPU {device} is divided again"),
+            });
+        }
+        self.places[index].is_open
+    }
+
+    fn wait_for_lease(&self, within: Duration) {
+        let stopped = |index: usize| self.seat(index).of_arbiter.grant.load(Ordering::Acquire) == grant::STOP;
+        let waits = |index: &usize| self.places[*index].said.wants && stopped(*index);
+        let Some(index) = (0..self.places.len()).find(waits) else { return };
+        let spin = Spin::adaptive(LEASE_SPIN);
+        let has_waited = Duration::from_nanos(now_ns().saturating_sub(self.places[index].waits_since_ns));
+        let spin = Spin { budget: spin.budget.saturating_sub(has_waited).min(within), ..spin };
+        if !spin.until(|| !stopped(index)) && spin.budget < within {
+            let word = &self.seat(index).of_arbiter.grant;
+            futex::wait(word, grant::STOP, Some(within - spin.budget), Among::Processes);
+        }
+    }
+}
