@@ -76,7 +76,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     ("ORION_CONTROLLER", "127.0.0.1:1", "controller at 127.0.0.1:1"),
     ("ORION_VGPU", "2", "devices 2"),
     ("ORION_GMEM", "256", "size 268435456 "),
-    ("ORION_RATIO", "50", "ratio"),
+    ("ORION_RATIO", "50", "devices 1"),
     ("ORION_CROSS_NODE", "1", "ORION_CROSS_NODE=1 needs ORION_RATIO=100"),
     ("ORION_GROUP_ID", "my-pod", "Using Orion resource (my-pod) "),
     ("ORION_RES_GROUP", "BOX", "set ORION_GROUP_ID"),
@@ -109,7 +109,7 @@ fn variables(scene: &Scene) {
         let verdict = rows[*name].0.as_str();
         let has_session = out.starts_with("devices ");
         // Alone each of these asks for something else too, or for what only some controllers take.
-        let asks_for_more = ["ORION_CONTROLLER", "ORION_RATIO", "ORION_CROSS_NODE", "ORION_RES_GROUP"].contains(name);
+        let asks_for_more = ["ORION_CONTROLLER", "ORION_CROSS_NODE", "ORION_RES_GROUP"].contains(name);
         let is_refused = verdict == "refused" || asks_for_more;
         assert_eq!(has_session, !is_refused, "{name}={value} is said to be {verdict}: {out}{said}");
         assert_eq!(said.contains(&remark), verdict == "no meaning", "{name}: {said}");
@@ -196,8 +196,8 @@ const SERVER: &[(&str, &str, &str)] = &[
     ("[server-shm] shm_group_name", "kvm", ""),
     ("[server-shm] shm_user_name", "libvirt-qemu", ""),
     ("[server-shm] shm_buffer_size", "128", ""),
-    ("[throttle] throttle_level", "100", ""),
-    ("[throttle] enable_computation_throttle", "true", "enable_computation_throttle = true: "),
+    ("[throttle] throttle_level", "50", "\nthrottle_level = 50\n"),
+    ("[throttle] enable_computation_throttle", "true", "\ncomputation_throttle = on\n"),
     ("[throttle] computation_throttle_mode2", "true", ""),
 ];
 

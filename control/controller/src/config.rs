@@ -43,7 +43,7 @@ impl Default for Controller {
             log_file: None,
             insecure: false,
             placement: Placement::Pack,
-            places_by_ratio: false,
+            places_by_ratio: true,
             advertise: None,
             offer_s: Settings::default().offer_ms / 1000,
             lease_s: Settings::default().lease_ms / 1000,

@@ -214,9 +214,8 @@ fn asked(r: &pb::AllocateRequest, places_by_ratio: bool) -> Result<Ask, Status> 
         && !places_by_ratio
     {
         return Err(Status::invalid_argument(format!(
-            "ORION_RATIO is {ratio}, and this version of Orion keeps no program to a share of a GPU's time; leave it \
-             out or set it to 100, or have the controller's operator set controller.places_by_ratio: true, by which \
-             GPUs are shared out by it and nobody is held to it"
+            "ORION_RATIO is {ratio}, and this pool gives no shares of a GPU's time: its operator has set \
+             controller.places_by_ratio: false; leave it out or set it to 100"
         )));
     }
     let memory = match r.memory_mib {

@@ -132,7 +132,7 @@ struct Granted {
     signature: String,
     /// As long as nobody comes.
     stands_ms: u64,
-    /// Whether anybody is held to the ratio. Not yet.
+    /// Whether nodes keep programs to their ratios. They do, unless a node's operator has told its oriond not to.
     ratio_is_kept: bool,
 }
 
@@ -182,7 +182,7 @@ fn granted(had: orion_proto::Allocation, lease: &SignedLease) -> Granted {
         lease: hex(&lease.body),
         signature: hex(&lease.signature),
         stands_ms: had.stands_ms,
-        ratio_is_kept: false,
+        ratio_is_kept: true,
         allocation: had.allocation,
     }
 }

@@ -27,8 +27,7 @@ pub struct Cli {
     #[arg(long, value_name = "MEMORY", conflicts_with_all = ["server", "memory_limit"])]
     #[arg(value_parser = units::parse_mib)]
     pub gmem: Option<u64>,
-    /// Percent of a GPU's time, of each, as ORION_RATIO. Nobody is held to it yet, so a controller refuses all but 100
-    /// unless its operator has said otherwise
+    /// Percent of a GPU's time, of each, as ORION_RATIO: what the program has at least where others want the GPU too
     #[arg(long, value_name = "PERCENT", conflicts_with = "server")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub ratio: Option<u32>,

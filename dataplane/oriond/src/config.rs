@@ -30,8 +30,7 @@ const WITHOUT_MEANING: &[(&str, &str, &str)] = &[
     ("server-shm", "shm_user_name", "memory is passed by descriptor and has no user"),
     ("server-shm", "shm_buffer_size", "the rings are of one size; see staging and heap for what copies go through"),
     ("controller", "controller_addr", "oriond speaks to no controller by itself; orion-agent --config does"),
-    ("throttle", "throttle_level", "the GPU's time is not divided by this version"),
-    ("throttle", "computation_throttle_mode2", "the GPU's time is not divided by this version"),
+    ("throttle", "computation_throttle_mode2", "there is one way of dividing the GPU's time"),
 ];
 
 /// The section that orion-agent reads.
@@ -95,6 +94,7 @@ impl File<'_> {
         self.refuse_missing(&mut keys)?;
         self.refuse_reserve(&keys)?;
         self.log(&mut keys, &mut settings)?;
+        self.throttle(&mut keys, &mut settings)?;
         let address = self.address(&mut keys)?;
         if self.flag(&mut keys, "server", "enable_shm")? == Some(false) {
             if let Some((_, line)) = keys.get(&key("server", "socket")) {
@@ -172,7 +172,6 @@ impl File<'_> {
                 "enable_kvm",
                 "this version does not share memory with virtual machines; programs there use TCP",
             ),
-            ("throttle", "enable_computation_throttle", "this version does not divide the GPU's time"),
         ] {
             let line = keys.get(&key(section, name)).map_or(0, |(_, line)| *line);
             if self.flag(keys, section, name)? == Some(true) {
@@ -201,6 +200,27 @@ impl File<'_> {
             "false" | "0" | "no" | "off" => Ok(Some(false)),
             _ => Err(self.at(line, &format!("{name} = {value:?} is neither true nor false"))),
         }
+    }
+
+    /// Shares of the GPU's time.
+    fn throttle(&self, keys: &mut Keys, settings: &mut Settings) -> Result<(), String> {
+        let is_on = self.flag(keys, "throttle", "enable_computation_throttle")?;
+        if let Some(is_on) = is_on {
+            settings.add("computation-throttle", if is_on { "on" } else { "off" });
+        }
+        let Some((value, line)) = keys.remove(&key("throttle", "throttle_level")) else { return Ok(()) };
+        if !value.parse().is_ok_and(|level: u32| level <= 100) {
+            return Err(self.at(line, &format!("throttle_level = {value:?} is not a number from 0 to 100")));
+        }
+        match is_on {
+            Some(false) => settings.notices.push(self.at(
+                line,
+                "throttle_level has no meaning here: enable_computation_throttle is false, so nobody divides the GPU's \
+                 time",
+            )),
+            _ => settings.add("throttle-level", &value),
+        }
+        Ok(())
     }
 
     fn log(&self, keys: &mut Keys, settings: &mut Settings) -> Result<(), String> {

@@ -60,7 +60,7 @@ pub struct Vgpu {
     pub gpu: String,
     /// Device memory that it has.
     pub memory_bytes: u64,
-    /// Percent of the GPU's time by which it was placed. It is not kept to that yet.
+    /// Percent of the GPU's time that it is promised.
     pub ratio: u32,
 }
 

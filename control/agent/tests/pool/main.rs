@@ -155,17 +155,18 @@ fn vgpus_whose_program_has_gone_before_it_came_for_them_are_back_at_once() {
 }
 
 #[test]
-fn a_share_of_time_is_refused_unless_the_operator_has_said_that_nobody_is_held_to_it() {
-    let scene = Scene::new(&["a"], "", true);
+fn a_share_of_time_is_had_unless_the_operator_gives_none() {
+    let scene = Scene::new(&["a"], "  places_by_ratio: false\n", true);
     let half = [("ORION_RATIO", "50"), ("ORION_VGPU", "2")];
-    refused(&scene.run(&half), &["ORION_RATIO is 50", "keeps no program to a share", "places_by_ratio"]);
+    refused(&scene.run(&half), &["ORION_RATIO is 50", "gives no shares", "places_by_ratio: false"]);
     let (out, said) = text(&scene.run(&[("ORION_RATIO", "100"), ("ORION_VGPU", "2"), ("ORION_GMEM", "512")]));
     assert_eq!((out, said), (vgpus(2, 512), String::new()));
     drop(scene);
-    let scene = Scene::new(&["a"], "  places_by_ratio: true\n", true);
+    let scene = Scene::new(&["a"], "", true);
     assert_eq!(text(&scene.run(&half)).0, vgpus(2, 512));
+    assert!(scene.nodes[0].oriond.log().contains("dividing the GPU's time"), "{}", scene.nodes[0].oriond.log());
     let (status, answer) = scene.http("POST", "/allocations", "{\"vgpus\":1,\"ratio\":50}");
-    assert!(status == 200 && answer.contains("\"ratio_is_kept\":false"), "{status} {answer}");
+    assert!(status == 200 && answer.contains("\"ratio_is_kept\":true"), "{status} {answer}");
     // Not come for, and given back by its name.
     let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
     let name = answer["allocation"].as_str().expect("a name");

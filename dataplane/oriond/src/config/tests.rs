@@ -57,9 +57,22 @@ fn the_second_editions_file_is_refused_for_what_there_is_not_line_by_line() {
         read(text).unwrap_err(),
         "server.conf:6: enable_rdma = true: this version has no RDMA; programs elsewhere use TCP; set it to false"
     );
-    let refused = read("[throttle]\nthrottle_level = 100\nenable_computation_throttle = true\n").unwrap_err();
-    assert!(refused.starts_with("server.conf:3: enable_computation_throttle = true: "), "{refused}");
     assert_eq!(arguments(&text.replace("true", "off")), "--log-level debug");
+}
+
+#[test]
+fn the_second_editions_throttle_divides_the_gpus_time() {
+    let text =
+        "[throttle]\nthrottle_level = 50\nenable_computation_throttle = true\ncomputation_throttle_mode2 = true\n";
+    assert_eq!(arguments(text), "--computation-throttle on --throttle-level 50");
+    assert_eq!(arguments("[throttle]\nthrottle_level = 0\n"), "--throttle-level 0");
+    let settings =
+        read(&text.replace("enable_computation_throttle = true", "enable_computation_throttle = off")).unwrap();
+    assert_eq!(settings.arguments.join(" "), "--computation-throttle off");
+    let said = |words: &str| settings.notices.iter().any(|notice| notice.starts_with(words));
+    assert!(said("server.conf:2: throttle_level has no meaning here: ") && said("server.conf:4: computation_"));
+    let refused = read("[throttle]\nthrottle_level = 101\n").unwrap_err();
+    assert_eq!(refused, "server.conf:2: throttle_level = \"101\" is not a number from 0 to 100");
 }
 
 #[test]

@@ -608,8 +608,19 @@ while True:
 
 #[test]
 fn limits_that_are_not_kept_are_refused() {
-    let text = refuses_to_start(&["--share", "50"]);
-    assert!(text.contains("--share") && text.contains("does not keep"), "{text}");
+    for (arguments, said) in [
+        (
+            &["--share", "50", "--computation-throttle", "off"][..],
+            "--share 50 and --computation-throttle off contradict",
+        ),
+        (&["--throttle-level", "50", "--computation-throttle", "off"], "--throttle-level 50 means nothing with"),
+        (&["--throttle-level", "50"], "--throttle-level 50 means nothing where no session has a share"),
+        (&["--share", "0"], "invalid value '0' for '--share <PERCENT>'"),
+        (&["--share", "50", "--throttle-level", "101"], "invalid value '101' for '--throttle-level <PERCENT>'"),
+    ] {
+        let text = refuses_to_start(arguments);
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
     let text = refuses_to_start(&["--memory-limit", "0"]);
     assert!(text.contains("--memory-limit 0") && text.contains("without any device memory"), "{text}");
 }

@@ -16,8 +16,8 @@ use orion_wire::refusal::Reason;
 use crate::harness::*;
 
 /// An oriond of the pool's node "a", and its agent.
-struct Node {
-    oriond: Oriond,
+pub struct Node {
+    pub oriond: Oriond,
     agent: UnixStream,
     instance: [u8; 16],
     gpu: String,
@@ -26,9 +26,14 @@ struct Node {
 
 impl Node {
     fn start(folder: &str) -> Node {
+        Node::start_with(folder, &["--driver", "echo"])
+    }
+
+    /// With these arguments, among which is a driver.
+    pub fn start_with(folder: &str, arguments: &[&str]) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oriond"));
         let folder = folder_of(folder);
-        command.args(["serve", "--driver", "echo", "--listen", "127.0.0.1:0", "--warm", "1", "--engines", "2"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--warm", "1", "--engines", "2"]).args(arguments);
         command.arg("--socket").arg(folder.join("oriond.sock")).arg("--pool").arg(folder.join("pool.sock"));
         let mut oriond = Oriond::start_as(&mut command);
         oriond.socket = folder.join("oriond.sock");
@@ -36,7 +41,7 @@ impl Node {
         let mut node = Node { oriond, agent, instance: [0; 16], gpu: String::new(), heard: 0 };
         wait_until("a warm worker", || match node.ask(&Ask::Who { version: AGENT_VERSION }) {
             Answer::Server { instance, gpus, is_software } => {
-                assert!(!is_software && gpus.len() == 1);
+                assert_eq!((is_software, gpus.len()), (arguments.contains(&"soft"), 1));
                 (node.instance, node.gpu) = (instance, gpu_name(&gpus[0].uuid));
                 true
             }
@@ -56,11 +61,11 @@ impl Node {
         Answer::decode(&body).expect("a sound answer")
     }
 
-    fn key(&self) -> LeaseKey {
+    pub fn key(&self) -> LeaseKey {
         MasterKey::new([1; 32]).key_of("a", &self.instance)
     }
 
-    fn belong(&self) {
+    pub fn belong(&self) {
         let key = *self.key().bytes();
         let belong = Ask::Belong { node: "a".into(), key, controller_unix_ms: now_unix_ms() };
         assert_eq!(self.ask(&belong), Answer::Done);
@@ -77,7 +82,7 @@ impl Node {
         }
     }
 
-    fn lease(&self, number: u8) -> Lease {
+    pub fn lease(&self, number: u8) -> Lease {
         let vgpu = Vgpu { gpu: self.gpu.clone(), memory_bytes: 256 << 20, ratio: 25 };
         Lease {
             id: LeaseId([number; 16]),
@@ -88,7 +93,7 @@ impl Node {
         }
     }
 
-    fn attach(&self, transport: Transport, lease: Option<SignedLease>) -> Result<Client, (Option<Reason>, String)> {
+    pub fn attach(&self, transport: Transport, lease: Option<SignedLease>) -> Result<Client, (Option<Reason>, String)> {
         let caller = Caller { token: None, lease, ..hello() };
         let client = Client::try_attach(&self.oriond, transport, &caller, Tuning::default());
         client.map_err(|no| (no.refused, no.text))

@@ -16,6 +16,7 @@ mod image;
 mod leaks;
 mod lease;
 mod log;
+mod share;
 mod speed;
 #[cfg(debug_assertions)]
 mod takeover;

@@ -48,6 +48,7 @@ impl Session {
         let granted = words.grant.load(Ordering::Acquire);
         let until_ns = words.until_ns.load(Ordering::Relaxed);
         let is_busy = gate.places[index].said.busy;
+        self.gated_stream = None;
         if granted == grant::FREE && is_busy {
             return true;
         }
@@ -127,20 +128,22 @@ impl Session {
         let Some(mut gate) = self.gate.take() else { return };
         let index = self.seat_of(&mut gate, header.context);
         let is_free = gate.seat(index).of_arbiter.grant.load(Ordering::Relaxed) == grant::FREE;
-        let stream = self.last_stream;
-        // What is captured does not run.
-        if !is_free && !(self.captures.open() && self.is_capturing(stream)) {
-            let kind = kind_of(header, body);
+        // What was refused before it came to a stream does not run, nor does what is captured.
+        let stream = self.gated_stream.take().filter(|stream| !(self.captures.open() && self.is_capturing(*stream)));
+        if let Some(stream) = stream.filter(|_| !is_free) {
+            let kind = kind_of(header.op, body);
             let known_ns = gate.times.of(kind);
             let place = &mut gate.places[index];
             place.armed_ns = place.armed_ns.saturating_sub(known_ns.unwrap_or(ARMED_NS));
             place.last_ns = known_ns;
             let is_due = place.ahead.add(now_ns, kind, known_ns);
             // Beside a capture streams are not asked, so events have to tell.
-            if (is_due || self.captures.open())
-                && let Ok(event) = self.record_spare_event(stream)
-            {
-                gate.places[index].ahead.mark(event);
+            if is_due || self.captures.open() {
+                let relaxed = self.captures.relax(self.driver, 0);
+                if let Ok(event) = self.record_spare_event(stream) {
+                    gate.places[index].ahead.mark(event);
+                }
+                self.captures.restore(self.driver, relaxed);
             }
         }
         self.gate = Some(gate);

@@ -21,7 +21,6 @@ mod small_copies;
 mod streams;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -115,8 +114,8 @@ pub struct Session {
     meter_after: Instant,
     /// Where others have shares of its GPUs too.
     gate: Option<Box<Gate>>,
-    /// The stream that a command was last for.
-    last_stream: CUstream,
+    /// The stream that the command was for which passed the gate last, if it was for one.
+    gated_stream: Option<CUstream>,
     /// By vGPU.
     primary: HashMap<usize, CUcontext>,
     /// The context current on the executor thread, as the client names it.
@@ -234,7 +233,7 @@ impl Session {
             meter,
             meter_after: Instant::now(),
             gate: gate.map(Box::new),
-            last_stream: ptr::null_mut(),
+            gated_stream: None,
             primary,
             current: 0,
             thread_streams: FxHashMap::default(),

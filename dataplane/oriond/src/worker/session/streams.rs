@@ -33,7 +33,7 @@ impl Session {
                 None => return Err(self.green.why_no_stream(word)),
             },
         };
-        self.last_stream = pointer;
+        self.gated_stream = Some(pointer);
         self.busy(pointer).last = self.executed.load(Ordering::Relaxed);
         Ok(pointer)
     }

@@ -10,7 +10,6 @@ use orion_arbiter::Said;
 use orion_cuda::sys::*;
 use orion_wire::generated::ops;
 use orion_wire::message::execution::LAUNCH_HEAD_BYTES;
-use orion_wire::record::Header;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::seat::{Bell, Page, Seat};
@@ -41,16 +40,16 @@ pub fn concerns(op: u16) -> bool {
 }
 
 /// What takes about as long each time: a function with its geometry, a graph.
-pub fn kind_of(header: &Header, body: &[u8]) -> u64 {
+pub fn kind_of(op: u16, body: &[u8]) -> u64 {
     /// Words that say which function, and how large: the stream and what follows do not.
     const LAUNCH_WORDS: usize = LAUNCH_HEAD_BYTES / 8 - 2;
-    let words = match header.op {
+    let words = match op {
         ops::CU_LAUNCH_KERNEL => LAUNCH_WORDS,
         ops::CU_GRAPH_LAUNCH => 1,
         _ => 0,
     };
     let mut hasher = FxHasher::default();
-    hasher.write_u16(header.op);
+    hasher.write_u16(op);
     hasher.write(body.get(..words * 8).unwrap_or(body));
     hasher.finish()
 }
@@ -266,17 +265,16 @@ mod tests {
 
     #[test]
     fn a_launch_is_of_the_same_kind_whatever_its_stream_and_parameters() {
-        let header = |op| Header { op, ..Header::default() };
         let body = |function: u8, stream: u8| {
             let mut body = vec![0u8; LAUNCH_HEAD_BYTES + 8];
             (body[0], body[40], body[LAUNCH_HEAD_BYTES]) = (function, stream, stream);
             body
         };
-        let kind = |op, function, stream| kind_of(&header(op), &body(function, stream));
+        let kind = |op, function, stream| kind_of(op, &body(function, stream));
         assert_eq!(kind(ops::CU_LAUNCH_KERNEL, 1, 2), kind(ops::CU_LAUNCH_KERNEL, 1, 3));
         assert_ne!(kind(ops::CU_LAUNCH_KERNEL, 1, 2), kind(ops::CU_LAUNCH_KERNEL, 2, 2));
         assert_eq!(kind(ops::CU_MEMSET_D8_ASYNC, 1, 2), kind(ops::CU_MEMSET_D8_ASYNC, 2, 2));
         // A damaged body is the dispatcher's to refuse.
-        assert_eq!(kind_of(&header(ops::CU_LAUNCH_KERNEL), &[]), kind_of(&header(ops::CU_LAUNCH_KERNEL), &[]));
+        assert_eq!(kind_of(ops::CU_LAUNCH_KERNEL, &[]), kind_of(ops::CU_LAUNCH_KERNEL, &[]));
     }
 }

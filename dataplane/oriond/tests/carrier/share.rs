@@ -1,0 +1,211 @@
+//! Sessions that take turns on the software GPU. It computes on the machine's cores, which others use too, so the bounds
+//! here are wide; how exactly shares are kept is what `orion-arbiter` is tested for, and `perf/suite/shares.py` measures.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use orion_cuda::sys::CUDA_SUCCESS;
+use orion_wire::generated::ops;
+use orion_wire::handle::{Handle, Kind};
+use orion_wire::message::calls;
+use orion_wire::message::field::{Bytes, Existing, List, New};
+use orion_wire::message::image::Payload;
+use orion_wire::message::module::{ModuleGetFunction, ModuleLoadData};
+use orion_wire::message::stream::StreamSynchronize;
+
+use crate::harness::{Client, Oriond, Transport, body, non_blocking, wait_until, words};
+use crate::lease::Node;
+
+const WORK: u64 = Handle::new(Kind::Function, 0, 0).0;
+const FOREVER: u64 = Handle::new(Kind::Function, 0, 1).0;
+const STREAM: u64 = Handle::new(Kind::Stream, 0, 0).0;
+const SOFT: [&str; 4] = ["--driver", "soft", "--heap", "256 MiB"];
+
+/// A kernel that takes some milliseconds, and one that does not end.
+const PTX: &str = "
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry work()
+{
+    .reg .pred %more;
+    .reg .u32 %left;
+    mov.u32 %left, 20000;
+TURN:
+    sub.u32 %left, %left, 1;
+    setp.ne.u32 %more, %left, 0;
+    @%more bra TURN;
+    ret;
+}
+.visible .entry forever()
+{
+    .reg .pred %more;
+    .reg .u32 %left;
+    mov.u32 %left, 1;
+TURN:
+    add.u32 %left, %left, 2;
+    setp.ne.u32 %more, %left, 0;
+    @%more bra TURN;
+    ret;
+}
+\0";
+
+/// A client with both kernels and a stream.
+struct Program(Client);
+
+impl Program {
+    fn with(mut client: Client) -> Program {
+        client.context = Handle::primary_context(0).0;
+        let mut program = Program(client);
+        let module = Handle::new(Kind::Module, 0, 0).0;
+        let image = Payload::Inline(Bytes::from(PTX.as_bytes()));
+        program
+            .done(ModuleLoadData::OP, &body(&ModuleLoadData { module: New(module), image, options: List::default() }));
+        for (function, name) in [(WORK, c"work"), (FOREVER, c"forever")] {
+            let find = ModuleGetFunction { module: Existing(module), function: New(function), name: name.into() };
+            program.done(ModuleGetFunction::OP, &body(&find));
+        }
+        program.done(calls::cuStreamCreateWithPriority::OP, &body(&non_blocking(STREAM)));
+        program
+    }
+
+    fn attach(server: &Oriond) -> Program {
+        Program::with(Client::attach(server, Transport::Shm))
+    }
+
+    fn done(&mut self, op: u16, body: &[u8]) {
+        let (code, _) = self.0.ask(op, body);
+        assert_eq!(code, CUDA_SUCCESS, "operation {op:#x}");
+    }
+
+    fn launch(&mut self, function: u64) {
+        self.0.post(ops::CU_LAUNCH_KERNEL, &words(&[function, 1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, STREAM, 0]));
+    }
+
+    fn synchronize(&mut self) {
+        self.done(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
+    }
+
+    /// Gives the GPU always something to do, and counts what it has done.
+    fn work_until(&mut self, is_over: &AtomicBool, done: &AtomicU64) {
+        const BATCH: u64 = 8;
+        (0..BATCH).for_each(|_| self.launch(WORK));
+        while !is_over.load(Ordering::Relaxed) {
+            let waiting = self.0.start(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
+            (0..BATCH).for_each(|_| self.launch(WORK));
+            let (header, _) = self.0.reply();
+            assert_eq!((header.sequence, header.context as u32), (waiting, CUDA_SUCCESS));
+            done.fetch_add(BATCH, Ordering::Relaxed);
+        }
+        self.synchronize();
+    }
+
+    /// Kernels in so long, after a moment.
+    fn rate(&mut self, time: Duration) -> u64 {
+        let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.work_until(&is_over, &done));
+            count_for(&[&done], time, &is_over)[0]
+        })
+    }
+}
+
+/// How far each counter comes in so long.
+fn count_for(counters: &[&AtomicU64], time: Duration, is_over: &AtomicBool) -> Vec<u64> {
+    let all = || counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    std::thread::sleep(Duration::from_millis(300));
+    let before = all();
+    std::thread::sleep(time);
+    let after = all();
+    is_over.store(true, Ordering::Relaxed);
+    after.iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+#[test]
+fn sessions_have_their_shares_of_a_gpus_time() {
+    let node = Node::start_with("share", &[&SOFT[..], &["--warm", "2"]].concat());
+    node.belong();
+    let mut programs = [75, 25].map(|ratio| {
+        let mut lease = node.lease(ratio as u8);
+        lease.vgpus.truncate(1);
+        lease.vgpus[0].ratio = ratio;
+        let signed = node.key().sign(&lease);
+        let client = node.attach(Transport::Shm, Some(signed)).unwrap_or_else(|(_, why)| panic!("{why}"));
+        Program::with(client)
+    });
+    let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let counts = std::thread::scope(|scope| {
+        for (program, done) in programs.iter_mut().zip(&done) {
+            let is_over = &is_over;
+            scope.spawn(move || program.work_until(is_over, done));
+        }
+        count_for(&[&done[0], &done[1]], Duration::from_secs(3), &is_over)
+    });
+    let part = counts[0] as f64 / (counts[0] + counts[1]) as f64;
+    assert!((0.62..0.88).contains(&part), "{counts:?}: {part:.2}");
+    drop(programs);
+    node.oriond.wait_for_log(&["the session's part of the GPU's time", "share=75"]);
+}
+
+#[test]
+fn a_hard_cap_keeps_a_session_to_its_share_though_it_is_alone() {
+    let free = Oriond::start(&SOFT);
+    let capped = Oriond::start(&[&SOFT[..], &["--share", "25", "--throttle-level", "0"]].concat());
+    let lent = Oriond::start(&[&SOFT[..], &["--share", "25"]].concat());
+    let mut programs = [&free, &capped, &lent].map(Program::attach);
+    let [free, capped, lent] = [0, 1, 2].map(|i: usize| programs[i].rate(Duration::from_millis(1500)));
+    assert!((capped as f64) < 0.4 * free as f64 && capped > 0, "{capped} of {free}");
+    assert!(lent as f64 > 0.6 * free as f64, "{lent} of {free}");
+}
+
+#[test]
+fn whoever_holds_the_gpu_and_is_killed_does_not_keep_it() {
+    let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
+    let (mut first, mut other) = (Program::attach(&server), Program::attach(&server));
+    for _ in 0..3 {
+        (0..50).for_each(|_| first.launch(WORK));
+        first.0.start(StreamSynchronize::OP, &body(&StreamSynchronize { stream: Existing(STREAM) }));
+    }
+    other.launch(WORK);
+    other.synchronize();
+    // SAFETY: a worker of this test's own oriond.
+    unsafe { libc::kill(first.0.welcome.worker_pid as i32, libc::SIGKILL) };
+    let begun = Instant::now();
+    other.launch(WORK);
+    other.synchronize();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    wait_until("the end of the session", || first.0.is_lost());
+    server.wait_for_log(&["the session's part of the GPU's time", "session=1 "]);
+}
+
+#[test]
+fn a_kernel_without_end_keeps_nobody_else_from_the_gpu() {
+    let server = Oriond::start(&[&SOFT[..], &["--share", "50", "--warm", "2"]].concat());
+    let (mut first, mut other) = (Program::attach(&server), Program::attach(&server));
+    first.launch(FOREVER);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        other.launch(WORK);
+        other.synchronize();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// A switch that only builds with debug assertions have.
+#[cfg(debug_assertions)]
+#[test]
+fn sessions_go_on_when_nobody_divides_the_gpus_time_any_more() {
+    let arguments = [&SOFT[..], &["--share", "50", "--warm", "2"]].concat();
+    let server = Oriond::start_in(&[("ORION_SOFT_ARBITER_STOPS_MS", "500")], &arguments);
+    let mut programs = [Program::attach(&server), Program::attach(&server)];
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        for program in &mut programs {
+            let before = Instant::now();
+            program.launch(WORK);
+            program.synchronize();
+            assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
+        }
+    }
+    server.wait_for_log(&["nobody divides the time of GPU 0 any more"]);
+}
