@@ -2,10 +2,10 @@
 """How exactly sessions are kept to their shares of a GPU's time, and what that costs.
 
 Each case is a pool of its own (orion-controller, orion-agent, oriond) on one GPU, and some programs with a share each
-(`shares_load.py`). Who had the GPU when is read from stamps of the GPU's own clock that the programs' kernels have written,
-not from anything that Orion counts: at each time the GPU is divided equally among the programs that have a kernel under
-way. The rates of all programs are compared with those that each reaches alone, and NVML's process utilisation is shown
-where there is pynvml.
+(`shares_load.py`). Who had the GPU when is read from stamps of the GPU's own clock that the programs' kernels have
+written, not from anything that Orion counts: at each time the GPU is divided equally among the programs that have a
+kernel under way. The rates of all programs are compared with those that each reaches alone, and NVML's process
+utilisation is shown where there is pynvml.
 
     python3 perf/suite/shares.py --bin target/release --out shares.json
     python3 perf/suite/shares.py --bin target/debug --driver soft --seconds 3 --only half,cap
@@ -324,7 +324,8 @@ def run_case(options, name, level, programs, extras, seconds):
                 raise Failed("a program's kernels have left no stamps")
             result = judge(name, level, [one.what for one in survivors], answers, intervals, extras)
             result["nvml_sm_percent"] = utilisation
-            result["oriond_says"] = [line for line in pool.log("oriond").splitlines() if "WARN" in line or "ERROR" in line]
+            lines = pool.log("oriond").splitlines()
+            result["oriond_says"] = [line for line in lines if "WARN" in line or "ERROR" in line]
             if options.keep_logs:
                 result["oriond_log"] = pool.log("oriond")
             return result
@@ -394,7 +395,8 @@ def show(result):
         )
         if row.get("first_kernel_ms"):
             first = row["first_kernel_ms"][1:] or row["first_kernel_ms"]
-            print(f"    first kernel of a burst back after {statistics.median(first):.2f} ms, at most {max(first):.2f} ms")
+            middle, most = statistics.median(first), max(first)
+            print(f"    first kernel of a burst back after {middle:.2f} ms, at most {most:.2f} ms")
     for key in ("idle_used_after_ms", "nvml_sm_percent"):
         if result.get(key):
             print(f"  {key}: {result[key]}")
@@ -486,7 +488,8 @@ def main():
             results.append({"case": name, "failed": str(error)})
             print(f"\n{name}: FAILED: {error}", flush=True)
         if options.out:
-            options.out.write_text(json.dumps({"options": vars_of(options), "alone": known, "cases": results}, indent=1))
+            table = {"options": vars_of(options), "alone": known, "cases": results}
+            options.out.write_text(json.dumps(table, indent=1))
     for result in results:
         if result.get("total_of_off") is not None:
             print(f"\n{result['case']}: {100 * result['total_of_off']:.1f} % of the driver's own time slices, together")

@@ -1,8 +1,8 @@
 """One program of `shares.py`: gives a GPU work of some kind and says afterwards when the GPU did it.
 
-The kernels write the GPU's own clock (%globaltimer) when they begin and when they end; kinds that launch other things are
-put between two small kernels that do. It says `ready` on standard output, waits for a line on standard input, works, and
-ends with one line of JSON; the stamps, pairs of 64-bit numbers, go to a file.
+The kernels write the GPU's own clock (%globaltimer) when they begin and when they end; kinds that launch other things
+are put between two small kernels that do. It says `ready` on standard output, waits for a line on standard input,
+works, and ends with one line of JSON; the stamps, pairs of 64-bit numbers, go to a file.
 """
 
 import argparse

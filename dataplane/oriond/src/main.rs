@@ -79,16 +79,16 @@ struct Serve {
     /// Sessions at the same time; more are refused
     #[arg(long, default_value_t = 64)]
     sessions_max: usize,
-    /// Percent of its GPU's time that each vGPU is promised, where others want it too [default: all of it]. A pool's leases
-    /// say it themselves
+    /// Percent of its GPU's time that each vGPU is promised, where others want it too [default: all of it]. A pool's
+    /// leases say it themselves
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
     share: Option<u32>,
-    /// Of the time that others leave idle, how much a session may have beyond its share, in percent: 0 never lets one have
-    /// more than its share, 100 lets none of it go to waste [default: 100]
+    /// Of the time that others leave idle, how much a session may have beyond its share, in percent: 0 never lets one
+    /// have more than its share, 100 lets none of it go to waste [default: 100]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     throttle_level: Option<u32>,
-    /// When sessions take turns on a GPU: if one has a share other than all of it (auto), always (on; without shares they
-    /// are equal), or never, so that the driver's time slices count (off)
+    /// When sessions take turns on a GPU: if one has a share other than all of it (auto), always (on; without shares
+    /// they are equal), or never, so that the driver's time slices count (off)
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     computation_throttle: engine::time::policy::Division,
     /// How long such a turn is while others wait, from 1000 to 10000
@@ -348,6 +348,7 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         ));
     }
     make_device_files(&options.worker.driver);
+    let is_of_pool = options.pool.is_some();
     let engines = engine::run::start(engine::settings::Settings {
         socket,
         listen,
@@ -369,6 +370,11 @@ fn serve(options: Serve, signals: &libc::sigset_t) -> Result<(), String> {
         tracing::info!(
             "device memory is limited by what sessions ask the driver for; what NVML says of their processes is not \
              compared with that"
+        );
+    }
+    if is_of_pool && time.division == engine::time::policy::Division::Off {
+        tracing::warn!(
+            "leases promise shares of the GPUs' time, and --computation-throttle off has nobody kept to them"
         );
     }
     if options.insecure {

@@ -1,7 +1,7 @@
 //! What a session's worker and the arbiters of its GPUs tell each other: a page of atomic words, a seat for each GPU.
 //!
-//! oriond makes a page for each session and seals its size. A worker has its own page and no other, so whoever has taken
-//! one over can spoil nothing but his own session's words, and those that the arbiter writes it never reads back. The
+//! oriond makes a page for each session and seals its size. A worker has its own page and no other, so whoever has
+//! taken one over can spoil nothing but his own session's words, and what the arbiter writes it never reads back. The
 //! client does not have the page.
 
 // UNSAFETY: maps a page that two processes share, and refers to it as words that are atomic; eventfd; reads a clock.
@@ -142,8 +142,8 @@ impl Page {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: pages of this size, aligned, that stay until this is dropped; all of a seat's words are atomic, and any
-        // bits are a valid word.
+        // SAFETY: pages of this size, aligned, that stay until this is dropped; all of a seat's words are atomic, and
+        // any bits are a valid word.
         let seats = unsafe { std::slice::from_raw_parts(base.cast(), SEATS_MAX) };
         Ok(Page { fd: None, seats: Seats(seats) })
     }

@@ -1,6 +1,6 @@
-//! The gate between the ring and the driver, where a session has a share of its GPUs' time: what makes a GPU work stays in
-//! the ring until the session holds the lease and the GPU has not too much ahead. Nobody waits for it in here but where
-//! there is nothing else to do.
+//! The gate between the ring and the driver, where a session has a share of its GPUs' time: what makes a GPU work stays
+//! in the ring until the session holds the lease and the GPU has not too much ahead. Nobody waits for it in here but
+//! where there is nothing else to do.
 
 // UNSAFETY: calls the driver through C function pointers with values that were checked here.
 
