@@ -24,6 +24,10 @@ const GRACE_NS: u64 = 50_000;
 const PATIENCE_NS: u64 = 250_000_000;
 /// What the GPU has ahead may itself wait for a command that is held back.
 const STUCK_NS: u64 = 20_000_000;
+/// Likewise of one that waits for the lease, where a host function has not returned, and where only a kernel could wait
+/// for something. A kernel as long as this is more than a turn can be held to.
+const HOST_NS: u64 = 100_000_000;
+const ITSELF_NS: u64 = 2_000_000_000;
 /// How long an executor with nothing else to do looks for its lease before it sleeps.
 const LEASE_SPIN: Duration = Duration::from_millis(20);
 
@@ -64,13 +68,14 @@ impl Session {
             grant::ARMED => gate.places[index].last_ns.is_some_and(|ns| ns <= gate.places[index].armed_ns),
             _ => false,
         };
-        if !may_pass && !gate.is_open_without_arbiter(index) {
+        let is_let_by = may_pass || gate.is_open_without_arbiter(index);
+        if !is_let_by && !self.may_wait_for_itself(gate, index) {
             gate.waits(index);
             return false;
         }
         let place = &mut gate.places[index];
         place.quiet_since_ns = None;
-        let still_wants = granted == grant::ARMED;
+        let still_wants = granted == grant::ARMED || !is_let_by;
         if place.said.wants && !still_wants {
             let waited_ns = now_ns().saturating_sub(place.waits_since_ns);
             gate.seat(index).waited(waited_ns);
@@ -89,6 +94,22 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Whether what the GPU has ahead may itself wait for a command that is held back: then the session would be charged
+    /// for ever, and never have its turn. One command passes.
+    fn may_wait_for_itself(&self, gate: &mut Gate, index: usize) -> bool {
+        let place = &mut gate.places[index];
+        if !place.said.busy || !place.said.wants {
+            return false;
+        }
+        let now = now_ns();
+        let patience_ns = if self.callbacks.outstanding() { HOST_NS } else { ITSELF_NS };
+        let is_stuck = now.saturating_sub(place.waits_since_ns.max(place.progress_ns)) >= patience_ns;
+        if is_stuck {
+            place.progress_ns = now;
+        }
+        is_stuck
     }
 
     /// Whether the GPU has little enough ahead; nothing if the lease is over.
@@ -228,7 +249,8 @@ impl Session {
             let Gate { places, times, .. } = gate;
             let place = &mut places[index];
             place.stuck_since_ns = None;
-            if let Some(event) = place.ahead.passed(now_ns(), times) {
+            place.progress_ns = now_ns();
+            if let Some(event) = place.ahead.passed(place.progress_ns, times) {
                 self.return_event(event);
             }
         }

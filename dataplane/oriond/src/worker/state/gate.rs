@@ -183,6 +183,8 @@ pub struct Place {
     pub quiet_since_ns: Option<u64>,
     /// Since when no mark was passed although the GPU has too much ahead.
     pub stuck_since_ns: Option<u64>,
+    /// When a mark was last passed, or a command let by for the sake of what is ahead.
+    pub progress_ns: u64,
     /// The arbiter does not live, so nobody is waited for.
     pub is_open: bool,
 }
