@@ -5,6 +5,7 @@
 //! is next is drawn, lest a loop of as many commands always meets the same one. Waits are no samples: who waits has the
 //! time to look at the clock; and of what takes a driver long by itself (loading code, making contexts) each is timed.
 
+use std::io;
 use std::time::Instant;
 
 use orion_wire::record::Header;
@@ -34,8 +35,9 @@ pub struct Recorder {
     mark_at: u64,
     /// When the ring was last seen full.
     full_at: Option<Instant>,
-    /// When the GPU was last asked in vain, if nothing else was done since.
-    polled: Option<Instant>,
+    /// When the GPU was last asked in vain, and whether nothing else was done since.
+    asked: Instant,
+    only_asked: bool,
     idles: u32,
 }
 
@@ -74,17 +76,22 @@ impl Recorder {
             mark: None,
             mark_at: u64::MAX,
             full_at: None,
-            polled: None,
+            asked: Instant::now(),
+            only_asked: false,
             idles: 0,
         };
         recorder.draw();
         recorder
     }
 
-    /// Measures what this costs here, on a page that nobody sees, and shows it.
-    pub fn calibrate(&self) {
+    /// Measures what this costs a command here, on a page that nobody sees.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers when asked for a page.
+    pub fn cost_picoseconds() -> io::Result<u64> {
         const COMMANDS: u32 = 4096;
-        let Ok(page) = Writer::alone() else { return };
+        let page = Writer::alone()?;
         let mut trial = Recorder::new(page, 0);
         let header = Header { size: 144, op: 0x0300, thread: 0, context: 0, sequence: 0 };
         let mut best = u64::MAX;
@@ -98,7 +105,7 @@ impl Recorder {
             // The first round touches the page.
             best = best.min(start.elapsed().as_nanos() as u64 * 1000 / u64::from(COMMANDS));
         }
-        self.page.set(of_session::COST, best);
+        Ok(best)
     }
 
     /// A command was taken. `published` answers up to where there are more.
@@ -113,7 +120,7 @@ impl Recorder {
         if at.end >= self.mark_at {
             self.passed(class);
         }
-        self.polled = None;
+        self.only_asked = false;
         if class.is_slow() {
             return self.begin(class, header, 1, at, published());
         }
@@ -224,9 +231,10 @@ impl Recorder {
     /// Commands wait, and the GPU was asked in vain. Answers when that was.
     pub fn asked_in_vain(&mut self) -> Instant {
         let now = Instant::now();
-        if let Some(before) = self.polled.replace(now) {
-            self.page.add(of_session::PARKED, ns(before, now));
+        if self.only_asked {
+            self.page.add(of_session::PARKED, ns(self.asked, now));
         }
+        (self.asked, self.only_asked) = (now, true);
         now
     }
 
@@ -238,7 +246,7 @@ impl Recorder {
     /// What a command waited for has come, `since` being when it was first asked for in vain.
     pub fn waited(&self, header: &Header, since: Option<Instant>) {
         let class = Class::of(header.op);
-        let waited = since.zip(self.polled).map_or(0, |(since, until)| ns(since, until));
+        let waited = since.map_or(0, |since| ns(since, self.asked));
         self.page.record(class, times::TIME, waited, 1);
         if since.is_some() {
             add(&self.page.line(class)[of_class::WAIT.index], waited);
@@ -250,7 +258,7 @@ impl Recorder {
     /// then, and stands for others.
     #[inline]
     pub fn idled(&mut self, since: Instant, looks: u32, slept: bool) {
-        self.polled = None;
+        self.only_asked = false;
         let weight = match slept || looks >= LONG_LOOKS {
             true => 1,
             false => {
@@ -375,9 +383,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_measured() {
-        let recorder = recorder();
-        recorder.calibrate();
-        let cost = recorder.page().read().session(of_session::COST);
+        let cost = Recorder::cost_picoseconds().expect("a page");
         // Of a debug build on a busy machine, in picoseconds.
         assert!((100..1_000_000).contains(&cost), "{cost}");
     }

@@ -7,6 +7,7 @@
 //! workers    how many there should be, how they are made, what they say
 //! leases     who may begin a session where oriond belongs to a pool
 //! carrier    where clients come in, and what an engine moves between them and their workers
+//! watch      what tools and Prometheus are told
 //! io_ring, mail, post, core, peer, settings
 //! ```
 
@@ -21,4 +22,5 @@ mod post;
 pub mod run;
 pub mod settings;
 mod spread;
+mod watch;
 mod workers;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use orion_ring::{Consumer, Spin, load, spin};
+use orion_telemetry::recorder::Position;
 use orion_wire::Fault;
 use orion_wire::record::{Header, op};
 
@@ -27,6 +28,8 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         let next = if full { None } else { commands.next()? };
         if let Some(header) = next {
             commands.body(&header, &mut body);
+            let at = Position { end: commands.passed() + u64::from(header.size), capacity: commands.capacity() };
+            s.stats.takes(&header, &at, || commands.published());
             // A patch can be seen in the ring until it is applied: who looks ahead for the end of a host function must
             // not pass by what the function wrote.
             let is_patch = header.op == op::HEAP_PATCH;
@@ -95,12 +98,19 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
         }
         let idle = Instant::now();
         s.show_usage(idle);
-        if !spin.until(|| commands.has_news() != Ok(false)) {
+        let (mut looks, mut slept) = (0, false);
+        let has_news = || {
+            looks += 1;
+            commands.has_news() != Ok(false)
+        };
+        if !spin.until(has_news) {
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
                 commands.sleep(Duration::from_secs(1));
+                slept = true;
             }
         }
+        s.stats.idled(idle, looks, slept);
     }
 }
 
@@ -169,9 +179,12 @@ fn execute_one(s: &mut Session, header: &Header, body: &[u8], reply: &mut Vec<u8
             Err(Stop::Code(code))
         }
     };
+    s.stats.handled(header, matches!(outcome, Ok(Outcome::Parked)));
     match outcome {
-        Ok(Outcome::Done(result)) | Err(Stop::Code(result)) => s.answer(header, result, reply),
-        Ok(Outcome::Parked) => Ok(()),
-        Err(Stop::Fault(fault)) => Err(fault),
+        Ok(Outcome::Done(result)) | Err(Stop::Code(result)) => s.answer(header, result, reply)?,
+        Ok(Outcome::Parked) => {}
+        Err(Stop::Fault(fault)) => return Err(fault),
     }
+    s.stats.done();
+    Ok(())
 }

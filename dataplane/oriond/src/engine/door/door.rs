@@ -3,17 +3,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use orion_ring::Memory;
 use orion_ring::memory::Layout;
+use orion_telemetry::Page;
 use orion_transport::carrier::Death;
 use orion_transport::fds;
 use orion_transport::lease;
 use orion_transport::proof::{LaneKey, Said, fresh_nonce, is_same};
+use orion_transport::socket::peer_credentials;
 use orion_wire::Fault;
+use orion_wire::address::{CARRIERS, Leads};
 use orion_wire::environment::Environment;
 use orion_wire::hello::{Challenge, Hello, Join, Proof, Request, Start, Welcome, frame, kind};
 use orion_wire::lease::LeaseId;
@@ -37,6 +40,7 @@ use crate::engine::peer::{Peer, Source, strangeness};
 use crate::engine::post::{Mail, Post};
 use crate::engine::settings::Settings;
 use crate::engine::spread::{self, Load};
+use crate::engine::watch::directory::{Directory, Watched};
 use crate::engine::workers::nursery::{Order, socketpair};
 use crate::engine::workers::{News, Serving, Sizes, Workers};
 use crate::meter::Meter;
@@ -66,6 +70,8 @@ pub struct Door {
     one_tenant: bool,
     workers: Workers,
     sessions: Sessions,
+    /// The same, for whoever asks about them.
+    directory: Arc<Directory>,
     /// Sockets of local clients, whose workers have their own copies, by the slot in which their end is awaited.
     guests: HashMap<u32, Guest>,
     /// The driver's settings in our own environment, which every worker inherits.
@@ -90,6 +96,7 @@ impl Door {
         loads: Arc<[Load]>,
         nursery: Sender<Order>,
         leases: Option<Arc<Book>>,
+        directory: Arc<Directory>,
     ) -> Result<Door, String> {
         let listeners = Listeners::open(&settings)?;
         let Settings { token, sessions_max, warm, prestart, cells, .. } = settings;
@@ -108,6 +115,7 @@ impl Door {
             workers: Workers::new(Sizes { warm, prestart, sessions_max }, nursery.clone()),
             nursery,
             sessions: Sessions::default(),
+            directory,
             guests: HashMap::new(),
             inherited: Environment::of(|name| std::env::var(name).ok()),
             turned_out: 0,
@@ -492,6 +500,7 @@ impl Door {
         if let Some(session) = self.sessions.get_mut(g.session) {
             session.shared = Some(Arc::downgrade(&shared));
         }
+        self.directory.is_carried(g.session, Arc::downgrade(&shared));
         g.shared = Some(shared);
         Ok(())
     }
@@ -555,6 +564,7 @@ impl Door {
             }
             News::SessionOver(session) => {
                 // The client learns that its worker is gone.
+                self.directory.ends(session);
                 let guest = self.sessions.over(session);
                 guest.and_then(|slot| self.guests.get(&slot)).inspect(|g| shutdown(&g.socket));
             }
@@ -628,13 +638,14 @@ impl Door {
         // Where nobody else carries the session its worker does.
         let local = g.prepare.is_none();
         let meter = Meter::create().map_err(|e| format!("making a session's meter failed: {e}"))?;
+        let page = Page::create().map_err(|e| format!("making a session's page for statistics failed: {e}"))?;
         let Serving { session, worker: pid } = self.workers.serve(worker, |session, process| {
             let vgpus = g.lease.as_ref().map(|held| held.lease.vgpus.clone()).unwrap_or_default();
             let assign = Control::Assign(Assign { session, worker_pid: process.pid as u32, vgpus });
             let theirs = if local { None } else { Some(attach(g)?) };
             let socket = theirs.as_ref().unwrap_or(&g.socket);
             let meter = meter.fd().expect("it was made here");
-            send_control(process.control.as_fd(), &assign, &[meter, socket.as_fd()])
+            send_control(process.control.as_fd(), &assign, &[page.fd(), meter, socket.as_fd()])
         })?;
         g.session = session;
         let (peer, program) = (g.peer, g.program());
@@ -656,6 +667,7 @@ impl Door {
             client: g.client.clone().expect("it has sent its request"),
             meter,
         };
+        self.directory.begins(session, watched(&begun, &g.socket, pid, page, g.peer, local));
         self.sessions.begin(session, begun);
         if local {
             // From here on client and worker talk to each other. Our copy of the socket tells when the client goes.
@@ -667,6 +679,28 @@ impl Door {
             g.expect(core, slot, Stage::Welcome);
         }
         Ok(())
+    }
+}
+
+fn watched(session: &Session, socket: &OwnedFd, worker_pid: i32, page: Page, peer: Peer, local: bool) -> Watched {
+    let (client, lease) = (&session.client, session.lease.as_ref().map(|held| &held.lease));
+    let leads_to = if local { Leads::ToPath } else { Leads::ToHost };
+    Watched {
+        source: client.source,
+        from: peer.place(),
+        program: client.program.clone(),
+        pid: client.pid,
+        local_pid: if peer.is_local() { peer_credentials(socket.as_fd()).map_or(0, |peer| peer.pid) } else { 0 },
+        transport: CARRIERS.iter().find(|carrier| carrier.leads_to == leads_to).map_or("", |carrier| carrier.name),
+        tenant: lease.map(|lease| lease.tenant.clone()),
+        lease: lease.map(|lease| lease.id.to_string()),
+        ratio: lease.and_then(|lease| Some(lease.vgpus.first()?.ratio)),
+        worker_pid,
+        begun: Instant::now(),
+        page,
+        meter: Arc::clone(&session.meter),
+        carried: OnceLock::new(),
+        place: OnceLock::new(),
     }
 }
 

@@ -27,6 +27,7 @@ use std::time::Instant;
 use orion_cuda::driver::Driver;
 use orion_cuda::sys::*;
 use orion_ring::{Heap, Lookahead, Memory};
+use orion_telemetry::Recorder;
 use orion_wire::Pages;
 use orion_wire::record::Header;
 use rustc_hash::FxHashMap;
@@ -66,6 +67,8 @@ type Finish = Box<dyn FnOnce(&mut Session, CUresult, &mut Vec<u8>) -> CUresult>;
 struct Parked {
     header: Header,
     wait: Wait,
+    /// When it was first looked for in vain.
+    since: Option<Instant>,
     /// Runs once the wait is over, with its result; writes the reply's body and gives the final result.
     finish: Finish,
 }
@@ -108,6 +111,8 @@ pub struct Session {
     pub accounts: Option<Accounts>,
     /// Where it is shown.
     meter: Arc<Meter>,
+    /// What is told of its commands.
+    pub stats: Recorder,
     /// When it is looked at again, where there is no ledger.
     meter_after: Instant,
     /// By vGPU.
@@ -176,13 +181,25 @@ pub struct Parts {
     pub profiler: cupti::Source,
     pub accounts: Option<Accounts>,
     pub meter: Arc<Meter>,
+    pub stats: Recorder,
 }
 
 impl Session {
     pub fn new(parts: Parts) -> Session {
         let Parts { driver, vgpus, primary, heap, memory, pages, .. } = parts;
         let Parts {
-            staging, staging_bytes, arrivals, replies, events, ahead, output, profiler, accounts, meter, ..
+            staging,
+            staging_bytes,
+            arrivals,
+            replies,
+            events,
+            ahead,
+            output,
+            profiler,
+            accounts,
+            meter,
+            stats,
+            ..
         } = parts;
         Session {
             driver,
@@ -213,6 +230,7 @@ impl Session {
             objects: Objects::default(),
             accounts,
             meter,
+            stats,
             meter_after: Instant::now(),
             primary,
             current: 0,
