@@ -1,0 +1,195 @@
+//! `orion-top`: what the sessions of a node do, live.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{CommandFactory, Parser};
+use orion_telemetry::report::Report;
+use orion_top::app::{App, Sort};
+use orion_top::model::Model;
+use orion_top::screen;
+use orion_top::source::{Record, Replay, ask, default_socket};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+/// As wide as the table with all its columns.
+const WIDTH: u16 = 170;
+/// A key is heard within this.
+const KEY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Shows what the sessions of an oriond do, and why each is as slow as it is
+///
+/// Each session has a line that says what the time since the last look was spent on. Keys: s sorts by the next column,
+/// r turns the order around, / filters, enter shows one session in depth and esc all of them, p pauses, q ends.
+#[derive(Parser)]
+#[command(version, name = "orion-top")]
+struct Options {
+    /// The socket at which oriond tells of its sessions [default: the first that exists of
+    /// $XDG_RUNTIME_DIR/orion/oriond.stats.sock, /run/orion/oriond.stats.sock and /tmp/orion-UID/oriond.stats.sock]
+    #[arg(long, value_name = "PATH")]
+    stats: Option<PathBuf>,
+    /// Seconds between two looks
+    #[arg(short, long, default_value_t = 1.0, value_parser = seconds, value_name = "SECONDS")]
+    interval: f64,
+    /// Look twice, print what happened in between, and end
+    #[arg(long)]
+    once: bool,
+    /// As one JSON object
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Keep each look in this file, for --replay
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Show what was recorded, in its own time; with --once the last of it
+    #[arg(long, value_name = "FILE", conflicts_with = "stats")]
+    replay: Option<PathBuf>,
+    /// Sessions with this in their program, place, tenant, container or lease, or of this number or process
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    filter: String,
+    /// The column to sort by
+    #[arg(long, value_enum, default_value = "waited")]
+    sort: Sort,
+    /// Show this session in depth
+    #[arg(long, value_name = "NUMBER")]
+    session: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.1..=3600.0).contains(&number) { Ok(number) } else { Err("it is between 0.1 and 3600".to_owned()) }
+}
+
+fn main() -> ExitCode {
+    if let Some(done) = orion_pages::were_asked_for(Options::command) {
+        return done;
+    }
+    let options = Options::parse();
+    let outcome = if options.once { once(&options) } else { live(&options) };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("orion-top: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where reports come from, and where they are kept.
+struct Source {
+    socket: PathBuf,
+    replay: Option<Replay>,
+    record: Option<Record>,
+    interval: Duration,
+}
+
+impl Source {
+    fn open(options: &Options) -> Result<Source, String> {
+        Ok(Source {
+            socket: options.stats.clone().unwrap_or_else(default_socket),
+            replay: options.replay.as_deref().map(Replay::open).transpose()?,
+            record: options.record.as_deref().map(Record::create).transpose()?,
+            interval: Duration::from_secs_f64(options.interval),
+        })
+    }
+
+    /// `None` at the end of a recording.
+    fn next(&mut self) -> Result<Option<Report>, String> {
+        if let Some(replay) = &mut self.replay {
+            return replay.next();
+        }
+        let report = ask(Path::new(&self.socket))?;
+        if let Some(record) = &mut self.record {
+            record.keep(&report)?;
+        }
+        Ok(Some(report))
+    }
+}
+
+fn once(options: &Options) -> Result<(), String> {
+    let mut source = Source::open(options)?;
+    let mut app = App::new(options.sort, options.filter.clone(), options.session);
+    let mut model = Model::default();
+    let mut views = 0;
+    while let Some(report) = source.next()? {
+        if let Some(view) = model.take(report) {
+            (app.view, views) = (view, views + 1);
+        }
+        if source.replay.is_none() {
+            if views > 0 {
+                break;
+            }
+            std::thread::sleep(source.interval);
+        }
+    }
+    if views == 0 {
+        return Err("the recording has fewer than two looks of one oriond".to_owned());
+    }
+    if let Some(session) = options.session
+        && app.row_in_depth().is_none()
+    {
+        return Err(format!("there is no session {session}"));
+    }
+    if options.json {
+        let sessions: Vec<_> = app.rows().into_iter().cloned().collect();
+        let view = orion_top::model::View { sessions, ..app.view.clone() };
+        println!("{}", serde_json::to_string_pretty(&view).expect("plain data"));
+    } else {
+        print!("{}", screen::text(&app, WIDTH));
+    }
+    Ok(())
+}
+
+fn live(options: &Options) -> Result<(), String> {
+    let mut source = Source::open(options)?;
+    // What cannot be reached at all is said before there is a screen.
+    let first = source.next()?.ok_or("the recording is empty")?;
+    let app = App::new(options.sort, options.filter.clone(), options.session);
+    let mut terminal = ratatui::init();
+    let outcome = watch(app, &mut source, first, &mut terminal);
+    ratatui::restore();
+    outcome
+}
+
+fn watch(mut app: App, source: &mut Source, first: Report, terminal: &mut DefaultTerminal) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("drawing on the terminal failed: {e}");
+    let mut model = Model::default();
+    let mut at = first.monotonic_ns;
+    app.view = orion_top::model::View { node: first.node.clone(), ..app.view };
+    model.take(first);
+    let mut next = Instant::now() + source.interval;
+    while !app.is_over {
+        terminal.draw(|frame| screen::draw(&app, frame.area(), frame.buffer_mut())).map_err(failed)?;
+        let left = next.saturating_duration_since(Instant::now());
+        if event::poll(left.min(KEY_INTERVAL)).map_err(failed)? {
+            if let Event::Key(key) = event::read().map_err(failed)?
+                && key.kind == KeyEventKind::Press
+            {
+                let is_end = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                app.is_over |= is_end;
+                app.pressed(key.code);
+            }
+            continue;
+        }
+        if Instant::now() < next || app.is_paused {
+            continue;
+        }
+        next = Instant::now() + source.interval;
+        match source.next() {
+            Ok(Some(report)) => {
+                if source.replay.is_some() {
+                    next = Instant::now() + Duration::from_nanos(report.monotonic_ns.saturating_sub(at));
+                }
+                at = report.monotonic_ns;
+                app.trouble = None;
+                if let Some(view) = model.take(report) {
+                    app.view = view;
+                }
+            }
+            Ok(None) => app.trouble = Some("the recording is over   q quit".to_owned()),
+            // oriond may come back.
+            Err(why) => app.trouble = Some(why),
+        }
+    }
+    Ok(())
+}
