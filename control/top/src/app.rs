@@ -56,8 +56,8 @@ pub struct App {
     pub is_typing: bool,
     /// Which of the rows that are shown.
     pub chosen: usize,
-    /// The session that is shown in depth.
-    pub in_depth: Option<u64>,
+    /// The session that is shown in depth, and its node if that matters.
+    pub in_depth: Option<(String, u64)>,
     pub is_paused: bool,
     /// What went wrong last.
     pub trouble: Option<String>,
@@ -74,7 +74,7 @@ impl App {
             filter,
             is_typing: false,
             chosen: 0,
-            in_depth,
+            in_depth: in_depth.map(|session| (String::new(), session)),
             is_paused: false,
             trouble: None,
             is_over: false,
@@ -95,7 +95,8 @@ impl App {
 
     #[must_use]
     pub fn row_in_depth(&self) -> Option<&Row> {
-        self.view.sessions.iter().find(|row| Some(row.session) == self.in_depth)
+        let (node, session) = self.in_depth.as_ref()?;
+        self.view.sessions.iter().find(|row| row.session == *session && (node.is_empty() || row.node == *node))
     }
 
     pub fn pressed(&mut self, key: KeyCode) {
@@ -113,7 +114,7 @@ impl App {
             KeyCode::Char('/' | 'f') => self.is_typing = true,
             KeyCode::Down | KeyCode::Char('j') => self.chosen += 1,
             KeyCode::Up | KeyCode::Char('k') => self.chosen = self.chosen.saturating_sub(1),
-            KeyCode::Enter => self.in_depth = self.rows().get(self.chosen).map(|row| row.session),
+            KeyCode::Enter => self.in_depth = self.rows().get(self.chosen).map(|row| (row.node.clone(), row.session)),
             KeyCode::Esc | KeyCode::Backspace => self.in_depth = None,
             _ => {}
         }
@@ -135,7 +136,7 @@ impl App {
 fn has(row: &Row, wanted: &str) -> bool {
     let client = &row.client;
     let texts = [Some(&client.program), Some(&client.from), Some(&row.transport), row.tenant.as_ref()];
-    let more = [client.container.as_ref(), client.pod.as_ref(), row.lease.as_ref()];
+    let more = [client.container.as_ref(), client.pod.as_ref(), row.lease.as_ref(), Some(&row.node)];
     let numbers = [row.session.to_string(), client.pid.to_string()];
     texts.into_iter().chain(more).flatten().any(|text| text.to_lowercase().contains(wanted))
         || numbers.iter().any(|number| number == wanted)

@@ -48,6 +48,7 @@ pub struct OfClass {
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
+    pub node: String,
     pub session: u64,
     pub client: Client,
     pub transport: String,
@@ -88,6 +89,8 @@ pub struct View {
     pub interval_ns: u64,
     pub sessions: Vec<Row>,
     pub left_out: u64,
+    /// They are of several nodes.
+    pub is_pool: bool,
 }
 
 /// What is remembered from one report to the next.
@@ -112,7 +115,7 @@ impl Model {
             let before = last.sessions.iter().find(|before| before.session == session.session).unwrap_or(&nothing);
             // A session that began in between has been there for a part of the time.
             let lived = interval_ns.min(session.age_ms.saturating_mul(1_000_000).max(1));
-            row(before, session, lived)
+            row(&now.node, before, session, lived)
         });
         let mut view = View {
             node: now.node.clone(),
@@ -120,6 +123,7 @@ impl Model {
             interval_ns,
             sessions: sessions.collect(),
             left_out: now.left_out,
+            is_pool: false,
         };
         self.histories.retain(|session, _| view.sessions.iter().any(|row| row.session == *session));
         view.sessions.iter_mut().for_each(|row| self.remember(row));
@@ -140,7 +144,34 @@ impl Model {
     }
 }
 
-fn row(before: &Session, now: &Session, interval_ns: u64) -> Row {
+/// Sessions of a pool, each of which is told of when its node comes to it.
+#[derive(Default)]
+pub struct PoolModel(BTreeMap<(String, u64), (Model, Option<Row>)>);
+
+impl PoolModel {
+    /// Nothing as long as nothing was told twice.
+    pub fn take(&mut self, reports: Vec<Report>, left_out: u64) -> Option<View> {
+        let key = |report: &Report| Some((report.node.clone(), report.sessions.first()?.session));
+        self.0.retain(|known, _| reports.iter().any(|report| key(report).as_ref() == Some(known)));
+        let mut view = View { node: "pool".to_owned(), is_pool: true, left_out, ..View::default() };
+        for report in reports {
+            let Some(key) = key(&report) else { continue };
+            view.unix_ms = view.unix_ms.max(report.unix_ms);
+            let (model, row) = self.0.entry(key).or_default();
+            // The same once more says nothing new.
+            let is_new = model.last.as_ref().is_none_or(|last| last.monotonic_ns != report.monotonic_ns);
+            if let Some(told) = is_new.then(|| model.take(report)).flatten() {
+                view.interval_ns = view.interval_ns.max(told.interval_ns);
+                *row = told.sessions.into_iter().next();
+            }
+        }
+        view.sessions = self.0.values().filter_map(|(_, row)| row.clone()).collect();
+        let is_waiting = !self.0.is_empty() && view.sessions.is_empty();
+        (!is_waiting).then_some(view)
+    }
+}
+
+fn row(node: &str, before: &Session, now: &Session, interval_ns: u64) -> Row {
     let interval = interval_ns as f64;
     let part = |ns: u64| (ns as f64 / interval).min(1.0);
     let counter = |event| now.counter(event).saturating_sub(before.counter(event));
@@ -170,6 +201,7 @@ fn row(before: &Session, now: &Session, interval_ns: u64) -> Row {
         now.retransmits.saturating_sub(before.wire.map_or(0, |before| before.retransmits))
     };
     Row {
+        node: node.to_owned(),
         session: now.session,
         client: now.client.clone(),
         transport: now.transport.clone(),
@@ -262,6 +294,20 @@ pub mod tests {
         assert!((row.throttled - 0.1).abs() < 1e-9);
         assert_eq!(row.why_line, "80% of the time is waited: the driver and GPU 70%, my own cap 10%");
         assert_eq!((row.history.len(), row.histories["wait"].len()), (1, 1));
+    }
+
+    #[test]
+    fn sessions_of_a_pool_are_told_of_when_their_nodes_come_to_it() {
+        let [first, second] = reports();
+        let other = Report { node: "beta".into(), ..first.clone() };
+        let mut model = PoolModel::default();
+        assert_eq!(model.take(vec![first.clone(), other.clone()], 0), None);
+        assert_eq!(model.take(vec![first, other.clone()], 0), None);
+        let view = model.take(vec![second.clone(), other.clone()], 1).expect("one is told of");
+        assert_eq!((view.sessions.len(), view.sessions[0].node.as_str(), view.left_out), (1, "alpha", 1));
+        // It stays until there is something new of it, and goes with its session.
+        assert_eq!(model.take(vec![second, other], 0).expect("as before").sessions, view.sessions);
+        assert_eq!(model.take(Vec::new(), 0).expect("nobody is there").sessions.len(), 0);
     }
 
     #[test]

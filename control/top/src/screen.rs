@@ -62,7 +62,7 @@ fn footing(app: &App) -> String {
     if let Some(trouble) = &app.trouble {
         return trouble.clone();
     }
-    match (app.is_typing, app.in_depth) {
+    match (app.is_typing, &app.in_depth) {
         (true, _) => format!("filter: {}_   enter keep   esc drop", app.filter),
         (false, Some(_)) => "q quit   esc back   p pause".to_owned(),
         (false, None) => "q quit   s sort   r reverse   / filter   enter in depth   p pause".to_owned(),
@@ -74,7 +74,7 @@ fn table(app: &App, area: Rect, buffer: &mut Buffer) {
         "SESS",
         "PROGRAM",
         "PID",
-        "FROM",
+        if app.view.is_pool { "NODE" } else { "FROM" },
         "TENANT",
         "VIA",
         of_class::CALLS.column,
@@ -89,11 +89,11 @@ fn table(app: &App, area: Rect, buffer: &mut Buffer) {
     ];
     let widths = [5, 16, 7, 13, 8, 4, 8, 7, 7, 7, SPARKS as u16, 8, 14, 5, 5].map(Constraint::Length);
     let rows = app.rows();
-    let lines = rows.iter().map(|row| TableRow::new(cells(row)).height(2));
+    let lines = rows.iter().map(|row| TableRow::new(cells(row, app.view.is_pool)).height(2));
     let table = Table::new(lines, widths)
         .header(TableRow::new(heads).style(Style::new().fg(Color::Cyan)))
         .row_highlight_style(Style::new().bold());
-    let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(app.chosen.min(rows.len() - 1)));
+    let mut state = TableState::new().with_selected(rows.len().checked_sub(1).map(|last| app.chosen.min(last)));
     StatefulWidget::render(table, area, buffer, &mut state);
     // The second line of each row goes across all columns.
     for (row, y) in rows.iter().skip(state.offset()).zip((area.y + 2..area.bottom()).step_by(2)) {
@@ -114,10 +114,11 @@ fn colour(row: &Row) -> Style {
     }
 }
 
-fn cells(row: &Row) -> Vec<Cell<'static>> {
+fn cells(row: &Row, is_pool: bool) -> Vec<Cell<'static>> {
     let latency = |of: fn(&Latency) -> u64| row.latency.as_ref().map_or("-".to_owned(), |l| duration(of(l)));
     let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0));
-    let place = row.client.pod.clone().or(row.client.container.clone()).unwrap_or(row.client.from.clone());
+    let from = if is_pool { &row.node } else { &row.client.from };
+    let place = row.client.pod.clone().or(row.client.container.clone()).unwrap_or(from.clone());
     let text = [
         row.session.to_string(),
         row.client.program.clone(),
@@ -177,7 +178,14 @@ fn identity(row: &Row) -> Text<'static> {
         _ => String::new(),
     };
     let lines = [
-        format!("session {}: {} {}, for {} s", row.session, client.program, client.pid, row.age_ms / 1000),
+        format!(
+            "session {} on {}: {} {}, for {} s",
+            row.session,
+            row.node,
+            client.program,
+            client.pid,
+            row.age_ms / 1000
+        ),
         format!(
             "from {}, container {}, pod {}, tenant {}, lease {}",
             client.from,
@@ -351,7 +359,7 @@ mod tests {
         app.pressed(KeyCode::Down);
         assert_eq!(app.chosen, 1);
         app.pressed(KeyCode::Enter);
-        assert_eq!(app.in_depth, Some(9));
+        assert_eq!(app.in_depth, Some(("alpha".to_owned(), 9)));
         app.pressed(KeyCode::Esc);
         assert_eq!(app.in_depth, None);
         app.pressed(KeyCode::Char('q'));
@@ -364,7 +372,7 @@ mod tests {
         app.pressed(KeyCode::Enter);
         let text = seen(&app);
         for part in [
-            "session 7: train.py 4711, for 60 s",
+            "session 7 on alpha: train.py 4711, for 60 s",
             "tenant vision",
             "GPU time 45% of 50%, held back 10%; memory 1.0GiB of 4.0GiB",
             "why am I slow: 80% of the time is waited",
@@ -379,7 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn a_small_screen_breaks_nothing() {
+    fn a_small_screen_breaks_nothing_nor_do_no_sessions() {
+        assert!(seen(&App::new(Sort::Waited, String::new(), None)).contains("no sessions"));
         let app = app();
         for (width, height) in [(1, 1), (20, 3), (40, 10)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");

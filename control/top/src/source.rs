@@ -1,4 +1,4 @@
-//! Where reports come from: the socket of an oriond on this machine, or what was recorded.
+//! Where reports come from: the socket of an oriond on this machine, the controller of a pool, or what was recorded.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orion_ctl::{Place, said};
+use orion_proto::ListSessionsRequest;
 use orion_telemetry::report::{Report, VERSION};
 
 /// A report of a thousand sessions is smaller.
@@ -53,6 +55,38 @@ fn parse(text: &str) -> Result<Report, String> {
     match report.version {
         VERSION => Ok(report),
         other => Err(format!("a report of version {other}, and this orion-top reads version {VERSION}")),
+    }
+}
+
+/// The controller of a pool, which has heard of sessions from their nodes.
+pub struct Controller {
+    runtime: tokio::runtime::Runtime,
+    place: Place,
+}
+
+impl Controller {
+    /// # Errors
+    ///
+    /// In words.
+    pub fn new(place: Place) -> Result<Controller, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Controller { runtime: runtime.map_err(|e| format!("starting a runtime failed: {e}"))?, place })
+    }
+
+    /// What each session does, as its node has last said; and how many say it in the words of another version.
+    ///
+    /// # Errors
+    ///
+    /// In words.
+    pub fn ask(&self) -> Result<(Vec<Report>, u64), String> {
+        let sessions = self.runtime.block_on(async {
+            let mut pool = self.place.connect().await?;
+            pool.list_sessions(ListSessionsRequest::default()).await.map_err(|status| said(&status))
+        })?;
+        let reports = sessions.into_inner().reports;
+        let read: Vec<Report> = reports.iter().filter_map(|text| parse(text).ok()).collect();
+        let left_out = (reports.len() - read.len()) as u64;
+        Ok((read, left_out))
     }
 }
 

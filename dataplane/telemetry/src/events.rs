@@ -9,6 +9,8 @@ pub enum Unit {
     Nanoseconds,
     /// Not a sum: what is now.
     Picoseconds,
+    /// Not a sum: a time of the system's monotonic clock in nanoseconds, or 0. For who reads the page, not for metrics.
+    Moment,
 }
 
 /// One number of a page.
@@ -90,6 +92,8 @@ events! {
     of_session {
         /// the worker had nothing to do
         IDLE: Nanoseconds, "idle", "IDLE";
+        /// since when the worker sleeps for want of work; what is read of the page has added it to the time before
+        ASLEEP_SINCE: Moment, "asleep_since", "SLEEPS";
         /// the worker had nothing to do but to wait for the GPU
         PARKED: Nanoseconds, "parked", "GPU";
         /// a client with more to post would have found no room in the ring

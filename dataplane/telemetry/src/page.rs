@@ -10,7 +10,7 @@
 //! of one reading are not of the same instant, and a worker that a tenant has taken over writes what it likes. So what
 //! is read is only ever a number to be shown.
 
-// UNSAFETY: maps pages that two processes share, and refers to them as words that are atomic.
+// UNSAFETY: maps pages that two processes share, and refers to them as words that are atomic; reads a clock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -134,6 +134,14 @@ impl Writer {
     }
 }
 
+/// The clock that oriond and its workers have in common.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 #[inline]
 pub(crate) fn add(word: &AtomicU64, n: u64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -193,7 +201,13 @@ impl Words {
             let events = times::ALL.iter().filter(|_| is_used);
             events.map(|event| self.counts(histogram(*class, *event))).collect()
         });
-        Snapshot { session: copy(SESSION, of_session::ALL.len()), histograms: histograms.collect(), classes }
+        let mut session = copy(SESSION, of_session::ALL.len());
+        let since = session[of_session::ASLEEP_SINCE.index];
+        if since != 0 {
+            let idle = &mut session[of_session::IDLE.index];
+            *idle = idle.saturating_add(monotonic_ns().saturating_sub(since));
+        }
+        Snapshot { session, histograms: histograms.collect(), classes }
     }
 
     fn counts(&self, from: usize) -> Counts {

@@ -12,7 +12,7 @@ use orion_wire::record::Header;
 
 use crate::class::Class;
 use crate::events::{of_class, of_session, times};
-use crate::page::{Writer, add};
+use crate::page::{Writer, add, monotonic_ns};
 use crate::probe;
 
 /// Commands from one sample to the next, in the middle of what is drawn.
@@ -254,6 +254,12 @@ impl Recorder {
         }
     }
 
+    /// The worker had nothing to do since then, and sleeps until there is something.
+    pub fn sleeps(&self, since: Instant) {
+        let already = since.elapsed().as_nanos() as u64;
+        self.page.set(of_session::ASLEEP_SINCE, monotonic_ns().saturating_sub(already));
+    }
+
     /// The worker had nothing to do since then, and looked so often for something. A short moment is timed now and
     /// then, and stands for others.
     #[inline]
@@ -275,6 +281,7 @@ impl Recorder {
             self.drawn -= self.left - 1;
             self.left = 1;
             self.full_at = None;
+            self.page.set(of_session::ASLEEP_SINCE, 0);
         }
     }
 
@@ -374,7 +381,10 @@ mod tests {
     fn idleness_counts_when_it_is_long_and_the_command_behind_a_sleep_is_timed() {
         let mut recorder = recorder();
         let start = Instant::now();
+        recorder.sleeps(start);
         std::thread::sleep(Duration::from_millis(5));
+        // It is told while it lasts, too.
+        assert!(recorder.page().read().session(of_session::IDLE) >= 5_000_000);
         recorder.idled(start, 0, true);
         assert!(recorder.page().read().session(of_session::IDLE) >= 5_000_000);
         run(&mut recorder, 1, 0);

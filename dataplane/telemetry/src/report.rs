@@ -100,6 +100,23 @@ pub struct OfClass {
     pub histograms: BTreeMap<String, Counts>,
 }
 
+impl Report {
+    /// All but the sessions.
+    #[must_use]
+    pub fn clone_head(&self) -> Report {
+        let Report { version, node, unix_ms, monotonic_ns, sessions: _, left_out } = self;
+        let (node, sessions) = (node.clone(), Vec::new());
+        Report {
+            version: *version,
+            node,
+            unix_ms: *unix_ms,
+            monotonic_ns: *monotonic_ns,
+            sessions,
+            left_out: *left_out,
+        }
+    }
+}
+
 impl Session {
     /// Takes over what a page says.
     pub fn has(&mut self, page: &Snapshot) {

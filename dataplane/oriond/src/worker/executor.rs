@@ -104,6 +104,7 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             commands.has_news() != Ok(false)
         };
         if !spin.until(has_news) {
+            s.stats.sleeps(idle);
             // A sleep that ends because it is over is no reason to look for another 20 ms.
             while commands.has_news() == Ok(false) {
                 commands.sleep(Duration::from_secs(1));

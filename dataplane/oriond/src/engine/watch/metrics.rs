@@ -156,7 +156,7 @@ impl Sessions {
     }
 
     fn of_sessions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for event in of_session::ALL {
+        for event in of_session::ALL.iter().filter(|event| event.unit != Unit::Moment) {
             let (name, unit) = (name(*event), unit(*event));
             let is_sum = event.unit != Unit::Picoseconds;
             let kind = if is_sum { MetricType::Counter } else { MetricType::Gauge };
@@ -262,7 +262,7 @@ fn unit(event: Event) -> Option<Of> {
     match event.unit {
         Unit::Nanoseconds => Some(Of::Seconds),
         Unit::Bytes => Some(Of::Bytes),
-        Unit::Count | Unit::Picoseconds => None,
+        Unit::Count | Unit::Picoseconds | Unit::Moment => None,
     }
 }
 

@@ -1,0 +1,6 @@
+//! `orion-top` beside a real oriond with the software GPU, and programs that are slow in one way each.
+
+mod causes;
+mod link;
+mod scene;
+mod terminal;
