@@ -1,5 +1,5 @@
-//! Log-linear histograms of nanoseconds: 32 buckets an octave, so a value is known to 3 %. A bucket is a word in a page,
-//! found by a shift; hdrhistogram has the same idea, but lives on its reader's heap.
+//! Log-linear histograms of nanoseconds: 32 buckets an octave, so a value is known to 3 %. A bucket is a word in a
+//! page, found by a shift; hdrhistogram has the same idea, but lives on its reader's heap.
 
 use hdrhistogram::Histogram;
 

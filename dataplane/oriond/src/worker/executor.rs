@@ -81,19 +81,23 @@ pub fn run(s: &mut Session, mut commands: Consumer) -> Result<(), Fault> {
             continue;
         }
         if freeing::has_freed(s) {
+            let idle = Instant::now();
             // The device is busy: look again in a moment, or when a command comes.
             if !spin_briefly.until(|| commands.has_news() != Ok(false)) {
                 commands.sleep(again.map_or(Duration::from_millis(1), |a| a.within));
             }
+            s.stats.idled(idle, 0, false);
             continue;
         }
         if let Some(again) = again {
+            let idle = Instant::now();
             let news = if again.may_sleep { spin_briefly } else { Spin { budget: again.within, ..spin_briefly } };
             if !news.until(|| commands.has_news() != Ok(false))
                 && (again.may_sleep || !load::core_is_free(Instant::now()))
             {
                 commands.sleep(again.within);
             }
+            s.stats.idled(idle, 0, false);
             continue;
         }
         let idle = Instant::now();
