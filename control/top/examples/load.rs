@@ -1,5 +1,5 @@
-//! Makes a session slow in one way, for tests of `orion-top`: `load gpu|copies|posts|calls|idle`. Says `ready`, and goes
-//! on until standard input ends.
+//! Makes a session slow in one way, for tests of `orion-top`: `load gpu|copies|posts|calls|idle`. Says `ready`, and
+//! goes on until standard input ends.
 
 // UNSAFETY: opens Orion's libcuda.so.1 and calls it by cuda.h's signatures.
 

@@ -1,6 +1,6 @@
-//! A link with a delay, in a network namespace of the calling thread and of what it starts: a tun device that gives back
-//! each packet a moment later with its two addresses exchanged. So an address beyond it is this machine as well, and the
-//! kernel's TCP finds out about the delay by itself.
+//! A link with a delay, in a network namespace of the calling thread and of what it starts: a tun device that gives
+//! each packet back a moment later, with its two addresses exchanged. So an address beyond it is this machine as well,
+//! and the kernel's TCP finds out about the delay by itself.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -2,5 +2,8 @@
 
 mod causes;
 mod link;
+mod metrics;
+mod pool;
+mod probes;
 mod scene;
 mod terminal;

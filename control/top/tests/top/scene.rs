@@ -16,7 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        for what in [&["-p", "oriond", "-p", "orion-shim"][..], &["-p", "orion-top", "--example", "load"]] {
+        let programs = ["-p", "oriond", "-p", "orion-shim", "-p", "orion-controller", "-p", "orion-agent"];
+        for what in [&programs[..], &["-p", "orion-top", "--example", "load"]] {
             let mut cargo = Command::new(env!("CARGO"));
             cargo.args(["build", "--quiet"]).args(what);
             if !cfg!(debug_assertions) {
@@ -68,10 +69,20 @@ impl Scene {
     /// Starts a program that does this, over the local socket or at an address.
     pub fn run(&mut self, what: &str, server: Option<&str>) {
         let local = format!("unix:{}", self.folder.join("oriond.sock").display());
+        self.run_with(what, "ORION_SERVER", server.unwrap_or(&local));
+    }
+
+    /// Likewise, by a lease of this controller's.
+    pub fn run_leased(&mut self, what: &str, controller: &str) {
+        self.run_with(what, "ORION_CONTROLLER", controller);
+    }
+
+    fn run_with(&mut self, what: &str, name: &str, value: &str) {
         let mut program = Command::new(built().join("examples/load"))
             .arg(what)
             .env("LD_LIBRARY_PATH", &self.folder)
-            .env("ORION_SERVER", server.unwrap_or(&local))
+            .env("HOME", &self.folder)
+            .env(name, value)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
