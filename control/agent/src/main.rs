@@ -132,7 +132,7 @@ fn step(controller: &mut Controller, oriond: &mut Oriond, report: &Report, beat:
     }
     // Nobody is there to look at sessions of which there are none.
     let stats = beat.stats.as_mut().filter(|_| !live.is_empty());
-    let reports = stats.map(Stats::reports).unwrap_or_default();
+    let reports = stats.map(|stats| stats.reports(report.node())).unwrap_or_default();
     match controller.heartbeat(report.node(), &live, &ended, &used, reports) {
         Ok(over) => {
             over.iter()

@@ -36,11 +36,11 @@ impl Stats {
     }
 
     /// By lease, as JSON. What cannot be had is said once; nothing else depends on it.
-    pub fn reports(&mut self) -> HashMap<String, String> {
+    pub fn reports(&mut self, node: &str) -> HashMap<String, String> {
         match self.places.iter().find_map(|place| UnixStream::connect(place).ok()).map(read) {
             Some(Ok(report)) => {
                 self.is_told = false;
-                by_lease(&report)
+                by_lease(&report, node)
             }
             Some(Err(why)) => self.tell(&why),
             None => {
@@ -66,11 +66,12 @@ fn read(socket: UnixStream) -> Result<Report, String> {
     serde_json::from_str(&text).map_err(|e| format!("oriond's statistics are not of this version: {e}"))
 }
 
-fn by_lease(report: &Report) -> HashMap<String, String> {
+/// By the name that the node has in the pool.
+fn by_lease(report: &Report, node: &str) -> HashMap<String, String> {
     let mut all = 0;
     let leased = report.sessions.iter().filter_map(|session| Some((session.lease.clone()?, session)));
     let told = leased.filter_map(|(lease, session)| {
-        let one = Report { sessions: vec![session.clone()], left_out: 0, ..report.clone_head() };
+        let one = Report { node: node.to_owned(), sessions: vec![session.clone()], ..report.clone_head() };
         let text = serde_json::to_string(&one).expect("plain data");
         let fits = text.len() <= REPORT_BYTES_MAX && all + text.len() <= REPORTS_BYTES_MAX;
         all += if fits { text.len() } else { 0 };
@@ -95,7 +96,7 @@ mod tests {
         };
         let long = "x".repeat(REPORT_BYTES_MAX);
         let sessions = vec![session(1, Some("a"), "p"), session(2, None, "p"), session(3, Some("b"), &long)];
-        let told = by_lease(&Report { node: "n".into(), sessions, ..Report::default() });
+        let told = by_lease(&Report { node: "here".into(), sessions, ..Report::default() }, "n");
         assert_eq!(told.keys().collect::<Vec<_>>(), ["a"]);
         let report: Report = serde_json::from_str(&told["a"]).expect("JSON");
         assert_eq!((report.node.as_str(), report.sessions[0].session), ("n", 1));

@@ -41,6 +41,8 @@ pub struct Recorder {
     asked: Instant,
     only_asked: bool,
     idles: u32,
+    /// How long the last timed command of each class was handled.
+    handled_ns: [u64; Class::COUNT],
 }
 
 /// A command that is being timed.
@@ -81,6 +83,7 @@ impl Recorder {
             asked: Instant::now(),
             only_asked: false,
             idles: 0,
+            handled_ns: [0; Class::COUNT],
         };
         recorder.draw();
         recorder
@@ -199,6 +202,7 @@ impl Recorder {
         sample.handled = Some(now);
         let (class, weight, driver) = (sample.class, sample.weight, ns(sample.taken, now));
         let line = self.page.line(class);
+        self.handled_ns[class as usize] = driver;
         add(&line[of_class::SAMPLES.index], 1);
         add(&line[of_class::DRIVER.index], driver.saturating_mul(weight));
         self.page.record(class, times::DRIVER, driver, weight);
@@ -249,7 +253,8 @@ impl Recorder {
     pub fn waited(&self, header: &Header, since: Option<Instant>) {
         let class = Class::of(header.op);
         let waited = since.map_or(0, |since| ns(since, self.asked));
-        self.page.record(class, times::TIME, waited, 1);
+        // Before it waited it was handled, which is not timed each time.
+        self.page.record(class, times::TIME, waited + self.handled_ns[class as usize], 1);
         if since.is_some() {
             add(&self.page.line(class)[of_class::WAIT.index], waited);
             probe::wait_end(self.session, header.op.into(), header.sequence, waited);

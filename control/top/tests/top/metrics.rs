@@ -41,9 +41,13 @@ fn what_rules_and_dashboard_ask_for_is_served() {
         text
     };
     assert!(get("/").starts_with("HTTP/1.1 404"));
-    let text = get("/metrics");
+    let mut text = String::new();
+    scene.until("the program has copied", || {
+        text = get("/metrics");
+        text.contains("class=\"copy_out\"")
+    });
     assert!(text.starts_with("HTTP/1.1 200") && text.contains("application/openmetrics-text"), "{text}");
-    assert!(text.contains("program=\"load\"") && text.contains("class=\"copy_out\""), "{text}");
+    assert!(text.contains("program=\"load\"") && text.ends_with("# EOF\n"), "{text}");
     let served: BTreeSet<String> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).map(first).collect();
     // The controller's are in its own source.
     let controller = ["web.rs", "sessions.rs"].map(|file| {
@@ -57,13 +61,13 @@ fn what_rules_and_dashboard_ask_for_is_served() {
             let stem = family.trim_start_matches("orion_");
             let stem = stem.strip_suffix("_bytes").or_else(|| stem.strip_suffix("_seconds")).unwrap_or(stem);
             let is_controllers = controller.iter().any(|source| source.contains(&format!("\"{stem}\"")))
-                || stem.strip_prefix("allocation_").is_some_and(|event| text_has_event(event));
+                || stem.strip_prefix("allocation_").is_some_and(is_event);
             assert!(served.contains(family) || is_controllers, "{file} asks for {name}, which nobody serves");
         }
     }
 }
 
-fn text_has_event(name: &str) -> bool {
+fn is_event(name: &str) -> bool {
     orion_telemetry::events::of_session::ALL.iter().any(|event| event.name == name)
 }
 

@@ -53,7 +53,7 @@ fn sessions_of_a_pool_are_shown_through_its_controller() {
         session = view["sessions"][0].clone();
         session.is_object()
     });
-    assert_eq!(session["client"]["program"], "load", "{session:#}");
+    assert_eq!((&session["client"]["program"], &session["node"]), (&"load".into(), &"alpha".into()), "{session:#}");
     assert!(session["calls_per_s"].as_f64().expect("a number") > 0.0, "{session:#}");
     assert_eq!(session["gpu_entitled"], 0.25, "{session:#}");
     assert!(session["lease"].is_string(), "{session:#}");
