@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -29,15 +29,20 @@ pub fn built() -> &'static Path {
     })
 }
 
+/// Times are what is tested here, so these tests have the machine one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
 pub struct Scene {
     oriond: Child,
     pub folder: PathBuf,
     programs: Vec<Child>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     pub fn begin(options: &[&str]) -> Scene {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("orion-top-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the test's folder");
@@ -49,7 +54,7 @@ impl Scene {
             .stderr(std::fs::File::create(folder.join("log")).expect("a log"))
             .spawn()
             .expect("oriond starts");
-        let scene = Scene { oriond, folder, programs: Vec::new() };
+        let scene = Scene { oriond, folder, programs: Vec::new(), _alone: alone };
         scene.until("oriond serves", || scene.log().contains("serving addresses"));
         scene
     }
